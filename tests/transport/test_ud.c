@@ -173,6 +173,82 @@ Test(ud, a_queue_pair_that_does_not_begin_anew_ends_its_peers)
     cr_assert_eq(verbs_sim.open, 0);
 }
 
+/* A queue pair that breaks as soon as it is begun anew would be begun for ever. */
+Test(ud, a_queue_pair_that_breaks_again_and_again_ends_its_peers)
+{
+    struct bny_event ev;
+    struct tpset s;
+
+    tpset_open(&s, ud, 2, NULL);
+    stream(&s, 1, 100);
+    for (int i = 0; i < 1000 && !port_of(s.tp[0])->dead; i++) {
+        port_of(s.tp[0])->broken = 1;
+        tpset_step(&s);
+    }
+    cr_assert_leq(port_of(s.tp[0])->restarts, 100u);
+    ev = tpset_wait(&s, 0, BNY_EV_DOWN);
+    cr_assert(strstr(ev.reason, "takes nothing any more"), "%s", ev.reason);
+    tpset_close(&s);
+    cr_assert_eq(verbs_sim.open, 0);
+}
+
+static void event_is_taken(struct tpset *s)
+{
+    for (int i = 0; i < 100000 && (verbs_sim.event || verbs_sim.broken_cq); i++) {
+        ahead_ns += 1000000;
+        tpset_step(s);
+    }
+    cr_assert(!verbs_sim.event && !verbs_sim.broken_cq, "nobody listens to the device");
+}
+
+/* Nothing would come any more, and the port may still call itself up. */
+Test(ud, a_device_that_fails_ends_its_peers)
+{
+    for (int of_cq = 0; of_cq < 2; of_cq++) {
+        struct bny_event ev;
+        struct tpset s;
+
+        tpset_open(&s, ud, 2, NULL);
+        stream(&s, 1, 100);
+        s.paused[1] = 1; /* it has the device, too */
+        if (of_cq)
+            verbs_sim.broken_cq = port_of(s.tp[0])->rcq;
+        else
+            verbs_sim.event = (int)IBV_EVENT_DEVICE_FATAL + 1;
+        event_is_taken(&s);
+        ev = tpset_wait(&s, 0, BNY_EV_DOWN);
+        cr_assert(strstr(ev.reason, "takes nothing any more"), "%s", ev.reason);
+        tpset_close(&s);
+        cr_assert_eq(verbs_sim.open, 0);
+    }
+}
+
+/* The kernel filled the table anew, as after ip link down and up: the same GID at another
+ * place. */
+Test(ud, a_gid_that_moves_is_found_again)
+{
+    struct tpset s;
+
+    memset(verbs_sim.gids, 0, sizeof verbs_sim.gids);
+    verbs_sim.gids[1].raw[0] = 0xfd;
+    verbs_sim.gids[1].raw[15] = 1;
+    verbs_sim.gids[1].type = IBV_GID_TYPE_ROCE_V2;
+    tpset_open(&s, ud, 2, NULL);
+    stream(&s, 3, 1 << 16);
+    verbs_sim.gids[3] = verbs_sim.gids[1];
+    memset(&verbs_sim.gids[1], 0, sizeof verbs_sim.gids[1]);
+    for (int r = 0; r < 2; r++) { /* both have the device, and one of them takes an event */
+        s.paused[!r] = 1;
+        verbs_sim.event = (int)IBV_EVENT_GID_CHANGE + 1;
+        event_is_taken(&s);
+        s.paused[!r] = 0;
+        cr_assert_eq(port_of(s.tp[r])->rail.port.gids[0].index, 3);
+    }
+    stream(&s, 3, 1 << 16);
+    tpset_close(&s);
+    cr_assert_eq(verbs_sim.open, 0);
+}
+
 static int is_readable(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };

@@ -261,6 +261,30 @@ Test(verbs_qp, a_pair_without_a_way_is_told)
     tpset_close(&s);
 }
 
+/* The kernel filled the table anew, as after ip link down and up: the same GID at another
+ * place. */
+Test(verbs_qp, a_gid_that_moves_is_found_again)
+{
+    struct tpset s;
+
+    fresh();
+    gid(1, "fd00::1", IBV_GID_TYPE_ROCE_V2);
+    verbs_joined(&s, 2);
+    cr_assert_eq(verbs_sim.used_sgid, 1);
+    verbs_sim.gids[3] = verbs_sim.gids[1];
+    memset(&verbs_sim.gids[1], 0, sizeof verbs_sim.gids[1]);
+    for (int r = 0; r < 2; r++) /* one of the two takes it, and both have the device */
+        for (int i = 0; i < 1000; i++) {
+            if (((struct vb_tp *)s.tp[r])->rails[0].port.gids[0].index == 3)
+                break;
+            verbs_sim.event = (int)IBV_EVENT_GID_CHANGE + 1;
+            tpset_step(&s);
+        }
+    verbs_stream(&s, &(struct verbs_stream){ .breaks = 2 });
+    cr_assert_eq(verbs_sim.used_sgid, 3);
+    verbs_left(&s);
+}
+
 Test(verbs_qp, infiniband_goes_by_lid)
 {
     fresh();

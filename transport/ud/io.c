@@ -279,6 +279,7 @@ static int take(struct bny_dpdk_port *p, const struct ibv_wc *wc, struct bny_dpd
         bny_ud_give(p, i);
         return 0;
     }
+    p->futile = 0;
     b = &p->places[i];
     b->is_posted = 0;
     len = wc->byte_len - grh;

@@ -264,6 +264,8 @@ static int open_all(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
         rc = measure(p, conf);
     if (rc)
         return rc;
+    if (p->rail.ctx->async_fd >= 0)
+        bny_verbs_nonblocking(p->rail.ctx->async_fd);
     p->rail.pd = p->fn->ibv_alloc_pd(p->rail.ctx);
     if (!p->rail.pd)
         return bny_fail_errno("rank %d: device %s makes no protection domain", p->vt.tp.rank,
@@ -360,11 +362,21 @@ void bny_ud_close(struct bny_dpdk_port *p)
     free(p);
 }
 
+/* All peers are told of it (bny_ud_way_state). */
+static void give_up(struct bny_dpdk_port *p, const char *why)
+{
+    if (!p->dead)
+        bny_warn("rank %d: device %s: %s: nothing goes over it any more; see dmesg",
+                 p->vt.tp.rank, p->rail.at, why);
+    p->dead = 1;
+}
+
 /* Completions that are still to come of what it had do not count. */
 void bny_ud_restart(struct bny_dpdk_port *p)
 {
     struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
     struct ibv_wc wc[16];
+    char why[128];
     int err = p->fn->ibv_modify_qp(p->qp, &reset, IBV_QP_STATE);
 
     if (err == 0)
@@ -382,13 +394,54 @@ void bny_ud_restart(struct bny_dpdk_port *p)
     p->broken = 0;
     p->restarts++;
     if (err) {
-        p->dead = 1;
-        bny_warn("rank %d: device %s: its queue pair does not begin anew (%s): nothing goes "
-                 "over it any more; see dmesg",
-                 p->vt.tp.rank, p->rail.at, strerror(err < 0 ? errno : err));
-        return;
+        snprintf(why, sizeof why, "its queue pair does not begin anew (%s)",
+                 strerror(err < 0 ? errno : err));
+        give_up(p, why);
+    } else if (++p->futile > UD_FUTILE) {
+        snprintf(why, sizeof why, "its queue pair breaks again and again (%d times)",
+                 p->futile);
+        give_up(p, why);
+    } else {
+        bny_ud_post(p);
     }
-    bny_ud_post(p);
+}
+
+/* What the device tells of itself. Others of this process may have it, too. */
+static void hear(struct bny_dpdk_port *p)
+{
+    struct ibv_async_event ev;
+
+    while (p->fn->ibv_get_async_event(p->rail.ctx, &ev) == 0) {
+        enum ibv_event_type type = ev.event_type;
+        int is_our_qp = ev.element.qp == p->qp, port = ev.element.port_num,
+            is_our_cq = ev.element.cq == p->scq || ev.element.cq == p->rcq;
+
+        p->fn->ibv_ack_async_event(&ev);
+        switch (type) {
+        case IBV_EVENT_DEVICE_FATAL: give_up(p, "it has failed"); break;
+        case IBV_EVENT_CQ_ERR:
+            if (is_our_cq)
+                give_up(p, "a completion queue has failed");
+            break;
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR: p->broken |= is_our_qp; break;
+        case IBV_EVENT_PORT_ACTIVE:
+        case IBV_EVENT_LID_CHANGE:
+        case IBV_EVENT_GID_CHANGE:
+        case IBV_EVENT_PKEY_CHANGE: p->is_stale |= port == p->number; break;
+        default: break;
+        }
+    }
+    if (p->out_tail == p->out_head)
+        bny_ud_ways_sweep(p);
+    if (!p->is_stale)
+        return;
+    bny_info("ud: port %d of device %s may have another LID, GID or key: ways are made anew",
+             p->number, p->rail.device);
+    bny_verbs_port_renew(&p->vt, &p->rail, p->number);
+    bny_ud_ways_forget(p);
+    p->is_stale = 0;
 }
 
 int bny_ud_link_up(struct bny_dpdk_port *p)
@@ -401,6 +454,9 @@ int bny_ud_link_up(struct bny_dpdk_port *p)
     if (p->looked_ns && now - p->looked_ns < UD_LOOK_NS)
         return p->is_up;
     p->looked_ns = now;
+    hear(p);
+    if (p->dead)
+        return 0;
     p->is_up = p->fn->ibv_query_port(p->rail.ctx, (uint8_t)p->number,
                                      (struct _compat_ibv_port_attr *)&a) == 0 &&
                a.state == IBV_PORT_ACTIVE;

@@ -27,6 +27,7 @@
 #define UD_LEAST     64u       /* of receives */
 #define UD_LOOK_NS   50000000u /* between two looks at the port's state */
 #define UD_FINISH_NS 50000000u /* that the last frames may take to leave */
+#define UD_FUTILE    16        /* restarts in a row that nothing came of: it is given up */
 #define UD_AGAIN_NS  10000000u /* until a way that was refused is tried again */
 
 struct ud_addr { /* a rank's, behind its struct dp_blob */
@@ -43,6 +44,11 @@ struct ud_way {           /* to a rank */
     struct ibv_ah *ah;    /* made for the first frame */
     uint64_t tried_ns;
     int err; /* errno of the latest try */
+};
+
+struct ud_old { /* an address handle that is not used any more */
+    struct ud_old *next;
+    struct ibv_ah *ah;
 };
 
 struct ud_mem { /* registered */
@@ -88,10 +94,12 @@ struct bny_dpdk_port {
     uint32_t turn; /* of the queue pair's lives: completions of another one do not count */
     struct ud_mem *mems, *latest;
     struct ud_way *ways; /* [nranks] */
+    struct ud_old *olds;
     int nranks, broken, dead;
     uint64_t looked_ns;
-    int is_up;
+    int is_up, is_stale; /* is_stale: its addresses may have changed */
     uint64_t missed, copied, restarts;
+    int futile; /* restarts since a completion was well */
 };
 
 /* open.c */
@@ -110,6 +118,9 @@ int bny_ud_reaches(struct bny_dpdk_port *p, const void *addr, size_t len);
 int bny_ud_peer(struct bny_dpdk_port *p, int rank, const void *addr, size_t len, char *text);
 int bny_ud_way_state(struct bny_dpdk_port *p, int rank, char *text);
 struct ud_way *bny_ud_way(struct bny_dpdk_port *p, uint32_t rank); /* NULL: there is none */
+/* Those that were made: they are made anew. The old ones stay for requests under way. */
+void bny_ud_ways_forget(struct bny_dpdk_port *p);
+void bny_ud_ways_sweep(struct bny_dpdk_port *p); /* there are none */
 void bny_ud_ways_close(struct bny_dpdk_port *p);
 
 /* io.c */

@@ -124,8 +124,34 @@ int bny_ud_way_state(struct bny_dpdk_port *p, int rank, char *text)
     return -1;
 }
 
+void bny_ud_ways_forget(struct bny_dpdk_port *p)
+{
+    for (int r = 0; r < p->nranks; r++) {
+        struct ud_old *o = p->ways[r].ah ? malloc(sizeof *o) : NULL;
+
+        p->ways[r].err = 0;
+        if (!o) /* without memory it stays as it is */
+            continue;
+        *o = (struct ud_old){ .next = p->olds, .ah = p->ways[r].ah };
+        p->olds = o;
+        p->ways[r].ah = NULL;
+    }
+}
+
+void bny_ud_ways_sweep(struct bny_dpdk_port *p)
+{
+    while (p->olds) {
+        struct ud_old *o = p->olds;
+
+        p->olds = o->next;
+        p->fn->ibv_destroy_ah(o->ah);
+        free(o);
+    }
+}
+
 void bny_ud_ways_close(struct bny_dpdk_port *p)
 {
+    bny_ud_ways_sweep(p);
     for (int r = 0; r < p->nranks && p->ways; r++) {
         if (p->ways[r].ah)
             p->fn->ibv_destroy_ah(p->ways[r].ah);

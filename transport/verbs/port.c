@@ -469,6 +469,34 @@ int bny_verbs_port_find(struct vb_tp *t, struct vb_rail *rail, const char *name,
     return 0;
 }
 
+void bny_verbs_port_renew(struct vb_tp *t, struct vb_rail *rail, int number)
+{
+    struct ibv_port_attr a = { .state = IBV_PORT_NOP };
+    struct vb_port p = rail->port;
+
+    if (!t->fn->query_gid_table || !rail->port.ngids ||
+        t->fn->ibv_query_port(rail->ctx, (uint8_t)number, (struct _compat_ibv_port_attr *)&a) !=
+            0)
+        return;
+    read_gids(t, rail->ctx, number, a.link_layer == IBV_LINK_LAYER_ETHERNET, &p);
+    if (!p.ngids) /* its interface is on its way up again, perhaps */
+        return;
+    if (rail->addr.family)
+        prefer(&p, interface_of(&rail->addr));
+    p.lid = a.lid;
+    p.lmc = a.lmc;
+    for (int i = 0; i < a.pkey_tbl_len; i++) { /* the key that the peers know */
+        __be16 raw;
+
+        if (t->fn->ibv_query_pkey(rail->ctx, (uint8_t)number, i, &raw) == 0 &&
+            ntohs(raw) == p.pkey) {
+            p.pkey_index = (uint16_t)i;
+            break;
+        }
+    }
+    rail->port = p;
+}
+
 /* ---- where no port is named ---- */
 
 int bny_verbs_port_meets(const struct vb_port *a, const struct vb_port *b)

@@ -438,6 +438,7 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
     case IBV_EVENT_PORT_ACTIVE:
         bny_info("verbs: port %d of device %s is up", port, rail->device);
         rail->down &= 2;
+        bny_verbs_port_renew(t, rail, rail->listener->port_num);
         if (t->home_ns) {
             t->home_wait = HOME_NS;
             t->home_ns = bny_now_ns() + HOME_NS;
@@ -449,6 +450,7 @@ static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type ty
         bny_info("verbs: port %d of device %s has another LID, GID or key; connections that "
                  "this breaks are made anew",
                  port, rail->device);
+        bny_verbs_port_renew(t, rail, rail->listener->port_num);
         break;
     case IBV_EVENT_DEVICE_FATAL:
         snprintf(why, sizeof why, "device %s has failed; see dmesg", rail->device);

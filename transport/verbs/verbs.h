@@ -420,6 +420,8 @@ int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *nam
 /* The port alone, and its number: rail has device, context and port. 0, VB_NO_PORT or an error.
  */
 int bny_verbs_port_find(struct vb_tp *t, struct vb_rail *rail, const char *name, int *number);
+/* GIDs, LID and the place of its key may have changed: what is connected next uses them. */
+void bny_verbs_port_renew(struct vb_tp *t, struct vb_rail *rail, int number);
 /* The best pair: *mine of the rail's, *theirs of theirs[n]. 0: no two fit. */
 int bny_verbs_port_pair(const struct vb_rail *rail, const struct vb_gid *theirs, int n,
                         int *mine, int *other);

@@ -173,6 +173,14 @@ faults() { # ROUNDS SEED
     sed 's/^.* rounds, .*failed/note:&/' "$tmp/faults"
     return $rc
 }
+# No device is named: of those on the first one's network the ranks take one each, with real rdma_cm.
+near_by_cm() {
+    BANYAN_IB_CONNECT=cm BANYAN_DEBUG=info BANYAN_TRANSPORT=verbs timeout $((60 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1 >"$tmp/near" 2>&1
+    local rc=$?
+    grep 'for local rank' "$tmp/near"
+    [ $rc = 0 ] && grep -q 'device rxe0 port 1 for local rank 0: all 2' "$tmp/near" && grep -q 'device rxe1 port 1 for local rank 1: all 2' "$tmp/near" ||
+        { tail -n 5 "$tmp/near"; return 1; }
+}
 by_name() {
     BANYAN_IFNAME=rxe0:1 BANYAN_DEBUG=info BANYAN_TRANSPORT=verbs timeout $((60 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1 >"$tmp/name" 2>&1
     local rc=$?
@@ -283,6 +291,7 @@ for ((round = 0; round < repeat; round++)); do
         side "too little memory may be locked" 60 memlock
         side "no permission for the devices" 60 no_permission
         side "a device by its name, and what it says" 60 by_name
+        side "devices that nobody named, by rdma_cm" 60 near_by_cm
         BANYAN_VERBS_QPS=2 side "two queue pairs a peer" 60 cases 2 sweep brief=1
         side "a shared receive queue" 200 shared_queue
         side "two devices a host, one of them comes back" 200 two_devices

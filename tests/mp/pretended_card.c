@@ -53,7 +53,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_t card;
     int kind, on;
-    unsigned loss, vlan;
+    unsigned loss, vlan, mtu;
     uint16_t id;
     uint64_t seed, serial, used; /* used: descriptors */
     struct slot slots[RING];
@@ -341,9 +341,22 @@ EXPORT int rte_eth_dev_configure(uint16_t port, uint16_t rx, uint16_t tx,
         breach("was promised that no memory is attached", NULL, 0);
     if (conf->rxmode.mtu > FRAME - 14)
         breach("was asked for an MTU that it has not", NULL, conf->rxmode.mtu);
+    c.mtu = conf->rxmode.mtu ? conf->rxmode.mtu : 1500;
     plain.txmode.offloads = plain.rxmode.offloads = 0;
     plain.rxmode.mtu = 0;
     return f(port, rx, tx, &plain);
+}
+
+/* As ixgbe: a buffer has whole KiB, and what does not fit comes in pieces. */
+EXPORT int rte_eth_rx_queue_setup(uint16_t port, uint16_t queue, uint16_t desc, unsigned node,
+                                  const struct rte_eth_rxconf *conf, struct rte_mempool *pool)
+{
+    REAL(rte_eth_rx_queue_setup);
+    uint32_t room = (rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM) & ~1023u;
+
+    if (is_card(port) && room < c.mtu + 14 + 4 + 8)
+        breach("frames would come in pieces", pool, room);
+    return f(port, queue, desc, node, conf, pool);
 }
 
 EXPORT enum rte_iova_mode rte_eal_iova_mode(void)

@@ -451,6 +451,10 @@ static void tell_drops(const struct dp_tp *t)
         "wrong tags", "wrong checks", "out of place", "beyond the credit"
     };
 
+    if (t->port && t->drv->missed && t->drv->missed(t->port))
+        bny_info("%s: port %s missed %llu frames (a full ring, no buffer) or refused them (in "
+                 "pieces, damaged, another VLAN's)",
+                 t->tp.ops->name, t->set.device, (unsigned long long)t->drv->missed(t->port));
     for (int i = 1; i < BNY_DPDK_DROPS; i++)
         if (t->drops[i])
             bny_info("%s: %llu frames dropped: %s", t->tp.ops->name,

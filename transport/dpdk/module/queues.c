@@ -288,6 +288,10 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     uint64_t mib;
     char name[RTE_MEMPOOL_NAMESIZE];
 
+    /* Cards have the sizes of their buffers in steps, of 1 KiB at most, and take a frame in
+     * pieces where the step below is too short for it, its checksum and two tags. */
+    if (p->kind == BNY_DPDK_PCI)
+        room = RTE_PKTMBUF_HEADROOM + ((info->frame_max + 12 + 1023) & ~1023u);
     if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
         room = RTE_MBUF_DEFAULT_BUF_SIZE; /* below it some drivers cut frames in pieces */
     snprintf(name, sizeof name, "bny_rx%u", atomic_fetch_add(&serial, 1));

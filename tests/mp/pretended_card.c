@@ -54,6 +54,14 @@ static struct {
     pthread_t card;
     int kind, on;
     unsigned loss, vlan, mtu;
+    unsigned long fails; /* frames until it tells `event`, and is deaf; 0: never */
+    int event, is_deaf, is_begun;
+    struct {
+        enum rte_eth_event_type type;
+        rte_eth_dev_cb_fn fn;
+        void *arg;
+    } hearers[8];
+    int nhearers;
     uint16_t id;
     uint64_t seed, serial, used; /* used: descriptors */
     struct slot slots[RING];
@@ -175,6 +183,10 @@ static void read_one(struct slot *s)
     char *to;
 
     s->is_read = 1;
+    if (c.is_deaf) {
+        c.lost++;
+        return;
+    }
     if (dice() % 1000 < c.loss || !passes(bytes)) {
         c.lost++;
         return;
@@ -192,6 +204,18 @@ static void read_one(struct slot *s)
         *place_of(id) = id;
 }
 
+/* Once, and from another thread than the library's, as the EAL's is. */
+static void tell_event(void)
+{
+    if (!c.fails || c.frames < c.fails || c.is_deaf)
+        return;
+    c.is_deaf = 1;
+    c.fails = 0;
+    for (int i = 0; i < c.nhearers; i++)
+        if ((int)c.hearers[i].type == c.event)
+            c.hearers[i].fn(c.id, c.hearers[i].type, c.hearers[i].arg, NULL);
+}
+
 static void *run_card(void *arg)
 {
     const struct timespec nap = { .tv_nsec = 20000 };
@@ -204,6 +228,7 @@ static void *run_card(void *arg)
             if (s->m && !s->is_read && now_ns() >= s->due_ns)
                 read_one(s);
         }
+        tell_event();
         pthread_mutex_unlock(&c.lock);
         nanosleep(&nap, NULL);
     }
@@ -344,7 +369,7 @@ EXPORT int rte_eth_dev_configure(uint16_t port, uint16_t rx, uint16_t tx,
     c.mtu = conf->rxmode.mtu ? conf->rxmode.mtu : 1500;
     plain.txmode.offloads = plain.rxmode.offloads = 0;
     plain.rxmode.mtu = 0;
-    return f(port, rx, tx, &plain);
+    return c.is_begun ? 0 : f(port, rx, tx, &plain); /* the port below goes on */
 }
 
 /* As ixgbe: a buffer has whole KiB, and what does not fit comes in pieces. */
@@ -356,7 +381,28 @@ EXPORT int rte_eth_rx_queue_setup(uint16_t port, uint16_t queue, uint16_t desc, 
 
     if (is_card(port) && room < c.mtu + 14 + 4 + 8)
         breach("frames would come in pieces", pool, room);
-    return f(port, queue, desc, node, conf, pool);
+    return is_card(port) && c.is_begun ? 0 : f(port, queue, desc, node, conf, pool);
+}
+
+EXPORT int rte_eth_tx_queue_setup(uint16_t port, uint16_t queue, uint16_t desc, unsigned node,
+                                  const struct rte_eth_txconf *conf)
+{
+    REAL(rte_eth_tx_queue_setup);
+
+    return is_card(port) && c.is_begun ? 0 : f(port, queue, desc, node, conf);
+}
+
+EXPORT int rte_eth_dev_callback_register(uint16_t port, enum rte_eth_event_type type,
+                                         rte_eth_dev_cb_fn fn, void *arg)
+{
+    REAL(rte_eth_dev_callback_register);
+
+    if (is_card(port) && c.nhearers < 8) {
+        c.hearers[c.nhearers].type = type;
+        c.hearers[c.nhearers].fn = fn;
+        c.hearers[c.nhearers++].arg = arg;
+    }
+    return f(port, type, fn, arg);
 }
 
 EXPORT enum rte_iova_mode rte_eal_iova_mode(void)
@@ -369,13 +415,15 @@ EXPORT enum rte_iova_mode rte_eal_iova_mode(void)
 EXPORT int rte_eth_dev_start(uint16_t port)
 {
     REAL(rte_eth_dev_start);
-    int rc = f(port);
+    int rc = is_card(port) && c.is_begun ? 0 : f(port);
 
     if (rc != 0 || !is_card(port))
         return rc;
     pthread_mutex_lock(&c.lock);
-    c.send = rte_eth_fp_ops[port].tx_pkt_burst;
-    c.queue = rte_eth_fp_ops[port].txq.data[0];
+    if (!c.is_begun) {
+        c.send = rte_eth_fp_ops[port].tx_pkt_burst;
+        c.queue = rte_eth_fp_ops[port].txq.data[0];
+    }
     rte_eth_fp_ops[port].tx_pkt_burst = take;
     c.on = 1;
     pthread_mutex_unlock(&c.lock);
@@ -390,6 +438,23 @@ static void drop_all(void)
         if (c.slots[i].m)
             give_back(&c.slots[i]);
     pthread_mutex_unlock(&c.lock);
+}
+
+/* As a VF's: it must be configured and started again. */
+EXPORT int rte_eth_dev_reset(uint16_t port)
+{
+    REAL(rte_eth_dev_reset);
+
+    if (!is_card(port))
+        return f(port);
+    pthread_mutex_lock(&c.lock);
+    c.on = 0;
+    c.is_deaf = 0;
+    c.is_begun = 1;
+    c.resets++;
+    pthread_mutex_unlock(&c.lock);
+    drop_all();
+    return 0;
 }
 
 EXPORT int rte_eth_dev_stop(uint16_t port)
@@ -550,6 +615,8 @@ __attribute__((constructor)) static void insert_card(void)
     snprintf(iface, sizeof iface, "%.*s", (int)(kind - how), how);
     c.kind = kind_of(kind + 1);
     c.vlan = getenv("BANYAN_TEST_VLAN") ? (unsigned)atoi(getenv("BANYAN_TEST_VLAN")) : 0;
+    c.event = getenv("BANYAN_TEST_EVENT") ? atoi(getenv("BANYAN_TEST_EVENT")) : 0;
+    c.fails = c.event ? 200 : 0;
     c.loss = loss ? (unsigned)atoi(loss + 1) : 0;
     c.seed = (now_ns() ^ (uint64_t)getpid() << 32) | 1;
     snprintf(text, sizeof text, "iface=%s,framesz=9216,blocksz=36864,framecnt=512", iface);

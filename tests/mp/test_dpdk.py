@@ -214,8 +214,14 @@ def card():
           card_job(3, "lazy", "differential", "calls=20", 10, net="+routed", BANYAN_TEST_IP6="1"))
     code, text = card_job(2, "prompt", "sweep", "brief=1", net="+routed+short", BANYAN_TEST_IP6="1", BANYAN_DEBUG="debug")
     report("IPv6, routers that tell of a link of 1400 bytes", code == 0 and
-           all(f"a router passes frames of 1414 bytes to rank {r}, not of 9124" in text for r in (0, 1)) and "do not reach" not in text,
+           all(f"a router passes frames of 1414 bytes to rank {r}, not of 9124" in text and
+               re.search(rf"to rank {r}: \d+ packets of up to 1414 bytes", text) for r in (0, 1)),
            f"{code}\n{text}")
+    for kind in "prompt", "lazy":
+        code, text = card_job(2, kind, "sweep", "brief=1", BANYAN_TEST_EVENT="3")  # RTE_ETH_EVENT_INTR_RESET
+        report(f"a card that is {kind} and wants to be reset", code == 0 and len(re.findall("[1-9]\\d* resets", text)) == 2, f"{code}\n{text}")
+    says("a card that is removed", ["rank", "port 0000:03:00.0 failed: it was removed"],
+         card_job(2, "prompt", "sweep", "brief=1", BANYAN_TEST_EVENT="6"))  # RTE_ETH_EVENT_INTR_RMV
     code, text = card_job(3, "lazy", "rank_dies", "")
     report("a killed rank is named by all survivors", code == 137 and len(re.findall("after .*: rank 2 (?:died|is gone)", text)) == 2
            and "pretended card: a byte" not in text, f"{code}\n{text}")

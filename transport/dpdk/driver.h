@@ -179,6 +179,8 @@ struct bny_dpdk_driver {
      * NULL: as -1. */
     int (*arm)(struct bny_dpdk_port *port);
     void (*disarm)(struct bny_dpdk_port *port);
+    /* 0: there is a way to the rank, or none was needed yet; -1: not now, -2: never again. */
+    int (*way)(struct bny_dpdk_port *port, int rank, char *text);
     /* The rest only where ranks have addresses of the driver's own (BNY_DPDK_UD), which stand
      * behind those of ports.c; else NULL. Ours: its length, or -1. */
     int (*address)(struct bny_dpdk_port *port, void *out, size_t cap);
@@ -186,8 +188,6 @@ struct bny_dpdk_driver {
     int (*reaches)(struct bny_dpdk_port *port, const void *addr, size_t len);
     /* Frames to a rank's MAC (ports.c) go to this address from now on. */
     int (*peer)(struct bny_dpdk_port *port, int rank, const void *addr, size_t len, char *text);
-    /* 0: there is a way to the rank, or none was needed yet; -1: not now, -2: never again. */
-    int (*way)(struct bny_dpdk_port *port, int rank, char *text);
 };
 
 /* The module's only symbol. */

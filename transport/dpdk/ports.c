@@ -457,7 +457,7 @@ static void watch_link(struct dp_ep *e)
                       t->set.device);
 }
 
-/* A driver with addresses of its own may find no way to a rank, for a while or for good. */
+/* A driver may find no way to a rank, for a while or for good. */
 static void watch_way(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);

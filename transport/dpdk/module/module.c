@@ -73,6 +73,7 @@ static const struct bny_dpdk_driver table = {
     .page = 4096,
     .missed = bny_port_missed,
     .mbps = bny_port_mbps,
+    .way = bny_events_way,
 };
 
 bny_dpdk_driver_fn bny_dpdk_module;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside libbanyan-dpdk.so, the only part of banyan that includes and links DPDK. eal.c: the
- * EAL and its memory; port.c: ports; memif.c: the end of memif's links; queues.c: queues, and
- * what comes to them; io.c: packets. It knows nothing of ranks and messages (driver.h is all
- * that the library sees). */
+ * EAL and its memory; port.c: ports; memif.c: the end of memif's links; events.c: what drivers
+ * tell of ports; queues.c: queues, and what comes to them; io.c: packets. It knows nothing of
+ * ranks and messages (driver.h is all that the library sees). */
 #ifndef BNY_DPDK_MODULE_H
 #define BNY_DPDK_MODULE_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include <rte_ethdev.h>
@@ -37,13 +38,19 @@ struct bny_dpdk_port {
     uint64_t owner; /* devices: our number as the port's owner; 0: not yet */
     char iface[16]; /* the kernel's interface behind it; empty: none */
     int iface_up;
-    uint64_t looked_ns; /* at iface_up, or the end of link_fd */
-    char link[64];      /* memif: the abstract name of its control socket */
-    int server;         /* memif: ours is the end that listened */
-    int link_fd;        /* memif: the control socket, once it is up; -1: the driver's */
-    int ended;          /* memif: the peer's end of it is closed */
-    char name[64];      /* of the vdev; empty: none to remove */
-    uint64_t refused;   /* frames in several segments, without memory, or damaged */
+    uint64_t looked_ns;       /* at iface_up, or the end of link_fd */
+    char link[64];            /* memif: the abstract name of its control socket */
+    int server;               /* memif: ours is the end that listened */
+    int link_fd;              /* memif: the control socket, once it is up; -1: the driver's */
+    int ended;                /* memif: the peer's end of it is closed */
+    char name[64];            /* of the vdev; empty: none to remove */
+    struct rte_eth_conf conf; /* devices: as it was configured, and the places to receive */
+    uint16_t desc;
+    atomic_uint events;  /* bits: what was told since it was last looked at */
+    int hears, recovers; /* recovers: by itself; until then nothing is asked of it */
+    const char *gone;    /* why nothing goes over it any more; NULL: it works */
+    char device[64];
+    uint64_t refused; /* frames in several segments, without memory, or damaged */
 };
 
 /* eal.c */
@@ -89,8 +96,17 @@ int bny_queues_start(struct bny_dpdk_port *p);
 /* Has the driver give back every frame that it was given to send. */
 void bny_queues_flush(struct bny_dpdk_port *p);
 void bny_queues_stop(struct bny_dpdk_port *p);
+/* When its driver wants it to: as it was opened. 0 or -1. */
+int bny_queues_reset(struct bny_dpdk_port *p);
+void bny_queues_again(struct bny_dpdk_port *p); /* groups and rules of one that started anew */
 /* Bytes of a slot of af_packet's rings. */
 uint32_t bny_queues_ring_frame(uint32_t frame_max);
+
+/* events.c */
+void bny_events_open(struct bny_dpdk_port *p);
+void bny_events_close(struct bny_dpdk_port *p);
+void bny_events_run(struct bny_dpdk_port *p);
+int bny_events_way(struct bny_dpdk_port *p, int rank, char *text); /* driver.h: way() */
 
 /* io.c */
 int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n);

@@ -352,6 +352,7 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
     bny_eal_forget_lines();
     p->kind = c->kind;
     p->vlan = c->vlan;
+    snprintf(p->device, sizeof p->device, "%.*s", (int)strcspn(c->device, ","), c->device);
     p->is4 = bny_dpdk_ip_none(&c->ip) || bny_dpdk_ip_is4(&c->ip);
     p->iface_up = 1;
     p->try_fd = p->group_fd = p->link_fd = -1;
@@ -394,6 +395,7 @@ static void unmake(void *arg)
 {
     struct bny_dpdk_port *p = arg;
 
+    bny_events_close(p);
     bny_queues_stop(p);
     if (p->owner)
         rte_eth_dev_owner_unset(p->id, p->owner);
@@ -482,6 +484,9 @@ int bny_port_link_up(struct bny_dpdk_port *p)
 
     if (p->link_fd >= 0)
         return is_open(p);
+    bny_events_run(p);
+    if (p->gone || p->recovers)
+        return 0;
     if (!p->started && now_ns() - p->tried_ns > RETRY_NS) {
         bny_eal_call(start_there, p);
         p->tried_ns = now_ns();

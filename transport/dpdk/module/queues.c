@@ -382,6 +382,34 @@ static void join_group(struct bny_dpdk_port *p, const struct bny_dpdk_ip *ip)
         rte_eth_allmulticast_enable(p->id);
 }
 
+void bny_queues_again(struct bny_dpdk_port *p)
+{
+    struct rte_flow_error why;
+
+    rte_eth_promiscuous_disable(p->id);
+    if (!p->is4)
+        join_group(p, &p->ip);
+    if (p->rule)
+        p->rule = make_rule(p, &why);
+}
+
+int bny_queues_reset(struct bny_dpdk_port *p)
+{
+    struct rte_flow_error why;
+    uint16_t desc = p->desc;
+    int rc = rte_eth_dev_reset(p->id); /* ends its rules, too */
+
+    p->started = 0;
+    if (rc == 0 && p->isolated)
+        p->isolated = rte_flow_isolate(p->id, 1, &why) == 0;
+    if (rc == 0)
+        rc = configure(p, &p->conf, &desc);
+    if (rc != 0 || !bny_queues_start(p))
+        return -1;
+    bny_queues_again(p);
+    return 0;
+}
+
 int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
                       struct bny_dpdk_info *info, char *text)
 {
@@ -413,6 +441,9 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     if (make_pool(p, c, info, desc, text) != 0)
         return -1;
     rc = configure(p, &conf, &desc);
+    p->conf = conf;
+    p->desc = desc;
+    p->ip = c->ip;
     if (rc != 0) {
         say(text, "port %.60s (%.31s) refuses to be set up: %s; another program may use it",
             c->device, info->driver, rte_strerror(rc < 0 ? -rc : rc));
@@ -429,10 +460,9 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         return -1;
     }
     if (p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV) {
-        rte_eth_promiscuous_disable(p->id);
-        if (!p->is4)
-            join_group(p, &c->ip);
+        bny_queues_again(p);
         steer(p, c, info);
+        bny_events_open(p);
     }
     if (!(info->caps & BNY_DPDK_PAIR)) {
         struct rte_ether_addr mac;

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What drivers tell of a port, in the EAL's interrupt thread: it wants to be reset (a VF, when
+ * its PF was), it was removed, it recovers by itself from an error. The thread that uses the
+ * port sees to it when it looks at the link. */
+#include "transport/dpdk/module/module.h"
+
+static const enum rte_eth_event_type heard[] = {
+    RTE_ETH_EVENT_INTR_RESET,       RTE_ETH_EVENT_INTR_RMV,        RTE_ETH_EVENT_ERR_RECOVERING,
+    RTE_ETH_EVENT_RECOVERY_SUCCESS, RTE_ETH_EVENT_RECOVERY_FAILED,
+};
+#define NHEARD (sizeof heard / sizeof heard[0])
+
+static int hear(uint16_t id, enum rte_eth_event_type type, void *arg, void *ret)
+{
+    struct bny_dpdk_port *p = arg;
+
+    atomic_fetch_or(&p->events, 1u << type);
+    return 0;
+}
+
+void bny_events_open(struct bny_dpdk_port *p)
+{
+    for (size_t i = 0; i < NHEARD; i++)
+        rte_eth_dev_callback_register(p->id, heard[i], hear, p);
+    p->hears = 1;
+}
+
+void bny_events_close(struct bny_dpdk_port *p)
+{
+    for (size_t i = 0; i < NHEARD && p->hears; i++)
+        rte_eth_dev_callback_unregister(p->id, heard[i], hear, p);
+    p->hears = 0;
+}
+
+static int has(unsigned events, enum rte_eth_event_type type)
+{
+    return events >> type & 1;
+}
+
+void bny_events_run(struct bny_dpdk_port *p)
+{
+    unsigned events = atomic_exchange(&p->events, 0);
+
+    if (!events || p->gone)
+        return;
+    if (has(events, RTE_ETH_EVENT_ERR_RECOVERING))
+        p->recovers = 1;
+    if (has(events, RTE_ETH_EVENT_RECOVERY_SUCCESS)) {
+        p->recovers = 0;
+        bny_queues_again(p);
+    }
+    if (has(events, RTE_ETH_EVENT_INTR_RESET) && bny_queues_reset(p) != 0)
+        p->gone = "its driver asked for a reset, and it does not start again";
+    if (has(events, RTE_ETH_EVENT_INTR_RMV))
+        p->gone = "it was removed";
+    if (has(events, RTE_ETH_EVENT_RECOVERY_FAILED))
+        p->gone = "it does not recover from an error";
+    if (!p->gone)
+        return;
+    p->rule = NULL; /* gone with it */
+    p->isolated = 0;
+    bny_queues_stop(p); /* what it had to send comes back */
+}
+
+int bny_events_way(struct bny_dpdk_port *p, int rank, char *text)
+{
+    if (!p->gone)
+        return 0;
+    say(text, "port %s failed: %s; see dmesg", p->device, p->gone);
+    return -2;
+}

@@ -114,7 +114,7 @@ def memif():
     stays = remains(before)
     report("no socket and no file is left", not stays, str(stays))
     works("and the next start works", job(perf("allreduce", "-P", "2", "-b", "1M", "-e", "1M", "-c", "1")))
-    mixed = [RUN, "-n", "2", "sh", "-c", '[ $BANYAN_RANK = 0 ] || export BANYAN_DPDK_ADDR=fd00::1; exec "$@"', "sh", RANK, "sweep", "env", "0", SEED]
+    mixed = [RUN, "-n", "2", "sh", "-c", '[ $BANYAN_RANK = 0 ] || export BANYAN_DPDK_ADDR=fd00::1; exec "$@"', "sh", RANK, "sweep", "env", "0", SEED, "brief=1"]
     says("an address of the other family", ["cannot be reached by transport", "has an IPv4 address, 10.0.0.1, and that of rank 1 an IPv6 one",
                                             "set BANYAN_DPDK_ADDR on all ranks"], job(mixed))
     for addr, gateway, words in (("fd00::g", "", ["BANYAN_DPDK_ADDR=fd00::g is no IPv4 or IPv6 address"]),

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define BNY_DPDK_DRIVER_VERSION 6 /* of this table: library and module come from one build */
+#define BNY_DPDK_DRIVER_VERSION 7 /* of this table: library and module come from one build */
 #define BNY_DPDK_BURST          32
 #define BNY_DPDK_TEXT           400
 #define BNY_DPDK_QUEUES         16

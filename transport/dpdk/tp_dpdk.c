@@ -436,13 +436,15 @@ static void tell(const struct dp_ep *e)
 {
     const struct bny_flow_tx *f = &e->tx;
 
-    bny_debug("%s: to rank %d: %u packets of up to %u bytes, %llu again, %llu timeouts; %u "
+    bny_debug("%s: to rank %d: %u packets, %llu again, %llu timeouts; %u "
               "under way, %u lost, "
               "credit %u, window %.0f, "
-              "round trip %llu ns; %u messages wait; from it: %u packets, %u twice, %u held",
-              e->ep.ops->name, e->ep.peer, f->next, e->frame, (unsigned long long)f->resent,
+              "round trip %llu ns; %u messages wait; from it: %u packets, %u twice, %u held; "
+              "frames of up to %u bytes",
+              e->ep.ops->name, e->ep.peer, f->next, (unsigned long long)f->resent,
               (unsigned long long)f->timeouts, f->flying, f->lost, f->limit - f->una, f->cwnd,
-              (unsigned long long)f->srtt, e->queued, e->rx.cum, e->rx.twice, e->held);
+              (unsigned long long)f->srtt, e->queued, e->rx.cum, e->rx.twice, e->held,
+              e->frame);
 }
 
 static void tell_drops(const struct dp_tp *t)

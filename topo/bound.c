@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "topo/cuts.h"
 #include "topo/dual.h"
@@ -161,7 +160,6 @@ static int newton(struct bny_bound *out, const struct bny_graph *g, int reversed
 
 static int one_way(struct bny_bound *out, const struct bny_graph *g, int reversed)
 {
-    uint64_t since = bny_now_ns();
     int e = start(out, g);
 
     if (!e && g->nranks > 1) {
@@ -170,8 +168,6 @@ static int one_way(struct bny_bound *out, const struct bny_graph *g, int reverse
     }
     if (e)
         bny_bound_free(out);
-    else
-        out->seconds = (double)(bny_now_ns() - since) * 1e-9;
     return e;
 }
 
@@ -206,7 +202,6 @@ int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g)
             out->cut[v] |= (uint8_t)(rs.cut[v] << 1);
         out->shard = bny_ratio_add(out->shard, rs.shard);
         out->value = bny_ratio_add(out->value, rs.value);
-        out->seconds += rs.seconds;
         bny_bound_free(&rs);
     }
     if (bny_ratio_ok(out->value) && bny_ratio_ok(out->shard))
@@ -254,7 +249,6 @@ int bny_cut_from(const struct bny_graph *g, int root, int reversed, int64_t *val
 
 int bny_bound_rooted(struct bny_bound *out, const struct bny_graph *g, int root, int reduce)
 {
-    uint64_t since = bny_now_ns();
     int64_t flow = 0;
     int e;
 
@@ -271,7 +265,5 @@ int bny_bound_rooted(struct bny_bound *out, const struct bny_graph *g, int root,
     }
     if (e)
         bny_bound_free(out);
-    else
-        out->seconds = (double)(bny_now_ns() - since) * 1e-9;
     return e;
 }

@@ -39,7 +39,6 @@ struct bny_bound {
     uint8_t *cut; /* [nnodes]; bny_bound_free */
     int cut_nodes;
     struct bny_dual *dual; /* BNY_CUT_LP: dual.h; else NULL */
-    double seconds;        /* what computing it took */
 };
 void bny_bound_free(struct bny_bound *b); /* frees what it points at */
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "topo/bound.h"
 #include "topo/cuts.h"
@@ -162,7 +161,6 @@ static int linear_program(struct bny_bound *out, const struct bny_graph *g)
 
 int bny_bound_allreduce(struct bny_bound *out, const struct bny_graph *g)
 {
-    uint64_t since = bny_now_ns();
     struct bny_bound apart;
     int e = bny_bound_rs_ag(&apart, g);
 
@@ -184,6 +182,5 @@ int bny_bound_allreduce(struct bny_bound *out, const struct bny_graph *g)
         return e;
     }
     out->shard = bny_ratio_mul(out->value, bny_ratio_of(g->nranks, 1));
-    out->seconds = (double)(bny_now_ns() - since) * 1e-9;
     return 0;
 }

@@ -148,23 +148,34 @@ static void consider(struct bny_plan *plan, const char *name, double cost)
     snprintf(plan->schedule, sizeof plan->schedule, "%s", name);
 }
 
-/* Takes the schedule when it is the cheapest so far and there is a program of it. */
-static void consider_forest(struct bny_scope *s, const struct bny_call *call, const char *name,
-                            double cost, struct bny_plan *plan)
-{
-    struct bny_kept_program *k;
+/* Schedules of which there turned out to be no program. */
+struct without {
+    int n;
+    char name[8][BNY_NAME_MAX];
+};
 
+static int is_without(const struct without *w, const char *name)
+{
+    for (int i = 0; i < w->n; i++)
+        if (!strcmp(w->name[i], name))
+            return 1;
+    return 0;
+}
+
+/* Takes the schedule when it is the cheapest so far. */
+static void consider_forest(struct bny_scope *s, const struct bny_call *call, const char *name,
+                            double cost, const struct without *w, struct bny_plan *plan)
+{
+    if (is_without(w, name))
+        return;
     cost = bny_cost_switched(s, call, name, cost,
                              plan->schedule[0] ? plan->predicted_s : INFINITY);
-    if (plan->schedule[0] && cost >= plan->predicted_s)
-        return;
-    if (bny_program_get(s, call, name, joins_trees(s, call, name), &k) == 0)
-        consider(plan, name, cost);
+    consider(plan, name, cost);
 }
 
 static void choose_forest(struct bny_scope *s, const struct bny_call *call,
                           enum bny_forest_use use, double bytes, const struct bny_cost_model *m,
-                          struct bny_plan *plan)
+                          const struct without *w, struct bny_plan *plan)
 {
     char lower[BNY_NAME_MAX] = "";
     const char *name;
@@ -172,7 +183,7 @@ static void choose_forest(struct bny_scope *s, const struct bny_call *call,
     for (int i = 0; bny_builders[i]; i++) {
         const struct bny_builder_ops *b = bny_builders[i];
         if ((b->uses & use) && !(b->traits & BNY_BUILDER_ORDERED))
-            consider_forest(s, call, b->name, bny_cost_builder(s, call, b, use, bytes, m),
+            consider_forest(s, call, b->name, bny_cost_builder(s, call, b, use, bytes, m), w,
                             plan);
     }
     if (!bny_topology_applies(s) || bytes < BNY_NETWORK_BYTES_MIN)
@@ -182,16 +193,17 @@ static void choose_forest(struct bny_scope *s, const struct bny_call *call,
                           ? bny_cost_scheduled(s, call, name, use, bytes, m)
                           : 0;
         if (cost > 0)
-            consider_forest(s, call, name, cost, plan);
+            consider_forest(s, call, name, cost, w, plan);
     }
     while (bny_topology_lower(lower, s, (enum bny_collective)call->collective, call->root)) {
         double cost = bny_cost_scheduled(s, call, lower, use, bytes, m);
         if (cost > 0)
-            consider_forest(s, call, lower, cost, plan);
+            consider_forest(s, call, lower, cost, w, plan);
     }
 }
 
-static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+static int choose_priced(struct bny_scope *s, const struct bny_call *call,
+                         const struct without *w, struct bny_plan *plan)
 {
     struct bny_cost_model m = bny_cost_model_of(s);
     double bytes = bny_call_bytes(s, call);
@@ -218,10 +230,30 @@ static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct 
             consider(plan, bny_directs[i]->name,
                      bny_cost_direct(s, bny_directs[i], call, bytes, &m));
     if (row->has_use && !needs_no_forest(s, call))
-        choose_forest(s, call, row->use, bytes, &m, plan);
+        choose_forest(s, call, row->use, bytes, &m, w, plan);
     return plan->schedule[0] ? 0
                              : bny_fail(BANYAN_ENOTSUP, "no schedule serves %s of %d ranks",
                                         bny_call_name(call), s->n);
+}
+
+/* Only of the cheapest is a program made, as that of many ranks takes long. Where there is
+ * none, the cheapest of the others. */
+static int choose_auto(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    struct without w = { 0 };
+    struct bny_kept_program *k;
+    int rc;
+
+    for (;;) {
+        rc = choose_priced(s, call, &w, plan);
+        if (rc || is_path(plan->schedule) || bny_direct_find(plan->schedule) ||
+            w.n == (int)(sizeof w.name / sizeof w.name[0]))
+            return rc;
+        rc = bny_program_get(s, call, plan->schedule, joins_trees(s, call, plan->schedule), &k);
+        if (!rc || rc == -BANYAN_ENOMEM)
+            return rc;
+        memcpy(w.name[w.n++], plan->schedule, BNY_NAME_MAX);
+    }
 }
 
 /* ---- participation sets ---- */

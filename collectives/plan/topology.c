@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "collectives/plan/kept.h"
+#include "collectives/plan/shared.h"
 #include "topo/graph_edit.h"
 
 /* The most ranks of a plan's file: one that is not proven is not run; 2 s and 150 MB there,
@@ -135,7 +136,8 @@ int bny_topology_load(struct bny_topology **out, const char *topo, const char *s
 
 static void made_free(struct bny_made *m)
 {
-    bny_forest_free(m->forest);
+    if (!m->shared)
+        bny_forest_free(m->forest);
     free(m);
 }
 
@@ -155,6 +157,7 @@ void bny_topology_free(struct bny_topology *t)
         t->subsets = sub->next;
         bny_topology_free(sub);
     }
+    bny_shared_leave(t);
     free(t->members);
     bny_graph_free(t->graph);
     bny_plan_close(&t->plan);
@@ -278,7 +281,11 @@ int bny_topology_settle(struct bny_topology *t, const int *host_of, int nranks)
     if (!e && t->set.p && t->set.n != nranks)
         e = bny_fail(BANYAN_EINVAL, "%s is for %d ranks; this job has %d", t->file, t->set.n,
                      nranks);
-    return !e && t->plan.forest ? prove_plan(t) : e;
+    if (!e && t->plan.forest)
+        e = prove_plan(t);
+    if (!e)
+        bny_shared_join(t, NULL);
+    return e;
 }
 
 /* ---- forests of hosts ---- */
@@ -525,16 +532,19 @@ int bny_topology_make(struct bny_made **out, const struct bny_scope *s, const ch
     snprintf(m->schedule, sizeof m->schedule, "%s", schedule);
     m->use = row->use;
     m->root = root;
-    make(m, t);
+    if (!bny_shared_find(t, m)) {
+        make(m, t);
+        if (m->rc == -BANYAN_ENOMEM) { /* another time there is some */
+            made_free(m);
+            return bny_plans_starve(s);
+        }
+        if (t->nranks > KEPT_RANKS_MAX) {
+            bny_forest_free(m->forest);
+            m->forest = NULL;
+        }
+        bny_shared_tell(t, m, m->forest != NULL);
+    }
     rc = m->rc;
-    if (rc == -BANYAN_ENOMEM) { /* another time there is some */
-        made_free(m);
-        return bny_plans_starve(s);
-    }
-    if (t->nranks > KEPT_RANKS_MAX) {
-        bny_forest_free(m->forest);
-        m->forest = NULL;
-    }
     make_room(t);
     m->next = t->made;
     t->made = m;
@@ -542,18 +552,29 @@ int bny_topology_make(struct bny_made **out, const struct bny_scope *s, const ch
     return rc;
 }
 
-/* The program of m, whose forest was not kept. */
+/* The program of m, whose forest was not kept. Others of the process that run the same one now
+ * have it from the first of them. */
 static int compile_again(struct bny_program **out, const struct bny_made *m,
-                         const struct bny_topology *t, const struct bny_scope *s,
+                         struct bny_topology *t, const struct bny_scope *s,
                          enum bny_collective coll, int coalesce)
 {
     struct bny_made again = { .use = m->use, .root = m->root };
+    const struct bny_forest *lent = bny_shared_borrow(t, m);
     int rc;
 
-    memcpy(again.schedule, m->schedule, sizeof again.schedule);
-    make(&again, t);
-    rc = again.rc ? again.rc : bny_compile(out, again.forest, coll, s->rank, coalesce);
-    bny_forest_free(again.forest);
+    if (!lent) {
+        memcpy(again.schedule, m->schedule, sizeof again.schedule);
+        make(&again, t);
+        if (again.rc)
+            return again.rc;
+        if (bny_shared_lend(t, m, again.forest))
+            lent = again.forest;
+    }
+    rc = bny_compile(out, lent ? lent : again.forest, coll, s->rank, coalesce);
+    if (lent)
+        bny_shared_give_back(t, m);
+    else
+        bny_forest_free(again.forest);
     return rc;
 }
 
@@ -601,6 +622,8 @@ static struct bny_topology *make_subset(const struct bny_topology *t, const stru
         e = set_hosts(sub, host_of, s->n);
         if (!e && t->graph && s->n > 1)
             e = subset_graph(sub, t, of_world);
+        if (!e)
+            bny_shared_join(sub, t);
     }
     free(host_of);
     if (e) {

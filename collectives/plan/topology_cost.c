@@ -2,11 +2,13 @@
 /* What schedules cost on the graph that was given (topology.h): loads of links, time to fill
  * pipelines, chunks. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "collectives/plan/kept.h"
+#include "collectives/plan/shared.h"
 #include "collectives/plan/topology_made.h"
 #include "topo/route.h"
 #include "topo/simulate.h"
@@ -177,7 +179,7 @@ double bny_topology_simulated(const struct bny_scope *s, enum bny_collective col
                               const char *schedule, int root, double bytes, size_t chunk,
                               double alpha_s)
 {
-    const struct bny_topology *t = bny_topology_of(s);
+    struct bny_topology *t = bny_topology_of(s);
     int k = (int)ceil(log2(bytes));
     struct bny_made *m;
 
@@ -185,8 +187,16 @@ double bny_topology_simulated(const struct bny_scope *s, enum bny_collective col
         bny_topology_make(&m, s, schedule, coll, root) != 0 || !m->forest ||
         m->forest->nranks != t->graph->nranks)
         return 0;
-    if (m->simulated[k] == 0)
-        m->simulated[k] = simulate(m, t->graph, coll, ldexp(1, k), chunk, alpha_s);
+    if (m->simulated[k] == 0) {
+        struct bny_simulated q = { phases_of(coll), ldexp(1, k), (double)chunk, alpha_s, 0 };
+
+        if (!bny_shared_simulated(t, m, &q)) {
+            q.seconds = simulate(m, t->graph, coll, ldexp(1, k), chunk, alpha_s);
+            if (q.seconds != 0)
+                bny_shared_say(t, m, &q);
+        }
+        m->simulated[k] = q.seconds;
+    }
     if (m->simulated[k] == 0)
         bny_plans_starve(s);
     return m->simulated[k] > 0 ? m->simulated[k] * ldexp(bytes, -k) : 0;
@@ -236,7 +246,8 @@ static int add_rounds(double *load, int *nrounds, const struct bny_program *p,
     return e;
 }
 
-static int direct_rounds(struct bny_direct_cost *d, const struct bny_direct_ops *ops,
+/* Fills d's steps and per_byte. */
+static int direct_rounds(struct bny_topology_cost *d, const struct bny_direct_ops *ops,
                          enum bny_collective coll, const struct bny_graph *g)
 {
     double *load = calloc((size_t)ROUNDS_MAX * (size_t)g->nlinks + 1, sizeof *load);
@@ -248,11 +259,11 @@ static int direct_rounds(struct bny_direct_cost *d, const struct bny_direct_ops 
 
         e = ops->build(&p, coll, g->nranks, r, -1);
         if (!e) {
-            e = add_rounds(load, &d->rounds, p, g, router);
+            e = add_rounds(load, &d->steps, p, g, router);
             bny_program_free(p);
         }
     }
-    for (int k = 0; k < d->rounds && !e; k++) {
+    for (int k = 0; k < d->steps && !e; k++) {
         double most = 0;
 
         for (int l = 0; l < g->nlinks; l++)
@@ -280,8 +291,18 @@ double bny_topology_direct_seconds(const struct bny_scope *s, enum bny_collectiv
     if (d == t->directs + BNY_DIRECTS_MAX)
         return 0;
     if (!d->ops) {
-        d->ops = ops;
-        d->rc = direct_rounds(d, ops, coll, t->graph);
+        struct bny_made m = { .root = -1 }; /* under a use that no forest has */
+
+        snprintf(m.schedule, sizeof m.schedule, "%s", ops->name);
+        if (!bny_shared_find(t, &m)) {
+            m.rc = direct_rounds(&m.cost, ops, coll, t->graph);
+            if (m.rc == -BANYAN_ENOMEM) {
+                bny_plans_starve(s);
+                return 0;
+            }
+            bny_shared_tell(t, &m, 0);
+        }
+        *d = (struct bny_direct_cost){ ops, m.rc, m.cost.steps, m.cost.per_byte };
     }
     return d->rc ? 0 : d->rounds * alpha_s + d->per_byte * bytes;
 }

@@ -22,6 +22,7 @@ struct bny_made { /* a forest of the communicator's ranks */
     int root;
     int rc;                    /* 0, or why there is none */
     struct bny_forest *forest; /* NULL with rc 0: not kept, of many ranks */
+    int shared;                /* the forest is lent by others of the process (shared.h) */
     int height;                /* time steps a phase */
     struct bny_topology_cost cost;
     /* What the simulator says, of 2^k bytes, for auto's choice; 0: not asked yet, -1: nothing.
@@ -47,6 +48,9 @@ struct bny_topology {
     int *local_first; /* [nhosts + 1] */
     int grouped;      /* graph or plan are of hosts that have several ranks */
     struct bny_made *made;
+    /* What others of the process have made (shared.h), and that of all ranks, of which these
+     * are some; NULL: none. */
+    struct bny_share *share, *job_share;
     struct bny_direct_cost directs[BNY_DIRECTS_MAX];
     struct bny_topology
         *subsets; /* of communicators of some ranks, or in another order, made when one asks */

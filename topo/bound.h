@@ -71,6 +71,7 @@ struct bny_build_opts {
             */
     int height_cap; /* largest height of a tree; 0: none */
     int seconds;    /* soft limit on the time to build; 0: none */
+    int quick;      /* low trees: no long search for them where there are many ranks */
 };
 struct bny_graph_builder_ops {
     char name[24];

@@ -52,8 +52,9 @@ int bny_pack_levels(struct bny_pack *p);
 int bny_pack_exact(struct bny_pack *p);
 
 enum bny_pack_how {
-    BNY_PACK_ANY,   /* by levels, else exactly */
-    BNY_PACK_LEVELS /* low trees or -BANYAN_ENOTSUP */
+    BNY_PACK_ANY,    /* by levels, else exactly */
+    BNY_PACK_LEVELS, /* low trees or -BANYAN_ENOTSUP */
+    BNY_PACK_QUICK   /* the same, of switches that one even spread each removes */
 };
 /* Packs need[r] units of each rank r into the links' capacities cap[] (reversed: trees towards
  * the roots), after the switches are removed. p is initialised here; bny_pack_free either way.

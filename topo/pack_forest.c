@@ -17,7 +17,7 @@ int bny_pack_graph(struct bny_pack *p, const struct bny_graph *g, const int64_t 
     if (e)
         return e;
     memcpy(p->need, need, (size_t)g->nranks * sizeof *need);
-    e = bny_split(p, g, cap, reversed);
+    e = bny_split(p, g, cap, reversed, how == BNY_PACK_QUICK);
     if (!e)
         e = bny_pack_levels(p);
     return e == -BANYAN_ENOTSUP && p->nedges && how == BNY_PACK_ANY ? bny_pack_exact(p) : e;

@@ -22,6 +22,7 @@
 
 #define FEW_UNITS 16
 #define GOOD_GAP  1e-3
+#define FEW_RANKS 32 /* no search among them takes long */
 
 void bny_plan_size_free(struct bny_plan_size *s)
 {
@@ -208,13 +209,13 @@ static int build_one(struct bny_forest **out, const struct bny_graph *g,
 
 /* Packings of growing load until one is low enough; steps count the height. */
 static int build_low(struct bny_forest **out, const struct bny_graph *g,
-                     enum bny_forest_use use, struct wish *w, int cap)
+                     enum bny_forest_use use, struct wish *w, int cap, int quick)
 {
     static const struct bny_ratio stretch[] = { { 1, 1 },  { 21, 20 }, { 6, 5 }, { 3, 2 },
                                                 { 2, 1 },  { 3, 1 },   { 4, 1 }, { 8, 1 },
                                                 { 16, 1 }, { 32, 1 } };
 
-    w->how = BNY_PACK_LEVELS;
+    w->how = quick && g->nranks > FEW_RANKS ? BNY_PACK_QUICK : BNY_PACK_LEVELS;
     for (size_t i = 0; i < sizeof stretch / sizeof stretch[0]; i++) {
         int e;
 
@@ -253,7 +254,7 @@ static int build_free(struct bny_forest **out, const struct bny_graph *g,
 {
     int e;
 
-    w->how = BNY_PACK_LEVELS;
+    w->how = BNY_PACK_QUICK;
     e = build_one(out, g, use, w);
     if (e != -BANYAN_ENOTSUP)
         return e;
@@ -281,7 +282,9 @@ static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_fo
         return 0;
     bny_forest_free(*out);
     *out = NULL;
-    return e && e != -BANYAN_ENOTSUP ? e : build_low(out, g, use, &w, opts->height_cap);
+    return e && e != -BANYAN_ENOTSUP
+               ? e
+               : build_low(out, g, use, &w, opts->height_cap, opts->quick);
 }
 
 const struct bny_graph_builder_ops bny_build_packed = {

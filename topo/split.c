@@ -350,12 +350,15 @@ static int attempt(struct bny_split *s, const int64_t *cap, int reversed, int ch
     return e ? e : check ? 1 : feasible(s);
 }
 
-int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, int reversed)
+int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, int reversed,
+              int quick)
 {
     struct bny_split s = { .g = g, .need = p->need };
     int e = attempt(&s, cap, reversed, 0);
 
-    if (!e || e == -BANYAN_ENOTSUP) {
+    if (quick && !e)
+        e = -BANYAN_ENOTSUP;
+    if (!quick && (!e || e == -BANYAN_ENOTSUP)) {
         finish(&s);
         s = (struct bny_split){ .g = g, .need = p->need };
         e = attempt(&s, cap, reversed, 1);

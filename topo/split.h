@@ -24,9 +24,11 @@ struct bny_split {
 
 /* p: initialised for g->nranks, needs set, no edges. cap: [nlinks] whole capacities, 0 for
  * none. Links turned round when `reversed`; routes in p still name them in order of travel in
- * the network asked for. 0, -BANYAN_ENOTSUP when the needs cannot be met or survive no
+ * the network asked for. quick: gives up (-BANYAN_ENOTSUP) where
+ * even spreads do not do at once. 0, -BANYAN_ENOTSUP when the needs cannot be met or survive no
  * splitting (switches with more capacity out than in), -BANYAN_ENOMEM. */
-int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, int reversed);
+int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, int reversed,
+              int quick);
 
 /* Between split.c and split_exact.c */
 int64_t bny_split_feed(const struct bny_split *s, int v); /* need at ranks, else 0 */

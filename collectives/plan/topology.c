@@ -413,7 +413,7 @@ static int build_scattered(struct bny_forest **out, const struct bny_graph_build
 
     *out = NULL;
     for (int k = 1; k <= PIECES_MAX; k *= 2) {
-        struct bny_build_opts opts = { .k = k, .height_cap = height_cap };
+        struct bny_build_opts opts = { .k = k, .height_cap = height_cap, .quick = 1 };
         struct bny_forest *f;
         double time;
         int e = g->build(&f, t->graph, BNY_FOREST_SCATTERED, -1, &opts);
@@ -441,7 +441,7 @@ static int build_base(struct bny_forest **out, const struct bny_topology *t,
 {
     const struct bny_graph_builder_ops *g =
         bny_graph_builder_find(height_cap(schedule) ? "packed" : schedule);
-    struct bny_build_opts opts = { .height_cap = height_cap(schedule) };
+    struct bny_build_opts opts = { .height_cap = height_cap(schedule), .quick = 1 };
     const struct bny_builder_ops *b = bny_builder_find(
         bny_topology_hosts_builder(schedule) ? bny_topology_hosts_builder(schedule) : schedule);
     int n = bny_topology_hosts_builder(schedule) ? t->nhosts

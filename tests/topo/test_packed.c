@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "banyan/banyan.h"
 #include "tests/topo/zoo.h"
 #include "topo/bound.h"
+#include "topo/build_graph.h"
 #include "topo/pareto.h"
 #include "topo/plan.h"
 
@@ -64,6 +66,26 @@ Test(packed, zoo_is_within_one_per_cent_of_the_bound)
         build_and_check("packed", g, BNY_FOREST_ROOTED, zoo[i].ranks / 2, 0.001);
         bny_graph_free(g);
     }
+}
+
+/* Where switches do not come apart at once a ring does, or there are no low trees: 36 s and 10
+ * s when each pair of cables was tried. */
+Test(packed, fat_trees_take_no_long_search, .timeout = 120)
+{
+    struct bny_build_opts low = { .height_cap = 4, .quick = 1 };
+    struct bny_graph *g = make("fattree:121");
+    struct bny_forest *f;
+    clock_t since = clock();
+    int e;
+
+    build_and_check("packed", g, BNY_FOREST_ALLREDUCE, -1, 0);
+    bny_graph_free(g);
+    g = make("fattree:64");
+    e = bny_build_packed.build(&f, g, BNY_FOREST_ALLREDUCE, -1, &low);
+    cr_assert(e == -BANYAN_ENOTSUP || (!e && bny_forest_height(f, 1) <= 4));
+    bny_forest_free(f);
+    bny_graph_free(g);
+    cr_assert_lt((double)(clock() - since) / CLOCKS_PER_SEC, 5);
 }
 
 Test(packed, a_thousand_ranks_in_boxes_are_exact, .timeout = 120)

@@ -166,7 +166,8 @@ static int is_without(const struct without *w, const char *name)
 static void consider_forest(struct bny_scope *s, const struct bny_call *call, const char *name,
                             double cost, const struct without *w, struct bny_plan *plan)
 {
-    if (is_without(w, name))
+    if (is_without(w, name) ||
+        bny_topology_crowded(s, (enum bny_collective)call->collective, name, call->root))
         return;
     cost = bny_cost_switched(s, call, name, cost,
                              plan->schedule[0] ? plan->predicted_s : INFINITY);

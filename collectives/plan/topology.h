@@ -67,10 +67,15 @@ struct bny_topology_cost {
     double largest;  /* share of the vector in the largest message of a time step */
     int hops;        /* edges of ranks on the longest way, all phases */
     int steps;       /* time steps, all phases */
+    int peers;       /* that the busiest rank sends to */
 };
 /* 0; -BANYAN_ENOTSUP without a graph, or when the schedule is none for it. */
 int bny_topology_cost(struct bny_topology_cost *out, const struct bny_scope *s,
                       enum bny_collective coll, const char *schedule, int root);
+/* Does it connect more ranks with each other than a job of so many should, for one collective?
+ * Of a thousand each with each are half a million connections. */
+int bny_topology_crowded(const struct bny_scope *s, enum bny_collective coll,
+                         const char *schedule, int root);
 /* Where ways meet in switches, which choose them by a hash and not as a forest's plan has it,
  * no closed form knows what waits for what. Is the simulator asked? Not for many ranks or few
  * bytes. */

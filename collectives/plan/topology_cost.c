@@ -50,6 +50,28 @@ static void add_load(const struct bny_graph *g, const struct bny_route *r, doubl
     }
 }
 
+/* The most that one rank sends to, both ways. seen [nranks]: scratch. */
+static int most_peers(const struct bny_forest *f, int *seen)
+{
+    int most = 0;
+
+    memset(seen, 0xff, (size_t)f->nranks * sizeof *seen);
+    for (int v = 0; v < f->nranks; v++) {
+        int peers = 0;
+
+        for (int t = 0; t < f->ntrees; t++) {
+            int to = f->trees[t].parent[v];
+
+            if (to >= 0 && seen[to] != v) {
+                seen[to] = v;
+                peers++;
+            }
+        }
+        most = peers > most ? peers : most;
+    }
+    return most;
+}
+
 int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f,
                           const struct bny_graph *g, enum bny_forest_use use)
 {
@@ -90,6 +112,7 @@ int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f,
         most = carried > most ? carried : most;
     }
     k->carried = most;
+    k->peers = e ? 0 : most_peers(f, depth);
     free(load);
     free(depth);
     return e;
@@ -118,6 +141,18 @@ double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, siz
 
     return k->per_byte * bytes + (k->hops > 1 ? k->hops - 1 : 0) * c / k->link_Bps +
            k->hops * alpha_s + k->carried * bytes / (c > 1 ? c : 1) * alpha_s;
+}
+
+#define CROWD_RANKS 256 /* with more of them */
+#define CROWD_PEERS 64
+
+int bny_topology_crowded(const struct bny_scope *s, enum bny_collective coll,
+                         const char *schedule, int root)
+{
+    struct bny_topology_cost k;
+
+    return s->n > CROWD_RANKS && bny_topology_cost(&k, s, coll, schedule, root) == 0 &&
+           k.peers > CROWD_PEERS;
 }
 
 /* ---- where ways meet ---- */

@@ -12,6 +12,7 @@
 
 #define RANKS 9
 #define MANY  100
+#define CROWD 300
 
 static long left = -1; /* allocations that succeed; -1: all */
 
@@ -42,7 +43,7 @@ void *__wrap_realloc(void *p, size_t n)
     return fails() ? NULL : __real_realloc(p, n);
 }
 
-static int members[MANY];
+static int members[CROWD];
 
 static struct bny_topology *topology_of_nine(void)
 {
@@ -141,6 +142,36 @@ Test(plan_memory, forests_of_many_ranks_are_not_kept, .timeout = 120)
     cr_assert_eq(plan(&s, &call, &got), 0);
     kept = mallinfo2().uordblks + mallinfo2().hblkhd - before;
     cr_assert_lt(kept, 2u << 20, "%zu bytes are kept of %s", kept, got.schedule);
+    bny_plan_drop(&got);
+    bny_plans_free(&s);
+    bny_topology_free(t);
+}
+
+/* Each with each of hundreds of ranks is the fastest way through a switch, and not worth a
+ * connection for each pair. */
+Test(plan_memory, a_rank_of_hundreds_has_few_peers, .timeout = 120)
+{
+    struct bny_call call = {
+        .collective = BNY_ALLREDUCE, .dtype = BANYAN_F32, .count = 1 << 18, .timeout_s = -1
+    };
+    int host_of[CROWD];
+    struct bny_topology_cost k;
+    struct bny_topology *t;
+    struct bny_scope s;
+    struct bny_plan got;
+
+    for (int r = 0; r < CROWD; r++)
+        host_of[r] = r;
+    cr_assert_eq(bny_topology_load(&t, "star:300", "auto"), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_topology_settle(t, host_of, CROWD), 0, "%s", banyan_last_error());
+    s = scope(t, CROWD);
+    bny_call_set_schedule(&call, "auto");
+    cr_assert_eq(bny_redop_get(&call.redop, BANYAN_SUM, call.dtype), 0);
+    cr_assert_eq(bny_topology_cost(&k, &s, BNY_ALLREDUCE, "multitree", -1), 0);
+    cr_assert_eq(k.peers, CROWD - 1);
+    cr_assert_eq(plan(&s, &call, &got), 0);
+    cr_assert_eq(bny_topology_cost(&k, &s, BNY_ALLREDUCE, got.schedule, -1), 0);
+    cr_assert_leq(k.peers, 64, "%s: %d peers", got.schedule, k.peers);
     bny_plan_drop(&got);
     bny_plans_free(&s);
     bny_topology_free(t);

@@ -160,7 +160,7 @@ static int all_have_taken(struct bny_pass *p, uint32_t c)
     return 1;
 }
 
-static void give(struct bny_pass *p, uint32_t c)
+static int give(struct bny_pass *p, uint32_t c)
 {
     size_t at, len = chunk_of(p, c, &at) * p->esz;
 
@@ -181,6 +181,7 @@ static void give(struct bny_pass *p, uint32_t c)
     if (!p->lends)
         bny_pass_tell_filled(p, c, c + 1);
     p->nin = c + 1;
+    return 1;
 }
 
 /* Into the root's output. 0: not now. */
@@ -376,12 +377,8 @@ int bny_blocks_go(struct bny_pass *p)
 
     while (again) {
         again = 0;
-        if (may_give(p) && root_lends(p)) {
-            again = give_to_root(p);
-        } else if (may_give(p)) {
-            give(p, p->nin);
-            again = 1;
-        }
+        if (may_give(p)) /* asked once: the root may come any moment */
+            again = root_lends(p) ? give_to_root(p) : give(p, p->nin);
         if (p->lends && p->rank == p->root && bny_blocks_stores(p))
             again |= store(p);
         if (may_take(p))

@@ -392,6 +392,36 @@ static int gathers(struct test *t)
     return 0;
 }
 
+/* Roots and givers come in any order, and often at the same moment. */
+#define MEETINGS 4000
+
+static int gather_meets(struct test *t)
+{
+    enum { COUNT = 6000 };
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    uint32_t in[COUNT], *out;
+
+    t->comm->scope.oversubscribed = 0;
+    CHECK_OK(t, banyan_mem_alloc(t->comm, sizeof in * (size_t)t->n, (void **)&out));
+    o.schedule = "writeback";
+    for (uint32_t round = 0; round < MEETINGS; round++) {
+        int root = (int)(round / 64 % (uint32_t)t->n);
+
+        for (int r = 0; r < t->n; r++)
+            out[r * COUNT] = out[r * COUNT + COUNT - 1] = ~0u;
+        in[0] = in[COUNT - 1] = round + (uint32_t)t->rank;
+        CHECK_OK(t, banyan_gather(in, out, COUNT, BANYAN_U32, root, t->comm, &o));
+        for (int r = 0; r < t->n && t->rank == root; r++)
+            CHECK(t,
+                  out[r * COUNT] == round + (uint32_t)r &&
+                      out[r * COUNT + COUNT - 1] == round + (uint32_t)r,
+                  "round %u: block of rank %d", round, r);
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    }
+    CHECK_OK(t, banyan_mem_free(t->comm, out));
+    return 0;
+}
+
 /* The last rank comes when the root has given up: what it has is the user's again, and nobody
  * writes there. */
 static int gather_given_up(struct test *t)
@@ -431,6 +461,7 @@ const struct mp_case cases_writeback[] = {
     { "ahead", ahead, 0 },
     { "roots_differ", roots_differ, CASE_FAILS },
     { "gathers", gathers, 0 },
+    { "gather_meets", gather_meets, 0 },
     { "gather_given_up", gather_given_up, CASE_FAILS },
     { NULL, NULL, 0 },
 };

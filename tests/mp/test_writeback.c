@@ -67,6 +67,8 @@ static struct mp_row gathers[] = {
     { "gathers", "shm", 3, "mem", 0, { "BANYAN_TEST_SEED=random" } },
     { "gathers", "shm", 4, "", 0, { "BANYAN_TEST_SEED=random" } },
     { "gathers", "shm", 4, "mem", 0, { "BANYAN_CMA=0" } },
+    { "gather_meets", "shm", 3 },
+    { "gather_meets", "shm", 4 },
 };
 MP_TABLE(writeback, gathers_into_the_root_are_right, gathers)
 

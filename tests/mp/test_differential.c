@@ -50,3 +50,17 @@ static struct mp_row automatic[] = {
     { "differential", "auto", 3, "calls=500" },
 };
 MP_TABLE(differential, any_call_matches_the_model_with_auto, automatic)
+
+/* More CPUs than there are, the library believes: what it does where each rank has its own. */
+static struct mp_row cpus[] = {
+    { "differential", "shm", 3, "calls=800", 0, { "BANYAN_TEST_CPUS=16" } },
+    { "differential",
+      "shm",
+      4,
+      "calls=100 max=4194304 memory=6",
+      0,
+      { "BANYAN_TEST_CPUS=16" } },
+    { "differential", "shm", 7, "calls=300 memory=6", 0, { "BANYAN_TEST_CPUS=16" } },
+    { "differential", "tcp", 5, "calls=200", 0, { "BANYAN_TEST_CPUS=16" } },
+};
+MP_TABLE(differential, any_call_matches_the_model_with_a_cpu_each, cpus)

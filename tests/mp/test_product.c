@@ -10,6 +10,7 @@ static struct mp_row shm[] = {
     { "product", "shm", 5, "60" },
     { "product", "shm", 4, "80", 0, { "BANYAN_CMA=0", "BANYAN_ENCODE_THREADS=2" } },
     { "product", "shm", 3, "80", 0, { "BANYAN_TOPO=ring:3" } },
+    { "product", "shm", 4, "60", 0, { "BANYAN_TEST_CPUS=16", "BANYAN_TEST_SEED=random" } },
 };
 MP_TABLE(product, features_together_on_shm, shm)
 

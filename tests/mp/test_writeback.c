@@ -9,6 +9,7 @@ static struct mp_row in_flight[] = {
     { "writeback", "shm", 4 },
     { "writeback", "shm", 5 },
     { "writeback", "shm", 8, "", 120 },
+    { "writeback", "shm", 5, "", 0, { "BANYAN_TEST_CPUS=16" } },
     { "writeback", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
     { "writeback", "shm", 3, "", 0, { "BANYAN_TEST_SEED=random", "BANYAN_CMA=0" } },
 };
@@ -30,6 +31,8 @@ static struct mp_row exchanges[] = {
     { "exchange", "shm", 3 },
     { "exchange", "shm", 4 },
     { "exchange", "shm", 7, "", 120 },
+    { "exchange", "shm", 4, "", 0, { "BANYAN_TEST_CPUS=16", "BANYAN_TEST_SEED=random" } },
+    { "exchange", "shm", 6, "", 120, { "BANYAN_TEST_CPUS=16" } },
     { "exchange", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
     { "exchange", "shm", 3, "", 0, { "BANYAN_TEST_SEED=random" } },
 };
@@ -50,6 +53,7 @@ static struct mp_row races[] = {
     { "race", "shm", 3 },
     { "race", "shm", 5 },
     { "race", "shm", 8, "", 120 },
+    { "race", "shm", 6, "", 120, { "BANYAN_TEST_CPUS=16" } },
     { "race", "shm", 4, "", 0, { "BANYAN_TEST_SEED=random" } },
 };
 MP_TABLE(writeback, ranks_that_are_ahead_are_right, races)

@@ -75,11 +75,28 @@ static int put_pays(const struct bny_xfer_send *s)
            s->len >= s->ep->zcopy_min;
 }
 
+/* A root's blocks, which all others can read by the kernel at once, each on a CPU of its own,
+ * where the root would copy all of them alone. That a pair of ranks copies faster through slots
+ * says nothing here. */
+#define READERS       4                 /* ranks */
+#define READERS_LEAST (4.0 * (1 << 20)) /* bytes of all blocks */
+
+static int many_read(const struct bny_xfer_send *s)
+{
+    const struct bny_scope *scope = &s->op->comm->scope;
+    const struct bny_call *call = &s->op->call;
+
+    return call->collective == BNY_SCATTER && !call->vector && scope->shares_memory &&
+           !scope->oversubscribed && scope->n >= READERS &&
+           (double)(call->count * s->op->esz) * scope->n >= READERS_LEAST &&
+           s->ep->zcopy_min != UINT32_MAX;
+}
+
 static int reference_pays(const struct bny_xfer_send *s)
 {
     struct bny_ep *ep = s->ep;
 
-    return s->len >= ep->zcopy_min || s->len > ep->slot_max ||
+    return s->len >= ep->zcopy_min || s->len > ep->slot_max || many_read(s) ||
            ((ep->ops->caps & BNY_TP_SHARED) && ep->ops->mem_is_shared(ep->tp, s->ptr, s->len));
 }
 

@@ -16,6 +16,8 @@
 
 #include "base/cpu.h"
 #include "base/param.h"
+#include "base/quota.h"
+#include "base/rng.h"
 #include "collectives/api/cards.h"
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
@@ -138,10 +140,28 @@ static void schedule_name(const struct bny_init *in, char name[BNY_NAME_MAX])
         snprintf(name, BNY_NAME_MAX, "%s", in->cfg.schedule);
 }
 
+/* The CPUs that this process may use. Of a group that is granted the time of fewer than it may
+ * use, so many: the same for all of the group, and others for another group. */
+static void set_cpus(struct bny_card *card)
+{
+    cpu_set_t set;
+    uint64_t group;
+    int quota = bny_cpu_quota(&group), may, skip, nth = 0;
+
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return;
+    may = CPU_COUNT(&set);
+    if (quota == 0 || quota > may)
+        quota = may;
+    skip = quota < may ? (int)(bny_rng_next(&group) % (uint64_t)may) : 0;
+    for (int i = 0; i < BNY_CARD_CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set) && (nth++ - skip + may) % may < quota)
+            card->cpus[i / 64] |= 1ull << (i % 64);
+}
+
 static int fill_card(struct bny_init *in)
 {
     char schedule[BNY_NAME_MAX];
-    cpu_set_t set;
 
     in->card.magic = BNY_CARD_MAGIC;
     in->card.wire_version = BNY_WIRE_VERSION;
@@ -149,10 +169,7 @@ static int fill_card(struct bny_init *in)
     snprintf(in->card.transport, sizeof in->card.transport, "%.15s", in->cfg.transport);
     if (place_card(&in->card))
         return -BANYAN_ESYSTEM;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        for (int i = 0; i < BNY_CARD_CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
-            if (CPU_ISSET(i, &set))
-                in->card.cpus[i / 64] |= 1ull << (i % 64);
+    set_cpus(&in->card);
     schedule_name(in, schedule);
     snprintf(in->card.settings, sizeof in->card.settings,
              "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "

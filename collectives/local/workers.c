@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/quota.h"
 #include "collectives/local/local.h"
 #include "topo/machine.h"
 
@@ -28,11 +29,14 @@ struct bny_workers {
 int bny_workers_count(long long asked, int nlocal)
 {
     cpu_set_t set;
-    int cpus, spare;
+    uint64_t group;
+    int cpus, spare, quota;
 
     if (asked >= 0)
         return asked < BNY_WORKERS_MAX ? (int)asked : BNY_WORKERS_MAX;
     cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    quota = bny_cpu_quota(&group);
+    cpus = quota && quota < cpus ? quota : cpus;
     spare = cpus / (nlocal > 0 ? nlocal : 1) - 1;
     return spare < 0 ? 0 : spare < 2 ? spare : 2;
 }

@@ -121,6 +121,34 @@ static int number_alike(const struct where *at, int nranks, size_t bytes, int **
     return count;
 }
 
+/* Has any group, a container for example, more ranks than it is granted CPUs' time? Groups on a
+ * host have each their own. */
+static int look_at_groups(struct bny_world *w, struct bny_deck *deck, const struct where *at)
+{
+    struct where *in = calloc((unsigned)w->nranks, sizeof *in);
+    const struct bny_card *c;
+    uint32_t *ranks;
+    int *of, n;
+
+    bny_deck_rewind(deck);
+    for (int r = 0; in && (c = bny_deck_next(deck)); r++) {
+        in[r] = at[r];
+        memcpy(in[r].net, &c->group, sizeof in[r].net);
+    }
+    n = in ? number_alike(in, w->nranks, ON_STACK, &of) : -1;
+    free(in);
+    if (n < 0)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    ranks = calloc((unsigned)n, sizeof *ranks);
+    n = ranks ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    bny_deck_rewind(deck);
+    for (int r = 0; ranks && (c = bny_deck_next(deck)); r++)
+        w->oversubscribed |= ++ranks[of[r]] > c->granted && c->granted;
+    free(of);
+    free(ranks);
+    return n;
+}
+
 /* More ranks than CPUs on any host? All ranks compute the same from all cards. Also: which
  * ranks are on ours. */
 static int look_at_hosts(struct bny_world *w, struct bny_deck *deck, const struct where *at)
@@ -256,6 +284,8 @@ int bny_cards_settle(struct bny_world *w, struct bny_deck *deck)
     for (int r = 0; (c = bny_deck_next(deck)); r++)
         memcpy(&at[r], c->host, sizeof at[r]);
     rc = look_at_hosts(w, deck, at);
+    if (rc == 0)
+        rc = look_at_groups(w, deck, at);
     if (rc == 0)
         rc = agree_on_limits(w, deck, at);
     if (rc == 0)

@@ -20,6 +20,8 @@ struct bny_card {
      * each other by transports of one host (shm_reachable()). */
     uint8_t host[16], net[8], user[8];
     uint64_t cpus[BNY_CARD_CPU_WORDS];
+    uint64_t group;        /* of processes that share the time of so many CPUs; */
+    uint32_t granted, pad; /* 0: no limit */
     char settings[BNY_SETTINGS_MAX];
     char transport[16];
     uint8_t control[BNY_CONTROL_ADDR_MAX];

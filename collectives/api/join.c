@@ -17,7 +17,6 @@
 #include "base/cpu.h"
 #include "base/param.h"
 #include "base/quota.h"
-#include "base/rng.h"
 #include "collectives/api/cards.h"
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
@@ -140,23 +139,16 @@ static void schedule_name(const struct bny_init *in, char name[BNY_NAME_MAX])
         snprintf(name, BNY_NAME_MAX, "%s", in->cfg.schedule);
 }
 
-/* The CPUs that this process may use. Of a group that is granted the time of fewer than it may
- * use, so many: the same for all of the group, and others for another group. */
+/* The CPUs that this process may use, and how many CPUs' time its group is granted. */
 static void set_cpus(struct bny_card *card)
 {
     cpu_set_t set;
-    uint64_t group;
-    int quota = bny_cpu_quota(&group), may, skip, nth = 0;
 
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return;
-    may = CPU_COUNT(&set);
-    if (quota == 0 || quota > may)
-        quota = may;
-    skip = quota < may ? (int)(bny_rng_next(&group) % (uint64_t)may) : 0;
-    for (int i = 0; i < BNY_CARD_CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &set) && (nth++ - skip + may) % may < quota)
-            card->cpus[i / 64] |= 1ull << (i % 64);
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        for (int i = 0; i < BNY_CARD_CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
+            if (CPU_ISSET(i, &set))
+                card->cpus[i / 64] |= 1ull << (i % 64);
+    card->granted = (uint32_t)bny_cpu_quota(&card->group);
 }
 
 static int fill_card(struct bny_init *in)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIM = 100000, STEPS = 200, RANKS_MAX = 64, MODEL, GRADIENT, TICKET, SUM };
+enum { DIM = 100000, STEPS = 200, STALE = 20, RANKS_MAX = 64, MODEL, GRADIENT, TICKET, SUM };
 static struct banyan_objects *store;
 static float x[DIM]; /* the model; at workers, the gradient */
 
@@ -44,7 +44,7 @@ static void work(int me, int dies)
         get(name(MODEL, 0, version), x);
         for (int j = 0; j < DIM; j++)
             x[j] -= (float)(j % 7); /* the gradient of half the squared distance */
-        if (dies && i == 5)
+        if (dies && i == 1)
             raise(SIGKILL);
         put(name(GRADIENT, me, i), x, sizeof x);
     }
@@ -52,7 +52,7 @@ static void work(int me, int dies)
 static void serve(int n, int k)
 {
     struct banyan_object_id ids[RANKS_MAX], old;
-    int next[RANKS_MAX] = { 0 }, version = 0, last = -1;
+    int next[RANKS_MAX] = { 0 }, given[RANKS_MAX] = { 0 }, version = 0, last = -1, fresh;
     static float mean[DIM];
     uint8_t in[RANKS_MAX];
 
@@ -68,7 +68,10 @@ static void serve(int n, int k)
         get(sum, mean);
         check(banyan_object_contributors(store, &sum, in, (size_t)n - 1));
         check(banyan_object_delete(store, &sum));
-        for (int j = 0; j < DIM; j++)
+        fresh = 1; /* whose model is long gone would lead away from where we are */
+        for (int w = 1; w < n; w++)
+            fresh &= !in[w - 1] || version - given[w] <= STALE;
+        for (int j = 0; j < DIM && fresh; j++)
             x[j] -= 0.3f * mean[j];
         put(name(MODEL, 0, version), x, sizeof x);
         for (int w = 1; w < n; w++)
@@ -76,6 +79,7 @@ static void serve(int n, int k)
                 old = name(GRADIENT, w, next[w]);
                 check(banyan_object_delete(store, &old));
                 put(name(TICKET, w, ++next[w]), &version, sizeof version);
+                given[w] = version;
             }
     }
     for (int w = 1; w < n; w++)

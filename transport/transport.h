@@ -214,11 +214,11 @@ struct bny_transport_ops {
     void *(*put_map)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
                      uint32_t len);
     void (*put_unmap)(struct bny_ep *ep);
-    /* len bytes at mem into (store) or out of the peer's window at offset, without a message
-     * and whether it is mapped here or not. 0, BNY_AGAIN: closed, or an error. Works where
-     * zcopy_min is not UINT32_MAX, or the window is mapped. Present with put_map. */
-    int (*window_copy)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
-                       void *mem, uint32_t len, int store);
+    /* src[len] into the peer's window at offset, without a message, whether it is mapped here
+     * or not. 0, BNY_AGAIN: closed, or an error. Works where zcopy_min is not UINT32_MAX, or
+     * the window is mapped. Present with put_map. */
+    int (*window_store)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
+                        const void *src, uint32_t len);
 
     /* Collects up to n events of all endpoints; connects, accepts, retransmits and so on.
      * Returns their number or an error of the whole transport. */

@@ -216,20 +216,6 @@ static void loan_of(const struct bny_op *op, int r, struct bny_area_loan *l)
            sizeof *l);
 }
 
-/* mem[len] into (store) or out of what rank r lends. 0, or -1: not now, or never. */
-static int copy_window(struct bny_op *op, int r, const struct bny_window *win, size_t at,
-                       char *mem, size_t len, int store)
-{
-    struct bny_ep *ep = op->comm->peers[r].ep;
-    int rc = ep->ops->window_copy(ep, win, at, mem, (uint32_t)len, store);
-
-    if (rc < 0 && rc != BNY_AGAIN && !wb_of(op)->failed) {
-        wb_of(op)->failed = 1;
-        bny_op_send_failed(op, r, rc, "");
-    }
-    return rc == 0 ? 0 : -1;
-}
-
 /* What rank r says of its loan is foreign input: put_map checks it, and that it is still open.
  */
 static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, char **dst)
@@ -263,10 +249,18 @@ static void give_back(void *ctx, int r)
 
 static int store(void *ctx, int r, size_t at, const char *src, size_t len)
 {
+    struct bny_op *op = ctx;
+    struct bny_ep *ep = op->comm->peers[r].ep;
     struct bny_area_loan l;
+    int rc;
 
-    loan_of(ctx, r, &l);
-    return copy_window(ctx, r, &l.out, at, (char *)(uintptr_t)src, len, 1);
+    loan_of(op, r, &l);
+    rc = ep->ops->window_store(ep, &l.out, at, src, (uint32_t)len);
+    if (rc < 0 && rc != BNY_AGAIN && !wb_of(op)->failed) {
+        wb_of(op)->failed = 1;
+        bny_op_send_failed(op, r, rc, "");
+    }
+    return rc == 0 ? 0 : -1;
 }
 
 /* ---- beginning ---- */

@@ -166,6 +166,13 @@ static enum bny_pass_kind kind_of(enum way way)
     return way >= BROADCAST ? BNY_PASS_BLOCKS : BNY_PASS_EXCHANGE;
 }
 
+static int draw_loan(struct job *j, const struct bny_pass *p, int vector)
+{
+    if (p->direct)
+        return p->rank == p->root ? (int)bny_rng_below(&j->s, BNY_PASS_LENDS_COPIES + 1) : 0;
+    return bny_rng_below(&j->s, vector || bny_rng_below(&j->s, 2) ? 3 : 1) == 0;
+}
+
 static void op_make(struct job *j, int o, size_t chunk)
 {
     static const enum banyan_dtype types[] = { BANYAN_F32, BANYAN_F64, BANYAN_F16, BANYAN_BF16,
@@ -223,9 +230,7 @@ static void op_make(struct job *j, int o, size_t chunk)
         p->sig.count = j->count[o];
         p->slice = ((uint32_t)o + (uint32_t)r) % BNY_PASS_SLICES;
         p->direct = (uint8_t)direct;
-        p->lends = bny_rng_below(&j->s, vector || bny_rng_below(&j->s, 2) ? 3 : 1) == 0;
-        if (direct)
-            p->lends = r == p->root ? (int)bny_rng_below(&j->s, BNY_PASS_LENDS_COPIES + 1) : 0;
+        p->lends = draw_loan(j, p, vector);
         loans[o][r] = (struct loan){ j, o, r };
         p->borrow = borrow;
         p->give_back = give_back;

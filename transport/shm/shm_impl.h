@@ -287,8 +287,8 @@ int bny_shm_window_close(struct bny_ep *ep, struct bny_window *win);
 void *bny_shm_put_map(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
                       uint32_t len);
 void bny_shm_put_unmap(struct bny_ep *ep);
-int bny_shm_window_copy(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
-                        void *mem, uint32_t len, int store);
+int bny_shm_window_store(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
+                         const void *src, uint32_t len);
 int bny_shm_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                 const struct bny_window *win, uint64_t offset, void *cookie);
 int bny_shm_mem_alloc(struct bny_tp *tp, size_t bytes, void **out);

@@ -382,41 +382,43 @@ int bny_shm_window_close(struct bny_ep *bep, struct bny_window *win)
     return 0;
 }
 
-/* Copies into an open window, or out of it. 0 or an error. */
-static int window_move(struct shm_ep *ep, const struct bny_window *win, uint64_t offset,
-                       void *mem, uint32_t len, int store)
+/* Copies into an open window. 0 or an error. */
+static int window_write(struct shm_ep *ep, const struct bny_window *win, uint64_t offset,
+                        const void *src, uint32_t len)
 {
     void *at = (void *)(uintptr_t)(win->addr + offset);
-    struct iovec local = { mem, len }, remote = { at, len };
+    struct iovec local = { (void *)(uintptr_t)src, len }, remote = { at, len };
     ssize_t n;
 
     if (win->segment) {
-        at = bny_shm_peer_arena(ep, win->segment, win->offset + offset, len);
-        if (!at || win->offset + offset < win->offset)
+        uint8_t *mem = bny_shm_peer_arena(ep, win->segment, win->offset + offset, len);
+
+        if (!mem || win->offset + offset < win->offset)
             return bny_shm_ep_fail(ep, BANYAN_EPROTO,
                                    "opened a window outside of what it shares");
+        memcpy(mem, src, len);
+        return 0;
     }
-    if (win->segment || ep->copy == SHM_COPY_DIRECT) {
-        memcpy(store ? at : mem, store ? mem : at, len);
+    if (ep->copy == SHM_COPY_DIRECT) {
+        memcpy(at, src, len);
         return 0;
     }
     if (ep->copy == SHM_COPY_NONE)
-        return bny_fail(BANYAN_ENOTSUP, "shm: this process may not reach rank %d's memory",
+        return bny_fail(BANYAN_ENOTSUP, "shm: this process may not write rank %d's memory",
                         ep->base.peer);
-    n = store ? process_vm_writev(ep->pid, &local, 1, &remote, 1, 0)
-              : process_vm_readv(ep->pid, &local, 1, &remote, 1, 0);
+    n = process_vm_writev(ep->pid, &local, 1, &remote, 1, 0);
     if (n == (ssize_t)len)
         return 0;
     if (n < 0 && errno == ESRCH)
         return bny_shm_ep_process_gone(ep);
     if (n >= 0 || errno == EFAULT)
         return bny_fail(BANYAN_EPROTO,
-                        "shm: rank %d opened a window that is not %s memory (any more), "
-                        "or ours is not %s here",
-                        ep->base.peer, store ? "writable" : "readable",
-                        store ? "readable" : "writable");
-    return bny_fail_errno("shm: %s rank %d's memory; BANYAN_CMA=0 on all ranks does without",
-                          store ? "writing to" : "reading", ep->base.peer);
+                        "shm: rank %d opened a window that is not writable memory (any more), "
+                        "or src is not readable here",
+                        ep->base.peer);
+    return bny_fail_errno("shm: process_vm_writev to rank %d; BANYAN_CMA=0 on all ranks does "
+                          "without",
+                          ep->base.peer);
 }
 
 /* The peer does not close the window until put_unmap. 0, or BNY_AGAIN: it has. */
@@ -429,8 +431,8 @@ static int enter(struct shm_ep *ep, const struct bny_window *win)
     return BNY_AGAIN;
 }
 
-int bny_shm_window_copy(struct bny_ep *bep, const struct bny_window *win, uint64_t offset,
-                        void *mem, uint32_t len, int store)
+int bny_shm_window_store(struct bny_ep *bep, const struct bny_window *win, uint64_t offset,
+                         const void *src, uint32_t len)
 {
     struct shm_ep *ep = (struct shm_ep *)bep;
     int rc;
@@ -443,7 +445,7 @@ int bny_shm_window_copy(struct bny_ep *bep, const struct bny_window *win, uint64
                         (unsigned long long)offset);
     if (!ep->in || ep->fate != SHM_ALIVE || enter(ep, win) != 0)
         return BNY_AGAIN;
-    rc = window_move(ep, win, offset, mem, len, store);
+    rc = window_write(ep, win, offset, src, len);
     bny_shm_put_unmap(bep);
     if (rc == 0)
         bny_counter_add(&bep->tp->copied_bytes, len);
@@ -495,7 +497,7 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
         return BNY_AGAIN;
     if (enter(ep, win) != 0)
         return bny_fail(BANYAN_EABORTED, "shm: rank %d has closed the window", bep->peer);
-    rc = len && src ? window_move(ep, win, offset, (void *)(uintptr_t)src, len, 1) : 0;
+    rc = len && src ? window_write(ep, win, offset, src, len) : 0;
     bny_shm_put_unmap(bep);
     if (rc != 0)
         return rc;

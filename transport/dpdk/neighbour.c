@@ -14,17 +14,6 @@
 #define TELLS     136u /* ... advertisement */
 #define IP6_LEAST 1280u
 
-static void put16(uint8_t *at, uint32_t v)
-{
-    at[0] = (uint8_t)(v >> 8);
-    at[1] = (uint8_t)v;
-}
-
-static uint32_t get16(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 8 | at[1];
-}
-
 /* ---- IPv4 ---- */
 
 static uint32_t arp_write(uint8_t *f, int answer, const struct bny_dpdk_addr *self,
@@ -36,12 +25,12 @@ static uint32_t arp_write(uint8_t *f, int answer, const struct bny_dpdk_addr *se
     else
         memset(f, 0xff, 6);
     memcpy(f + 6, self->mac, 6);
-    put16(f + 12, ETH_ARP);
-    put16(f + 14, 1);
-    put16(f + 16, ETH_IP);
+    bny_dpdk_put16(f + 12, ETH_ARP);
+    bny_dpdk_put16(f + 14, 1);
+    bny_dpdk_put16(f + 16, ETH_IP);
     f[18] = 6;
     f[19] = 4;
-    put16(f + 20, answer ? 2 : 1);
+    bny_dpdk_put16(f + 20, answer ? 2 : 1);
     memcpy(f + 22, self->mac, 6);
     memcpy(f + 28, self->ip.at + BNY_DPDK_IP4_AT, 4);
     if (answer)
@@ -55,10 +44,11 @@ static int arp_read(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *
 {
     uint32_t op;
 
-    if (len < 42 || get16(f + 14) != 1 || get16(f + 16) != ETH_IP || f[18] != 6 || f[19] != 4 ||
-        !bny_dpdk_ip_is4(&self->ip) || memcmp(f + 38, self->ip.at + BNY_DPDK_IP4_AT, 4) != 0)
+    if (len < 42 || bny_dpdk_get16(f + 14) != 1 || bny_dpdk_get16(f + 16) != ETH_IP ||
+        f[18] != 6 || f[19] != 4 || !bny_dpdk_ip_is4(&self->ip) ||
+        memcmp(f + 38, self->ip.at + BNY_DPDK_IP4_AT, 4) != 0)
         return 0;
-    op = get16(f + 20);
+    op = bny_dpdk_get16(f + 20);
     memcpy(other->mac, f + 22, 6);
     other->ip = (struct bny_dpdk_ip)BNY_DPDK_IP4(0);
     memcpy(other->ip.at + BNY_DPDK_IP4_AT, f + 28, 4);
@@ -79,7 +69,7 @@ static uint16_t icmp_sum(const uint8_t *ip, uint32_t len)
 {
     uint8_t more[8] = { 0 };
 
-    put16(more + 2, len);
+    bny_dpdk_put16(more + 2, len);
     more[7] = ICMP6;
     return bny_dpdk_sum_end(
         bny_dpdk_sum(bny_dpdk_sum(bny_dpdk_sum(0, ip + 8, 32), more, 8), ip + 40, len));
@@ -95,9 +85,9 @@ static uint32_t nd_write(uint8_t *f, unsigned type, const uint8_t mac[6],
     memset(f, 0, BNY_DPDK_ASK);
     memcpy(f, mac, 6);
     memcpy(f + 6, self->mac, 6);
-    put16(f + 12, ETH_IP6);
+    bny_dpdk_put16(f + 12, ETH_IP6);
     ip[0] = 0x60;
-    put16(ip + 4, 32);
+    bny_dpdk_put16(ip + 4, 32);
     ip[6] = ICMP6;
     ip[7] = 255; /* who reads it knows that no router passed it on */
     memcpy(ip + 8, &self->ip, 16);
@@ -150,7 +140,7 @@ static int icmp_open(const uint8_t *f, uint32_t len, uint32_t *bytes)
 
     if (len < 54 || ip[0] >> 4 != 6 || ip[6] != ICMP6)
         return 0;
-    *bytes = get16(ip + 4);
+    *bytes = bny_dpdk_get16(ip + 4);
     return *bytes >= 8 && *bytes <= len - 54 && icmp_sum(ip, *bytes) == 0;
 }
 
@@ -204,13 +194,13 @@ uint32_t bny_dpdk_too_big(const uint8_t *f, uint32_t len, const struct bny_dpdk_
     const uint8_t *icmp = f + 54, *inner = icmp + 8;
     uint32_t bytes, mtu;
 
-    if (len < 14 || get16(f + 12) != ETH_IP6 || !icmp_open(f, len, &bytes) ||
+    if (len < 14 || bny_dpdk_get16(f + 12) != ETH_IP6 || !icmp_open(f, len, &bytes) ||
         icmp[0] != TOO_BIG || memcmp(f + 38, &self->ip, 16) != 0 || bytes < 8 + 48 ||
         inner[0] >> 4 != 6 || inner[6] != 17 || memcmp(inner + 8, &self->ip, 16) != 0)
         return 0;
     memcpy(&to->ip, inner + 24, 16);
-    to->port = (uint16_t)get16(inner + 42);
-    mtu = get16(icmp + 4) << 16 | get16(icmp + 6);
+    to->port = (uint16_t)bny_dpdk_get16(inner + 42);
+    mtu = bny_dpdk_get16(icmp + 4) << 16 | bny_dpdk_get16(icmp + 6);
     return mtu < IP6_LEAST || mtu > 65535 ? 0 : mtu + 14;
 }
 
@@ -234,7 +224,7 @@ int bny_dpdk_neighbour_read(const uint8_t *f, uint32_t len, const struct bny_dpd
 {
     if (len < 14)
         return 0;
-    if (get16(f + 12) == ETH_ARP)
+    if (bny_dpdk_get16(f + 12) == ETH_ARP)
         return arp_read(f, len, self, other);
-    return get16(f + 12) == ETH_IP6 ? nd_read(f, len, self, other) : 0;
+    return bny_dpdk_get16(f + 12) == ETH_IP6 ? nd_read(f, len, self, other) : 0;
 }

@@ -12,17 +12,6 @@
 #define ETH_IP6 0x86ddu
 #define UDP     17u
 
-static void put16(uint8_t *at, uint32_t v)
-{
-    at[0] = (uint8_t)(v >> 8);
-    at[1] = (uint8_t)v;
-}
-
-static uint32_t get16(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 8 | at[1];
-}
-
 /* Carries come in at the end: 2^16 is 1 in this arithmetic, so words of 32 bits do as well. */
 uint64_t bny_dpdk_sum(uint64_t sum, const void *at, size_t len)
 {
@@ -61,7 +50,7 @@ static void put_flow_label(uint8_t *ip, uint32_t from, uint32_t to)
     uint32_t label = ((from << 16 | to) * 0x9e3779b1u) >> 12 | 1;
 
     ip[1] = (uint8_t)(label >> 16);
-    put16(ip + 2, label & 0xffff);
+    bny_dpdk_put16(ip + 2, label & 0xffff);
 }
 
 void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH6], const struct bny_dpdk_addr *from,
@@ -73,7 +62,7 @@ void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH6], const struct bny_dpdk_addr *f
     memset(eth, 0, BNY_DPDK_ETH6);
     memcpy(eth, to->mac, 6);
     memcpy(eth + 6, from->mac, 6);
-    put16(eth + 12, is4 ? ETH_IP : ETH_IP6);
+    bny_dpdk_put16(eth + 12, is4 ? ETH_IP : ETH_IP6);
     if (is4) {
         ip[0] = 0x45;
         ip[6] = 0x40; /* don't fragment */
@@ -89,17 +78,17 @@ void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH6], const struct bny_dpdk_addr *f
         memcpy(ip + 8, from->ip.at, 16);
         memcpy(ip + 24, to->ip.at, 16);
     }
-    put16(udp, from->port);
-    put16(udp + 2, to->port);
+    bny_dpdk_put16(udp, from->port);
+    bny_dpdk_put16(udp + 2, to->port);
 }
 
 void bny_dpdk_eth_lane(uint8_t *eth, const struct bny_dpdk_addr *from, unsigned lane)
 {
     uint32_t port = (from->port + lane) & 0xffff;
 
-    put16(eth + udp_at(eth), port);
+    bny_dpdk_put16(eth + udp_at(eth), port);
     if (is_6(eth))
-        put_flow_label(eth + 14, port, get16(eth + udp_at(eth) + 2));
+        put_flow_label(eth + 14, port, bny_dpdk_get16(eth + udp_at(eth) + 2));
 }
 
 void bny_dpdk_eth_length(uint8_t *eth, uint32_t bytes)
@@ -108,15 +97,15 @@ void bny_dpdk_eth_length(uint8_t *eth, uint32_t bytes)
     uint16_t sum = 0;
 
     if (is_6(eth)) {
-        put16(ip + 4, bytes - 54);
+        bny_dpdk_put16(ip + 4, bytes - 54);
     } else {
-        put16(ip + 2, bytes - 14);
+        bny_dpdk_put16(ip + 2, bytes - 14);
         memcpy(ip + 10, &sum, 2);
         sum = bny_dpdk_sum_end(bny_dpdk_sum(0, ip, 20));
         memcpy(ip + 10, &sum, 2);
     }
-    put16(udp + 4, bytes - udp_at(eth));
-    put16(udp + 6, 0);
+    bny_dpdk_put16(udp + 4, bytes - udp_at(eth));
+    bny_dpdk_put16(udp + 6, 0);
 }
 
 /* Of the addresses, the protocol and the length, as they count in UDP's checksum. */
@@ -124,8 +113,8 @@ static uint64_t pseudo_sum(const uint8_t *eth, uint32_t udp_len)
 {
     uint8_t more[8] = { 0 };
 
-    put16(more, udp_len >> 16);
-    put16(more + 2, udp_len & 0xffff);
+    bny_dpdk_put16(more, udp_len >> 16);
+    bny_dpdk_put16(more + 2, udp_len & 0xffff);
     more[7] = UDP;
     return bny_dpdk_sum(bny_dpdk_sum(0, eth + (is_6(eth) ? 22 : 26), is_6(eth) ? 32 : 8), more,
                         sizeof more);
@@ -137,7 +126,7 @@ void bny_dpdk_udp_sum(uint8_t *head, uint32_t head_len, const void *body, uint32
     uint64_t sum = pseudo_sum(head, head_len - at + body_len);
     uint16_t v;
 
-    put16(head + at + 6, 0);
+    bny_dpdk_put16(head + at + 6, 0);
     sum = bny_dpdk_sum(sum, head + at, head_len - at); /* of even length: headers are */
     v = bny_dpdk_sum_end(body_len ? bny_dpdk_sum(sum, body, body_len) : sum);
     if (!v)
@@ -148,9 +137,9 @@ void bny_dpdk_udp_sum(uint8_t *head, uint32_t head_len, const void *body, uint32
 int bny_dpdk_udp_sum_ok(const uint8_t *frame)
 {
     const uint8_t *udp = frame + udp_at(frame);
-    uint32_t len = get16(udp + 4);
+    uint32_t len = bny_dpdk_get16(udp + 4);
 
-    return get16(udp + 6) &&
+    return bny_dpdk_get16(udp + 6) &&
            bny_dpdk_sum_end(bny_dpdk_sum(pseudo_sum(frame, len), udp, len)) == 0;
 }
 
@@ -162,15 +151,15 @@ static const uint8_t *unwrap4(const uint8_t *f, uint32_t len, const struct bny_d
     const uint8_t *ip = f + 14, *udp = f + 34;
     uint32_t ip_len, udp_len;
 
-    if (len < BNY_DPDK_ETH || ip[0] != 0x45 || ip[9] != UDP || (get16(ip + 6) & 0x3fff) ||
-        get16(udp + 2) != self->port ||
+    if (len < BNY_DPDK_ETH || ip[0] != 0x45 || ip[9] != UDP ||
+        (bny_dpdk_get16(ip + 6) & 0x3fff) || bny_dpdk_get16(udp + 2) != self->port ||
         (!bny_dpdk_ip_none(&self->ip) &&
          (!bny_dpdk_ip_is4(&self->ip) ||
           memcmp(ip + 16, self->ip.at + BNY_DPDK_IP4_AT, 4) != 0)))
         return NULL;
     *why = BNY_DPDK_SHORT;
-    ip_len = get16(ip + 2);
-    udp_len = get16(udp + 4);
+    ip_len = bny_dpdk_get16(ip + 2);
+    udp_len = bny_dpdk_get16(udp + 4);
     if (ip_len > len - 14 || ip_len < 28 || udp_len != ip_len - 20)
         return NULL;
     *why = BNY_DPDK_BAD_HEAD;
@@ -190,12 +179,12 @@ static const uint8_t *unwrap6(const uint8_t *f, uint32_t len, const struct bny_d
     uint32_t udp_len;
 
     if (len < BNY_DPDK_ETH6 || ip[0] >> 4 != 6 || ip[6] != UDP ||
-        get16(udp + 2) != self->port ||
+        bny_dpdk_get16(udp + 2) != self->port ||
         (!bny_dpdk_ip_none(&self->ip) && memcmp(ip + 24, &self->ip, 16) != 0))
         return NULL;
     *why = BNY_DPDK_SHORT;
-    udp_len = get16(udp + 4);
-    if (udp_len != get16(ip + 4) || udp_len > len - 54 || udp_len < 8)
+    udp_len = bny_dpdk_get16(udp + 4);
+    if (udp_len != bny_dpdk_get16(ip + 4) || udp_len > len - 54 || udp_len < 8)
         return NULL;
     memcpy(&out->ip, ip + 8, 16);
     *bytes = udp_len - 8;
@@ -209,11 +198,13 @@ static const uint8_t *unwrap(const uint8_t *f, uint32_t len, const struct bny_dp
     const uint8_t *payload;
 
     *why = BNY_DPDK_FOREIGN;
-    if (len < BNY_DPDK_ETH || (get16(f + 12) != ETH_IP && get16(f + 12) != ETH_IP6))
+    if (len < BNY_DPDK_ETH ||
+        (bny_dpdk_get16(f + 12) != ETH_IP && bny_dpdk_get16(f + 12) != ETH_IP6))
         return NULL;
-    payload = (get16(f + 12) == ETH_IP ? unwrap4 : unwrap6)(f, len, self, bytes, out, why);
+    payload =
+        (bny_dpdk_get16(f + 12) == ETH_IP ? unwrap4 : unwrap6)(f, len, self, bytes, out, why);
     if (payload)
-        out->udp_port = get16(payload - 8);
+        out->udp_port = bny_dpdk_get16(payload - 8);
     return payload;
 }
 

@@ -160,4 +160,16 @@ uint64_t bny_dpdk_sum(uint64_t sum, const void *at, size_t len);
 /* The checksum itself, to be copied into its field. */
 uint16_t bny_dpdk_sum_end(uint64_t sum);
 
+/* Network order. */
+static inline void bny_dpdk_put16(uint8_t *at, uint32_t v)
+{
+    at[0] = (uint8_t)(v >> 8);
+    at[1] = (uint8_t)v;
+}
+
+static inline uint32_t bny_dpdk_get16(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 8 | at[1];
+}
+
 #endif

@@ -26,6 +26,7 @@ struct verbs_sim {
     int uneven;      /* odd ranks use the first one only */
     int dead_device; /* 1 + its number: nothing goes over its network */
     int dead_below;  /* the same of all devices with lower numbers */
+    int port_down;   /* all ports say so; what is sent goes on */
     int deafens;     /* as with rxe: ending a connection over a dead one makes its connection
                         manager deaf */
     int deaf;        /* bits: devices whose manager is */

@@ -88,7 +88,7 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_
     if (sim_fails("ibv_query_port", EIO))
         return EIO;
     memset(a, 0, sizeof *a);
-    a->state = sim_is_dead(ctx) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+    a->state = verbs_sim.port_down || sim_is_dead(ctx) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     a->active_mtu = verbs_sim.mtu[0] ? verbs_sim.mtu[ports_asked++ % 2] : IBV_MTU_4096;
     a->link_layer = verbs_sim.link_ib ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
     a->lid = verbs_sim.link_ib ? verbs_sim.lid : 0;

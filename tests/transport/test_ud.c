@@ -165,7 +165,7 @@ Test(ud, a_queue_pair_that_does_not_begin_anew_ends_its_peers)
     tpset_open(&s, ud, 2, NULL);
     stream(&s, 1, 100);
     port_of(s.tp[0])->broken = 1;
-    verbs_sim.fail_call = verbs_sim.calls + 1;
+    verbs_sim.fail_call = verbs_sim.calls + 2; /* it looks at the port first */
     ev = tpset_wait(&s, 0, BNY_EV_DOWN);
     cr_assert_str_eq(verbs_sim.failed, "ibv_modify_qp");
     cr_assert(strstr(ev.reason, "takes nothing any more"), "%s", ev.reason);
@@ -181,13 +181,45 @@ Test(ud, a_queue_pair_that_breaks_again_and_again_ends_its_peers)
 
     tpset_open(&s, ud, 2, NULL);
     stream(&s, 1, 100);
-    for (int i = 0; i < 1000 && !port_of(s.tp[0])->dead; i++) {
+    for (int i = 0; i < 10000 && !port_of(s.tp[0])->dead; i++) {
         port_of(s.tp[0])->broken = 1;
+        ahead_ns += 1000000;
         tpset_step(&s);
     }
-    cr_assert_leq(port_of(s.tp[0])->restarts, 100u);
+    cr_assert_leq(port_of(s.tp[0])->restarts, 510u);
     ev = tpset_wait(&s, 0, BNY_EV_DOWN);
     cr_assert(strstr(ev.reason, "takes nothing any more"), "%s", ev.reason);
+    tpset_close(&s);
+    cr_assert_eq(verbs_sim.open, 0);
+}
+
+/* As while an interface is down, or up and without its route yet: each frame breaks the queue
+ * pair. No number of these ends anything, nor how long the port is down. */
+Test(ud, breaks_in_a_short_time_or_while_the_port_is_down_end_nothing)
+{
+    struct bny_dpdk_port *p;
+    struct tpset s;
+    uint64_t restarts;
+
+    tpset_open(&s, ud, 2, NULL);
+    stream(&s, 1, 100);
+    p = port_of(s.tp[0]);
+    for (int down = 0; down < 2; down++) {
+        verbs_sim.port_down = down;
+        restarts = p->restarts;
+        for (int i = 0; i < 1000; i++) {
+            p->broken = 1;
+            ahead_ns += down ? 10000000 : 1000;
+            tpset_step(&s);
+            cr_assert(!p->dead, "after %d breaks", i + 1);
+        }
+        cr_assert(down ? p->restarts == restarts : p->restarts > restarts);
+        verbs_sim.port_down = 0;
+        ahead_ns += 20000000;
+        stream(&s, 3, 1 << 16);
+        cr_assert_eq(p->broken, 0);
+    }
+    cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN) + tpset_count(&s, 1, BNY_EV_DOWN), 0);
     tpset_close(&s);
     cr_assert_eq(verbs_sim.open, 0);
 }

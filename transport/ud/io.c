@@ -146,9 +146,7 @@ int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n)
     int frame_of[BNY_DPDK_BURST + 1], m = 0, done, taken;
     struct ibv_send_wr *bad = NULL;
 
-    if (p->broken)
-        bny_ud_restart(p);
-    if (p->dead)
+    if (!bny_ud_ready(p))
         return 0;
     if (p->nouts - (p->out_head - p->out_tail) < (uint32_t)n)
         bny_ud_reclaim(p);
@@ -303,9 +301,7 @@ int bny_ud_rx(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
     struct ibv_wc wc[BNY_DPDK_BURST];
     int got, frames = 0;
 
-    if (p->broken)
-        bny_ud_restart(p);
-    if (p->dead)
+    if (!bny_ud_ready(p))
         return 0;
     bny_ud_reclaim(p);
     got = ibv_poll_cq(p->rcq, n < BNY_DPDK_BURST ? n : BNY_DPDK_BURST, wc);

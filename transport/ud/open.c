@@ -371,6 +371,15 @@ static void give_up(struct bny_dpdk_port *p, const char *why)
     p->dead = 1;
 }
 
+static int is_active(struct bny_dpdk_port *p)
+{
+    struct ibv_port_attr a = { .state = IBV_PORT_NOP };
+
+    return p->fn->ibv_query_port(p->rail.ctx, (uint8_t)p->number,
+                                 (struct _compat_ibv_port_attr *)&a) == 0 &&
+           a.state == IBV_PORT_ACTIVE;
+}
+
 /* Completions that are still to come of what it had do not count. */
 void bny_ud_restart(struct bny_dpdk_port *p)
 {
@@ -397,13 +406,38 @@ void bny_ud_restart(struct bny_dpdk_port *p)
         snprintf(why, sizeof why, "its queue pair does not begin anew (%s)",
                  strerror(err < 0 ? errno : err));
         give_up(p, why);
-    } else if (++p->futile > UD_FUTILE) {
-        snprintf(why, sizeof why, "its queue pair breaks again and again (%d times)",
-                 p->futile);
-        give_up(p, why);
     } else {
         bny_ud_post(p);
     }
+}
+
+/* While the port is down, or its address has no route yet, each frame breaks the queue pair. */
+int bny_ud_ready(struct bny_dpdk_port *p)
+{
+    uint64_t now;
+    char why[128];
+
+    if (!p->broken || p->dead)
+        return !p->dead;
+    now = bny_now_ns();
+    if (p->futile && now - p->restarted_ns < UD_AGAIN_NS)
+        return 0;
+    p->restarted_ns = now;
+    if (!is_active(p)) {
+        p->futile = 1;
+        p->futile_ns = now;
+        return 0;
+    }
+    if (!p->futile++)
+        p->futile_ns = now;
+    if (now - p->futile_ns > UD_FUTILE_NS) {
+        snprintf(why, sizeof why, "its queue pair broke %d times in %.0f s", p->futile,
+                 (double)(now - p->futile_ns) / 1e9);
+        give_up(p, why);
+        return 0;
+    }
+    bny_ud_restart(p);
+    return !p->broken && !p->dead;
 }
 
 /* What the device tells of itself. Others of this process may have it, too. */
@@ -446,7 +480,6 @@ static void hear(struct bny_dpdk_port *p)
 
 int bny_ud_link_up(struct bny_dpdk_port *p)
 {
-    struct ibv_port_attr a = { .state = IBV_PORT_NOP };
     uint64_t now = bny_now_ns();
 
     if (p->dead)
@@ -457,8 +490,6 @@ int bny_ud_link_up(struct bny_dpdk_port *p)
     hear(p);
     if (p->dead)
         return 0;
-    p->is_up = p->fn->ibv_query_port(p->rail.ctx, (uint8_t)p->number,
-                                     (struct _compat_ibv_port_attr *)&a) == 0 &&
-               a.state == IBV_PORT_ACTIVE;
+    p->is_up = is_active(p);
     return p->is_up;
 }

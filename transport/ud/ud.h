@@ -23,12 +23,12 @@
 #define UD_GRH       40u
 #define UD_FRAME_AT  42u /* 2 + UD_GRH = BNY_DPDK_ETH */
 #define UD_NONE      UINT32_MAX
-#define UD_SENDS     512u      /* places, at most */
-#define UD_LEAST     64u       /* of receives */
-#define UD_LOOK_NS   50000000u /* between two looks at the port's state */
-#define UD_FINISH_NS 50000000u /* that the last frames may take to leave */
-#define UD_FUTILE    16        /* restarts in a row that nothing came of: it is given up */
-#define UD_AGAIN_NS  10000000u /* until a way that was refused is tried again */
+#define UD_SENDS     512u        /* places, at most */
+#define UD_LEAST     64u         /* of receives */
+#define UD_LOOK_NS   50000000u   /* between two looks at the port's state */
+#define UD_FINISH_NS 50000000u   /* that the last frames may take to leave */
+#define UD_AGAIN_NS  10000000u   /* until what failed is tried again: a way, a queue pair */
+#define UD_FUTILE_NS 5000000000u /* of restarts that nothing came of: it is given up */
 
 struct ud_addr { /* a rank's, behind its struct dp_blob */
     char magic[4];
@@ -99,7 +99,8 @@ struct bny_dpdk_port {
     uint64_t looked_ns;
     int is_up, is_stale; /* is_stale: its addresses may have changed */
     uint64_t missed, copied, restarts;
-    int futile; /* restarts since a completion was well */
+    int futile;                       /* restarts since a frame came, while the port was up */
+    uint64_t restarted_ns, futile_ns; /* the latest try, and the first futile one */
 };
 
 /* open.c */
@@ -108,6 +109,9 @@ int bny_ud_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
 void bny_ud_close(struct bny_dpdk_port *p);
 /* Begins the queue pair anew. What was under way is lost. */
 void bny_ud_restart(struct bny_dpdk_port *p);
+/* 1: the queue pair takes requests. A broken one is begun anew, at once, or UD_AGAIN_NS
+ * after a restart that nothing came of, when the port is up. */
+int bny_ud_ready(struct bny_dpdk_port *p);
 int bny_ud_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text);
 void bny_ud_unmap(struct bny_dpdk_port *p, void *mem, size_t bytes);
 int bny_ud_link_up(struct bny_dpdk_port *p);

@@ -38,7 +38,8 @@
 #define GATHER_PIECE      65536 /* bytes of cards in one frame, about */
 #define GATHER_FRAME_MAX  (2 * GATHER_PIECE)
 #define GATHER_TEXT       400
-#define GATHER_ATTEMPT_NS 5000000000u /* a connection must have proven itself by then */
+#define GATHER_ATTEMPT_NS 5000000000u  /* a connection must have proven itself by then, */
+#define GATHER_KNOWN_NS   60000000000u /* or by then, if it knows the job: its host is busy */
 
 enum gather_frame {
     GATHER_CARD = 1,

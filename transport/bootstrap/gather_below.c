@@ -492,8 +492,9 @@ static void expire_half(struct gather_below *r)
 
     for (int i = 0; i < r->nhalf; i++)
         if (r->half[i]->state != BNY_CONN_READY &&
-            now - r->half[i]->since_ns >= GATHER_ATTEMPT_NS)
-            half_drop(r, i--, "it did not prove itself within 5 s");
+            now - r->half[i]->since_ns >=
+                (r->half[i]->known ? GATHER_KNOWN_NS : GATHER_ATTEMPT_NS))
+            half_drop(r, i--, "it did not prove itself in time");
 }
 
 /* A connection to which something happened. Asking all of them each time would cost a large

@@ -20,8 +20,9 @@
 #include "transport/wire.h"
 
 #define MS          1000000u
-#define EXTRA       64           /* connections besides those wanted */
-#define PROVE_NS    (5000u * MS) /* since it was accepted */
+#define EXTRA       64              /* connections besides those wanted */
+#define PROVE_NS    (5000u * MS)    /* since it was accepted */
+#define KNOWN_NS    (60000ull * MS) /* the same for those that know the job */
 #define FRAME_MAX   1024
 #define TEXT        400
 #define GONE_NS     (700u * MS) /* so long must nobody listen */
@@ -186,7 +187,7 @@ static int look_at(struct bny_newcomers *n, int i)
         rc = bny_conn_progress(c);
         if (rc == 1)
             return let_in(n, i);
-        if (rc == 0 && bny_now_ns() - c->since_ns < PROVE_NS)
+        if (rc == 0 && bny_now_ns() - c->since_ns < (c->known ? KNOWN_NS : PROVE_NS))
             return 0;
         if (!c->known || !c->eof || c->err) /* else one that would not wait any longer */
             bny_foreign_drop(&n->foreign, c, rc < 0 ? c->why : "it did not prove itself");

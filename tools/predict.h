@@ -20,7 +20,7 @@
 #define PREDICT_WIRE_SHARE 0.955
 
 /* Of transport/tcp: what plans are made for. */
-#define PREDICT_EAGER_MAX 16384
+#define PREDICT_EAGER_MAX 65536
 #define PREDICT_CHUNK_MAX 262144
 
 /* What the ranks run on. */

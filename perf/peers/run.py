@@ -224,11 +224,13 @@ def libraries(have, newest, perf, transport, ranks, collective, schedule):
                                 openmpi("--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo"), ours))
     # These only spin: with more ranks than CPUs each exchange costs them time slices.
     if "intel" in have and not crowded:
-        env = {"I_MPI_FABRICS": "shm"} if transport == "shm" else {"I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
-        cols.append(Library(titled("intel", "Intel MPI"), hydra("intel"), env_of("intel", env)))
+        env = {"I_MPI_FABRICS": "shm"} if transport == "shm" else {
+            "I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo",
+            "I_MPI_COLL_INTRANODE": "pt2pt", "I_MPI_SHM": "off"}  # or its collectives use shared memory all the same
+        cols.append(Library(titled("intel", "Intel MPI") + ("" if transport == "shm" else " tcp"), hydra("intel"), env_of("intel", env)))
     if "mpich" in have and not crowded:
-        env = {} if transport == "shm" else {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo",
-                                             "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
+        # Not by UCX_NET_DEVICES=lo: UCX finds no way to the host's own address there; the kernel takes lo anyway.
+        env = {} if transport == "shm" else {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "self,tcp", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
         cols.append(Library(titled("mpich", "MPICH") + ("" if transport == "shm" else " tcp"), hydra("mpich"), env_of("mpich", env)))
     if "gloo" in have and transport == "tcp" and collective not in ("reduce_scatter", "sendrecv"):
         cols.append(Library("Gloo", gloo))

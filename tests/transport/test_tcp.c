@@ -392,8 +392,8 @@ Test(tcp, random_bytes_of_a_member_never_hurt)
 /* A large message that arrives byte by byte, and is cut off in the middle. */
 Test(tcp, partial_arrival_accumulates_to_whole_64s)
 {
-    struct bny_hdr hdr = tpset_hdr(0, 5, 20000);
-    uint8_t src[20000], dst[20000];
+    struct bny_hdr hdr = tpset_hdr(0, 5, TCP_EAGER_MAX + 4000);
+    uint8_t src[TCP_EAGER_MAX + 4000], dst[TCP_EAGER_MAX + 4000];
     uint32_t sent = 0, viewed = 0;
     struct bny_msg *msg;
     struct tpset s;
@@ -426,7 +426,7 @@ Test(tcp, partial_arrival_accumulates_to_whole_64s)
     close(fd);
     do
         n = s.ops->view(msg, viewed, 64, NULL, &ptr);
-    while (n > 0 && (viewed += (uint32_t)n) < 20000 - 64);
+    while (n > 0 && (viewed += (uint32_t)n) < sizeof src - 64);
     for (int turn = 0; n == BNY_AGAIN && turn < 1000000; turn++)
         n = s.ops->view(msg, viewed, 64, NULL, &ptr);
     cr_assert_eq(n, -BANYAN_ERANKDEAD);

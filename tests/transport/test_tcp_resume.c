@@ -356,6 +356,7 @@ Test(tcp_resume, a_handshake_cut_at_every_byte)
 Test(tcp_resume, acknowledged_bytes_that_are_lost_are_an_error)
 {
     struct load *l = load_open();
+    uint64_t acked;
     int unread = 0;
 
     load_finish(l, 8);
@@ -366,7 +367,11 @@ Test(tcp_resume, acknowledged_bytes_that_are_lost_are_an_error)
     }
     cr_assert_eq(ioctl(in_of(&l->s, 1, 0)->fd, SIOCINQ, &unread), 0);
     cr_assert_gt(unread, 1000);
-    bny_tcp_ask_acked(out_of(&l->s, 0, 0));
+    acked = out_of(&l->s, 0, 0)->acked;
+    for (int i = 0; i < 2000 && out_of(&l->s, 0, 0)->acked == acked; i++) {
+        usleep(1000); /* the kernel may acknowledge later */
+        bny_tcp_ask_acked(out_of(&l->s, 0, 0));
+    }
     cr_assert_eq(cut_reset(in_of(&l->s, 1, 0)->fd), 0); /* what it had is gone */
     l->s.paused[1] = 0;
     cr_assert(strstr(tpset_wait(&l->s, 0, BNY_EV_DOWN).reason, "lost"));

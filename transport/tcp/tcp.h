@@ -30,11 +30,11 @@
 
 #define TCP_LANES       2
 #define TCP_ADDRS       BNY_NET_CANDIDATES_MAX
-#define TCP_EAGER_MAX   16384u
+#define TCP_EAGER_MAX   65536u /* a longer one waits for READY: a way there more */
 #define TCP_SLOT_MAX    262144u
 #define TCP_ZCOPY_MIN   8192u
 #define TCP_PAYLOAD_MAX (1u << 30)
-#define TCP_CHUNK       65536u /* one receive buffer */
+#define TCP_CHUNK       131072u /* one receive buffer */
 /* Receive buffers of one connection, while messages in them are held. */
 #define TCP_CHUNKS_MAX    64
 #define TCP_TILE          65536u

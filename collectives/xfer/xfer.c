@@ -6,13 +6,19 @@
 
 #include "collectives/local/local.h"
 
+/* Credit is for the first chunk of a message; the others do not become its receiver's heap. */
+static int is_later(const struct bny_op *op, const struct bny_hdr *h)
+{
+    return h->chunk && op->call.collective == BNY_SENDRECV;
+}
+
 int bny_xfer_eager(struct bny_op *op, struct bny_ep *ep, const struct bny_xfer *peer,
                    struct bny_hdr *h, const void *ptr, uint32_t len)
 {
     int rc;
 
     BNY_ASSERT(len <= ep->eager_max);
-    if (!peer->ready_seen && !bny_op_has_credit(op))
+    if (!peer->ready_seen && (is_later(op, h) || !bny_op_has_credit(op)))
         return BNY_PARKED;
     h->len = len;
     rc = ep->ops->eager(ep, h, ptr);
@@ -122,12 +128,11 @@ static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
     return by_copy(s, h);
 }
 
-/* Credit is for the first chunk of a message; the others do not become its receiver's heap. */
 static int waits_for_ready(const struct bny_xfer_send *s, const struct bny_hdr *h)
 {
     return bny_xfer_needs_ready(s->ep, s->len, s->placeable) ||
-           (h->chunk && s->op->call.collective == BNY_SENDRECV &&
-            (s->ep->ops->caps & BNY_TP_DESC) && s->len < s->ep->zcopy_min);
+           (is_later(s->op, h) && (s->ep->ops->caps & BNY_TP_DESC) &&
+            s->len < s->ep->zcopy_min);
 }
 
 int bny_xfer_send(const struct bny_xfer_send *s, struct bny_hdr *h)

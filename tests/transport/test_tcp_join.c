@@ -35,20 +35,39 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
     return 0;
 }
 
+static int starving = -1;   /* the rank that finds no memory */
+static size_t starved_size; /* of one allocation; 0: of any */
+static int looking = -1;    /* the rank that looks now */
+
+void *__real_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    if (looking >= 0 && looking == starving && (!starved_size || n * bytes == starved_size))
+        return NULL;
+    return __real_calloc(n, bytes);
+}
+
 static struct rank {
     struct bny_tp *tp;
     struct bny_ep *ep;
     struct tcp_blob blob;
-    int got, down;
+    int got, down, error;
     char reason[200];
 } ranks[2];
 
 static void look(int r)
 {
     struct bny_event ev[8];
-    int n = bny_tcp_ops.poll(ranks[r].tp, ev, 8);
+    int n;
 
-    cr_assert_geq(n, 0);
+    looking = r;
+    n = bny_tcp_ops.poll(ranks[r].tp, ev, 8);
+    looking = -1;
+    if (n < 0)
+        ranks[r].error = n;
+    cr_assert(n >= 0 || starving == r, "%s", banyan_last_error());
     for (int i = 0; i < n; i++) {
         if (ev[i].kind == BNY_EV_MSG) {
             ranks[r].got++;
@@ -106,6 +125,7 @@ static void tear_down(void)
     for (int r = 0; r < 2; r++)
         bny_tcp_ops.destroy(ranks[r].tp);
     virtual_ns = 0;
+    starving = -1;
 }
 
 static void join(int from)
@@ -255,5 +275,80 @@ Test(tcp_join, nobody_there_is_told_at_once)
     }
     cr_assert(ranks[0].down, "a port that nobody has is asked for ever");
     cr_assert(strstr(ranks[0].reason, "refused"), "%s", ranks[0].reason);
+    tear_down();
+}
+
+struct want {
+    size_t bytes;  /* of what rank 1 has no memory for; 0: of anything */
+    int steps;     /* of 50 ms, in which it has none */
+    int fails;     /* it says so itself, that long it is */
+    int knows;     /* it has connected to rank 0, too */
+    int protected; /* by a MAC */
+};
+
+#define CONN sizeof(struct tcp_conn)
+#define EP   sizeof(struct tcp_ep)
+#define SEC  sizeof(struct tcp_secure)
+
+static const struct want wants[] = {
+    { CONN, 34, 0, 1, 0 }, { CONN, 60, 1, 1, 0 }, { EP, 34, 0, 0, 0 }, { EP, 60, 1, 0, 0 },
+    { SEC, 34, 0, 1, 1 },  { SEC, 60, 1, 1, 1 },  { 0, 34, 0, 1, 1 },  { 0, 60, 1, 0, 0 },
+};
+
+ParameterizedTestParameters(tcp_join, who_lacks_memory_to_accept_is_waited_for)
+{
+    return cr_make_param_array(struct want, (void *)(uintptr_t)wants,
+                               sizeof wants / sizeof wants[0]);
+}
+
+/* Steps of 50 ms; rank 0 sends once it can. */
+static void pass_both(int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        virtual_ns += SECOND / 20;
+        look_often(0);
+        look_often(1);
+        if (stage() == TCP_OPEN)
+            send_from(0);
+        cr_assert_not(ranks[0].down || ranks[1].down, "step %d: %s", i,
+                      ranks[ranks[1].down].reason);
+    }
+}
+
+/* For 2 s; then it says itself that it has none, and nobody takes it for dead. */
+ParameterizedTest(struct want *w, tcp_join, who_lacks_memory_to_accept_is_waited_for,
+                  .timeout = 60)
+{
+    setenv("BANYAN_TCP_INTEGRITY", w->protected ? "mac" : "plain", 1);
+    set_up();
+    join(0);
+    if (w->knows)
+        join(1);
+    starving = 1;
+    starved_size = w->bytes;
+    cr_assert_eq(send_from(0), BNY_AGAIN);
+    pass_both(w->steps);
+    cr_assert_eq(ranks[1].error, w->fails ? -BANYAN_ENOMEM : 0);
+    starving = -1;
+    if (!w->knows)
+        join(1);
+    pass_both(40);
+    cr_assert_gt(ranks[1].got, 0);
+    tear_down();
+}
+
+/* Its own failure, too, is no death of the other. */
+Test(tcp_join, who_lacks_memory_to_connect_says_so)
+{
+    setenv("BANYAN_TCP_INTEGRITY", "mac", 1);
+    set_up();
+    join(0);
+    join(1);
+    starving = 0;
+    starved_size = SEC;
+    cr_assert_eq(send_from(0), BNY_AGAIN);
+    pass_both(60);
+    cr_assert_eq(ranks[0].error, -BANYAN_ENOMEM);
+    cr_assert_not(ranks[0].down || ranks[1].down || ranks[1].error);
     tear_down();
 }

@@ -36,6 +36,7 @@
 #define BACKOFF_NS       20000000u /* after the first round; doubles */
 #define AGAIN_SHIFT_MAX  3         /* and so often at most, of a lost connection */
 #define ACCEPTS_PER_POLL 16
+#define STARVED_LOOK_NS  1000000u
 
 static struct bny_transcript said(const struct tcp_conn *c)
 {
@@ -338,8 +339,13 @@ static void challenged(struct tcp_conn *c)
         try_next(c, "whoever listens there does not know the job's secret");
         return;
     }
-    if (!cipher_fits(c) || secure(c) != 0) {
-        try_next(c, "it chose a cipher that it may not, or there is no memory for it");
+    if (!cipher_fits(c)) {
+        try_next(c, "it chose a cipher that it may not");
+        return;
+    }
+    if (secure(c) != 0) {
+        c->lacks = ENOMEM;
+        try_next(c, strerror(ENOMEM));
         return;
     }
     bny_proof_make(mine, &t, BNY_PROOF_ASKER);
@@ -391,6 +397,8 @@ static void drop_half(struct tcp_conn *c, const char *why)
     char text[BNY_ADDR_TEXT];
 
     no_half(c);
+    if (c->starved)
+        t->unopened_ns = 0;
     if (!why) {
         bny_info("tcp: %s, who says it is rank %d, gave up on its connection",
                  bny_addr_text(&c->addr, text), c->hello.from);
@@ -424,18 +432,15 @@ void bny_tcp_accept(struct tcp_tp *t, int listener)
                 return;
             drop_half(oldest, "too many half-open connections");
         }
-        fd = bny_net_accept(listener, &addr);
-        if (is_ours(-fd) && !t->starved_ns)
-            t->starved_ns = bny_now_ns();
-        else if (!is_ours(-fd))
-            t->starved_ns = 0;
+        if (!t->spare)
+            t->spare = calloc(1, sizeof *t->spare);
+        c = t->spare; /* there before a connection is accepted: closing one costs a try */
+        fd = c ? bny_net_accept(listener, &addr) : -ENOMEM;
+        t->starved_by = is_ours(-fd) ? -fd : 0;
+        t->starved_ns = !t->starved_by ? 0 : t->starved_ns ? t->starved_ns : bny_now_ns();
         if (fd < 0)
             return;
-        c = calloc(1, sizeof *c);
-        if (!c) {
-            close(fd);
-            return;
-        }
+        t->spare = NULL;
         c->fd = bny_fd_own(fd);
         c->tp = t;
         c->addr = addr;
@@ -445,6 +450,17 @@ void bny_tcp_accept(struct tcp_tp *t, int listener)
         bny_tcp_watch(c);
         bny_tcp_join_event(c);
     }
+}
+
+/* To the peer it is open, and closing it would be a loss: the proof stays where it is, and is
+ * looked at again at the next poll. */
+static void wait_for_memory(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+
+    c->hs_have = BNY_PROOF_BYTES;
+    c->starved = 1;
+    t->unopened_ns = t->unopened_ns ? t->unopened_ns : bny_now_ns();
 }
 
 static void take_proof(struct tcp_conn *c)
@@ -466,15 +482,21 @@ static void take_proof(struct tcp_conn *c)
     }
     e = bny_tcp_ep(t, c->hello.from);
     in = e ? e->in[c->hello.lane] : NULL;
-    if (!e || e->down || (in && c->hello.epoch <= in->epoch) || (!in && c->answer.got)) {
+    if (e && (e->down || (in ? c->hello.epoch <= in->epoch : c->answer.got != 0))) {
         drop_half(c, "that rank is connected already, or has died");
         return;
     }
-    if (in ? bny_tcp_follow(in, c) != 0 : secure(c) != 0) {
+    if (!e || (!in && secure(c) != 0)) {
+        wait_for_memory(c);
+        return;
+    }
+    if (in && bny_tcp_follow(in, c) != 0) {
         drop_half(c, NULL);
         return;
     }
     no_half(c);
+    if (c->starved)
+        t->unopened_ns = c->starved = 0;
     if (in) {
         bury(c);
         return;
@@ -597,7 +619,9 @@ void bny_tcp_join_timers(struct tcp_tp *t)
     for (int i = t->nhalf - 1; i >= 0; i--) {
         struct tcp_conn *c = t->half[i];
 
-        if (too_late(c, now) && (c->state == TCP_HELLO || c->state == TCP_PROOF))
+        if (c->starved)
+            take_proof(c);
+        else if (too_late(c, now) && (c->state == TCP_HELLO || c->state == TCP_PROOF))
             drop_half(c, "it did not finish the handshake in 5 s");
     }
     t->timers_next = t->connecting;
@@ -616,9 +640,12 @@ uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t)
 {
     uint64_t next = UINT64_MAX;
 
-    for (int i = 0; i < t->nhalf; i++)
-        if (t->half[i]->deadline_ns < next)
-            next = t->half[i]->deadline_ns;
+    for (int i = 0; i < t->nhalf; i++) {
+        const struct tcp_conn *c = t->half[i];
+        uint64_t at = c->starved ? bny_now_ns() + STARVED_LOOK_NS : c->deadline_ns;
+
+        next = at < next ? at : next;
+    }
     for (const struct tcp_conn *c = t->connecting; c; c = c->next_connecting) {
         uint64_t at = c->state == TCP_BACKOFF ? c->retry_ns : c->deadline_ns;
 

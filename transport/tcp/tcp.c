@@ -352,6 +352,7 @@ static void tcp_destroy(struct bny_tp *tp)
         t->all_msgs = m->all;
         free(m);
     }
+    free(t->spare);
     if (t->epfd >= 0)
         bny_fd_close(t->epfd);
     sodium_memzero(t->secret, sizeof t->secret);
@@ -453,14 +454,14 @@ static int tcp_farewell(struct bny_tp *tp)
 /* Who connects may be a stranger, and whom we lack a descriptor for may come later. */
 static int lacks(struct tcp_tp *t)
 {
-    int starved = t->starved_ns && bny_now_ns() - t->starved_ns > TCP_STARVED_NS;
-    const char *what = t->lacks ? strerror(t->lacks) : "too many open files to accept them";
+    uint64_t since = t->starved_ns ? t->starved_ns : t->unopened_ns;
+    int err = t->lacks ? t->lacks : t->starved_ns ? t->starved_by : ENOMEM;
 
-    if (!t->lacks && !starved)
+    if (!t->lacks && (!since || bny_now_ns() - since <= TCP_STARVED_NS))
         return 0;
-    return bny_fail(t->lacks == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
-                    "no connections to other ranks: %s%s", what,
-                    t->lacks == ENOMEM || t->lacks == ENOBUFS ? "" : "; raise ulimit -n");
+    return bny_fail(err == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
+                    "no connections to other ranks: %s%s", strerror(err),
+                    err == ENOMEM || err == ENOBUFS ? "" : "; raise ulimit -n");
 }
 
 static int tcp_poll(struct bny_tp *tp, struct bny_event *ev, int n)

@@ -196,7 +196,7 @@ struct tcp_conn {
     struct tcp_chunk *chunk;
     uint32_t start, end; /* unread bytes of chunk */
     uint32_t nchunks;
-    int starved; /* no memory to receive by: looked at again at the next poll */
+    int starved; /* no memory to open it, or to receive by: looked at again at the next poll */
     int stalled; /* no receive buffer: held messages must be released first */
     int large;   /* the latest message was viewed: read little besides headers */
     int more;    /* delivery stopped because the caller's array was full */
@@ -251,8 +251,11 @@ struct tcp_tp {
     struct tcp_msg *all_msgs;
     uint64_t foreign_log_ns;
     uint32_t foreign_held;
-    int lacks;           /* errno: what this process has not got to connect to a peer */
-    uint64_t starved_ns; /* since when it could not accept one that waits; 0: it can */
+    int lacks;              /* errno: what this process has not got to connect to a peer */
+    uint64_t starved_ns;    /* since when it could not accept one that waits; 0: it can */
+    int starved_by;         /* errno: why it could not */
+    uint64_t unopened_ns;   /* since when a proven one waits for memory; 0: none does */
+    struct tcp_conn *spare; /* memory for the next connection to be accepted */
 };
 
 /* addr.c */

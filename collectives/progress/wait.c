@@ -187,8 +187,10 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
         if (turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
             call_hook(comm);
         /* Also where every wait is short: else ranks whose calls go on succeeding never hear of
-         * an abort. */
-        if (wt->yields % 16 == 0 || turns % TICK_EVERY == 0)
+         * an abort. And once a failure is decided: with more ranks than CPUs sixteen turns can
+         * be tens of milliseconds. */
+        if (wt->yields % 16 == 0 || turns % TICK_EVERY == 0 ||
+            (w->control && bny_control_told(w->control)))
             tick_if_due(wt, w);
         return;
     }

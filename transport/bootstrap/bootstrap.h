@@ -239,6 +239,8 @@ int bny_control_ready(struct bny_control *c);
 void bny_control_report(struct bny_control *c, const struct bny_failure *f);
 /* Any failure known at all, agreed on or not? An atomic load. Any thread. */
 int bny_control_suspect(struct bny_control *c);
+/* Was something decided since the latest progress? An atomic load. Any thread. */
+int bny_control_told(struct bny_control *c);
 /* Says goodbye to the neighbours, so that our exit is no failure. Progresses. Returns 0 or
  * BNY_AGAIN (output waits, or a neighbour has not connected yet). */
 int bny_control_farewell(struct bny_control *c);

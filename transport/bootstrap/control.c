@@ -222,6 +222,11 @@ int bny_control_suspect(struct bny_control *c)
     return atomic_load_explicit(&c->suspect, memory_order_acquire);
 }
 
+int bny_control_told(struct bny_control *c)
+{
+    return atomic_load_explicit(&c->told, memory_order_relaxed);
+}
+
 void bny_control_report(struct bny_control *c, const struct bny_failure *f)
 {
     struct bny_failure copy = *f;

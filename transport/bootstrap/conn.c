@@ -112,6 +112,8 @@ void bny_conn_free(struct bny_conn *c)
         return;
     for (int i = 0; i < 64 && recv(c->fd, rest, sizeof rest, MSG_DONTWAIT) > 0; i++)
         ;
+    if (c->armed) /* in a child of fork the socket lives on for a moment, and so its events */
+        epoll_ctl(c->epfd, EPOLL_CTL_DEL, c->fd, NULL);
     bny_fd_close(c->fd);
     free(c->in);
     free(c->out);

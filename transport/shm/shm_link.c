@@ -81,6 +81,8 @@ static void conn_close(struct shm_tp *tp, struct shm_conn *c)
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
+    /* In a child of fork the socket lives on for a moment, and so would its events here. */
+    epoll_ctl(tp->epfd, EPOLL_CTL_DEL, c->fd, NULL);
     bny_fd_close(c->fd);
     c->fd = -1;
     if (c->ep) {

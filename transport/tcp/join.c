@@ -380,9 +380,12 @@ static void no_half(struct tcp_conn *c)
 /* Freed after the batch of socket events that may still name it. */
 static void bury(struct tcp_conn *c)
 {
-    if (c->fd >=
-        0) /* who takes it for open sees a reset, no orderly end: that were our death */
+    if (c->fd >= 0) {
+        /* In a child of fork the socket lives on for a moment, and so would its events here. */
+        epoll_ctl(c->tp->epfd, EPOLL_CTL_DEL, c->fd, NULL);
+        /* Who takes it for open sees a reset, no orderly end: that were our death. */
         bny_tcp_abort(c->fd);
+    }
     c->fd = -1;
     c->state = TCP_CLOSED;
     c->next_active = c->tp->grave;

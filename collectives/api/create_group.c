@@ -109,10 +109,13 @@ static int make(struct banyan_comm *comm, const int *ranks, int n, int tag, uint
     uint32_t drawn = bny_comm_draw(comm), id;
     struct bny_meeting m = { .comm = comm,
                              .what = WHAT,
-                             .how = " with these ranks and this tag",
+                             .how = " with these ranks and this tag before the communicator "
+                                    "was revoked or",
                              .members = sets,
                              .timeout_s = comm->op_timeout_s };
-    struct bny_contribution mine = { .bits = 1, .each = sizeof drawn, .mine = &drawn };
+    struct bny_contribution mine = {
+        .bits = 1, .each = sizeof drawn, .mine = &drawn, .parent = comm->id
+    };
     struct bny_agreed got = { .gone = sets + bny_world_words(comm->world),
                               .given = (uint8_t *)given };
     int rc = check_ranks(comm, ranks, n, sets);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tests/mp/call.h"
 
 /* An allreduce of the numbers that the members have in the parent. */
@@ -150,6 +151,37 @@ static int groups_late(struct test *t)
     return 0;
 }
 
+/* Who will not come gives comm up, and those who wait for it go on long before their deadline.
+ * A group of a communicator that was given up is made as ever. */
+static int groups_revoked(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm, *group;
+    int ranks[MP_RANKS_MAX];
+    uint64_t begin, bits = 1;
+
+    cfg.op_timeout_s = 30 * mp_patience();
+    CHECK_OK(t, case_init(t, &cfg, &comm));
+    for (int r = 0; r < t->n; r++)
+        ranks[r] = r;
+    begin = bny_now_ns();
+    if (t->rank == 1) {
+        usleep(200000);
+        CHECK_OK(t, banyan_comm_revoke(comm, "a test"));
+    } else {
+        CHECK_RC(t, -BANYAN_ETIMEDOUT, banyan_comm_create_group(comm, ranks, t->n, 3, &group));
+        CHECK_HAS(t, banyan_last_error(), "rank 1 did not call it with these ranks");
+    }
+    CHECK(t, banyan_comm_agree(comm, &bits, NULL, 0) == 0, "%s", banyan_last_error());
+    CHECK(t, (double)(bny_now_ns() - begin) < 10e9 * mp_patience(), "it waited for %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    CHECK_OK(t, banyan_comm_create_group(comm, ranks, t->n, 4, &group));
+    check_group(t, group, ranks, t->n);
+    CHECK_OK(t, banyan_comm_finalize(group));
+    banyan_comm_destroy(comm);
+    return 0;
+}
+
 static int groups_wrong(struct test *t)
 {
     struct banyan_comm *group;
@@ -174,5 +206,6 @@ const struct mp_case cases_groups[] = { { "groups_alone", groups_alone, 0 },
                                         { "groups_and_deaths", groups_and_deaths,
                                           CASE_NO_THREADS | CASE_FAILS },
                                         { "groups_late", groups_late, CASE_OWN_INIT },
+                                        { "groups_revoked", groups_revoked, CASE_OWN_INIT },
                                         { "groups_wrong", groups_wrong, 0 },
                                         { NULL, NULL, 0 } };

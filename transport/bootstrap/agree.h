@@ -83,6 +83,8 @@ struct bny_instance {
      * somebody waits for the decision, and what was done about it. */
     uint64_t seen_changes, since_ns, deadline_ns;
     int asked, answered, judged, hasty;
+    uint32_t parent; /* who aborts this communicator, from log entry log_from on, ends it */
+    int log_from;
 };
 
 struct bny_agree {

@@ -196,6 +196,8 @@ struct bny_contribution {
     unsigned each;    /* bytes of each rank, the same on all, at most BNY_AGREE_EACH; 0: none */
     const void *mine; /* [each] */
     int hasty;        /* of this rank alone: members that do not answer are not waited for */
+    uint32_t parent;  /* of this rank alone; 0: none. Once that communicator is aborted members
+                       * that have not come are waited for no longer */
 };
 struct bny_agreed {
     uint64_t *bits;

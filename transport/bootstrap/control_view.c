@@ -386,6 +386,15 @@ static int only_sleepers(const struct bny_control *c, const struct bny_instance 
     return 1;
 }
 
+/* Whoever gives the communicator up that it is made of may not come any more. */
+static int is_given_up(const struct bny_control *c, const struct bny_instance *it)
+{
+    for (int i = it->log_from; i < c->nlog && it->parent; i++)
+        if (c->log[i].f.cause == BNY_CAUSE_ABORT && c->log[i].f.comm == it->parent)
+            return 1;
+    return 0;
+}
+
 /* A deadline is for those who have not come. Who has gets the time to lock, again and again, or
  * each whose deadline passes would go on alone. Who is hasty waits no longer for those who
  * slept through the decision before, and were not heard since. */
@@ -405,7 +414,7 @@ static void leave_out_the_late(struct bny_control *c, uint64_t now)
         still = c->awake_ns - it->since_ns;
         missing = contributions_missing(c, it);
         if ((missing && it->deadline_ns && now >= it->deadline_ns) ||
-            (!(user && missing) && still > most) ||
+            (missing && is_given_up(c, it)) || (!(user && missing) && still > most) ||
             (it->hasty && most == LATE_AGAIN_NS && still > LATE_NS))
             bny_agree_late(&c->agree, it);
     }
@@ -592,6 +601,8 @@ int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
     if (it) {
         it->deadline_ns = deadline_ns;
         it->hasty = mine->hasty;
+        it->parent = mine->parent;
+        it->log_from = c->nlog;
         it->asked = 1;
         control_progress_locked(c);
     } else if (rc == 0) {

@@ -43,7 +43,7 @@ static void use(struct job *j, struct banyan_comm *comm)
     pthread_mutex_lock(&j->fate->lock);
     if (j->comm)
         banyan_comm_destroy(j->comm);
-    j->comm = comm;
+    j->comm = j->fate->comm = comm;
     atomic_store(&j->fate->world, comm ? comm->world : NULL);
     pthread_mutex_unlock(&j->fate->lock);
 }
@@ -110,8 +110,8 @@ static void check_time(struct job *j, uint64_t begin, const char *what)
 /* Calls of any kind; 0, or the first error. */
 static int work(struct job *j)
 {
-    struct work_place at = { j->comm, j->members, j->state.step, j->state.round,
-                             &j->fate->slow_us };
+    struct work_place at = { j->comm,        j->members,        j->state.step,
+                             j->state.round, &j->fate->slow_us, j->fate };
     uint64_t begin = bny_now_ns();
     int rc = work_step(j->work, &at);
 
@@ -148,7 +148,9 @@ static int grow(struct job *j)
         make_id(j, number);
         memcpy(&id, j->t->shared->blob[0] + number * sizeof id, sizeof id);
     }
+    fate_enter(j->fate, FATE_GROW);
     rc = banyan_comm_grow(j->comm, makes ? &id : NULL, 1, &cfg, &next);
+    fate_leave(j->fate, FATE_GROW);
     if (rc) {
         if (rc != -BANYAN_ETIMEDOUT && rc != -BANYAN_EINVAL && rc != -BANYAN_EPROTO)
             check_code(j, rc, "banyan_comm_grow", 0);
@@ -165,8 +167,11 @@ static void shrink(struct job *j)
 {
     struct banyan_comm *next = NULL;
     uint64_t begin = bny_now_ns();
-    int rc = work_shrink(j->work, j->comm, &next);
+    int rc;
 
+    fate_enter(j->fate, FATE_SHRINK);
+    rc = work_shrink(j->work, j->comm, &next);
+    fate_leave(j->fate, FATE_SHRINK);
     check_time(j, begin, "shrink");
     if (rc)
         check_code(j, rc, "banyan_comm_shrink", 1);
@@ -201,7 +206,9 @@ static int agree(struct job *j, int went_well, int *dead)
     uint64_t word = (uint64_t)went_well, mask = 0, begin = bny_now_ns();
 
     j->state.round++;
+    fate_enter(j->fate, FATE_AGREE);
     *dead = banyan_comm_agree(j->comm, &word, ranks, MP_RANKS_MAX);
+    fate_leave(j->fate, FATE_AGREE);
     check_time(j, begin, "agree");
     if (*dead < 0)
         check_code(j, *dead, "banyan_comm_agree", 1);
@@ -331,6 +338,7 @@ static void finalize(struct job *j)
     work_free(j->work, 1);
     pthread_mutex_lock(&j->fate->lock);
     atomic_store(&j->fate->world, NULL);
+    j->fate->comm = NULL;
     pthread_mutex_unlock(&j->fate->lock);
     rc = banyan_comm_finalize(j->comm);
     check_time(j, begin, "finalize");

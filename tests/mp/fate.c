@@ -21,8 +21,14 @@
 #include "transport/verbs/lane.h"
 #endif
 
-static const char *const names[TROUBLES] = { "kill",  "exit", "stop", "slow",
-                                             "reset", "nofd", "nomem" };
+static const char *const names[TROUBLES] = { "kill", "exit",  "stop",   "slow", "reset",
+                                             "nofd", "nomem", "starve", "abort" };
+static const char *const calls[FATE_CALLS] = { "agree", "shrink", "grow", "create_group" };
+
+static int lacks_something(enum trouble kind)
+{
+    return kind == NO_FD || kind == NO_MEMORY || kind == STARVE;
+}
 
 void fate_draw(struct test *t, int members, struct fate *f)
 {
@@ -47,7 +53,7 @@ void fate_draw(struct test *t, int members, struct fate *f)
         }
         if (*t->arg && !strstr(t->arg, names[kind]))
             continue;
-        ends += kind == KILL || kind == EXIT || kind == NO_FD || kind == NO_MEMORY;
+        ends += kind == KILL || kind == EXIT || lacks_something(kind);
         if (ends >= members)
             return;
         if (rank != t->rank)
@@ -62,7 +68,7 @@ void fate_draw(struct test *t, int members, struct fate *f)
 int fate_may_end(const struct fate *f)
 {
     for (int i = 0; i < f->n; i++)
-        if (f->at[i].kind == NO_FD || f->at[i].kind == NO_MEMORY)
+        if (lacks_something(f->at[i].kind))
             return 1;
     return 0;
 }
@@ -137,6 +143,40 @@ void fate_use_up_descriptors(void)
     close(next);
 }
 
+/* In the next call of one kind, wherever that allocates. */
+static void choose_starved(struct fate *f, uint32_t lasts, uint64_t *s)
+{
+    int call = (int)bny_rng_below(s, FATE_CALLS);
+
+    f->starves_at = (long)bny_rng_below(s, 1 + bny_rng_below(s, 60));
+    f->starves_for = 1 + (lasts % 4 ? 0 : lasts / 200);
+    printf("no memory in %s: %ld allocations from its number %ld on\n", calls[call],
+           f->starves_for, f->starves_at);
+    atomic_store(&f->starves_in, 1 + call);
+}
+
+void fate_enter(struct fate *f, enum fate_call call)
+{
+    if (atomic_load(&f->starves_in) == 1 + (int)call)
+        case_starve_after(f->starves_at, f->starves_for);
+}
+
+void fate_leave(struct fate *f, enum fate_call call)
+{
+    int chosen = 1 + (int)call;
+
+    if (atomic_compare_exchange_strong(&f->starves_in, &chosen, 0))
+        case_starve_after(0, 0);
+}
+
+static void give_up(struct fate *f)
+{
+    pthread_mutex_lock(&f->lock);
+    if (f->comm)
+        banyan_abort(f->comm, "a test of abort");
+    pthread_mutex_unlock(&f->lock);
+}
+
 static void strike(struct fate *f, int i, uint64_t *s)
 {
     uint32_t lasts = f->at[i].lasts_us;
@@ -147,6 +187,8 @@ static void strike(struct fate *f, int i, uint64_t *s)
     case STOP: sleep_a_while(lasts); return;
     case SLOW: atomic_store(&f->slow_us, (int)(lasts * 20)); return;
     case NO_FD: fate_use_up_descriptors(); return;
+    case STARVE: choose_starved(f, lasts, s); return;
+    case ABORT: give_up(f); return;
     case NO_MEMORY: case_starve_after((long)bny_rng_below(s, 60), 1 + lasts / 200); return;
     default:
         for (int k = 0; k < 5; k++) {

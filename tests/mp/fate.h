@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What happens to the process of a rank at moments that are drawn from the seed of the job:
- * it dies, ends, sleeps, is slow, loses connections, finds no descriptor or no memory. */
+ * it dies, ends, sleeps, is slow, loses connections, finds no descriptor or no memory, or gives
+ * its communicator up. */
 #ifndef BNY_TESTS_MP_FATE_H
 #define BNY_TESTS_MP_FATE_H
 
@@ -9,9 +10,12 @@
 
 #include "tests/mp/case.h"
 
+struct banyan_comm;
 struct bny_world;
 
-enum trouble { KILL, EXIT, STOP, SLOW, RESET, NO_FD, NO_MEMORY, TROUBLES };
+/* STARVE: no memory at the n-th allocation of a call that is drawn; ABORT: banyan_abort. */
+enum trouble { KILL, EXIT, STOP, SLOW, RESET, NO_FD, NO_MEMORY, STARVE, ABORT, TROUBLES };
+enum fate_call { FATE_AGREE, FATE_SHRINK, FATE_GROW, FATE_GROUP, FATE_CALLS };
 
 struct fate {
     struct test *t;
@@ -25,6 +29,9 @@ struct fate {
     int begun;
     atomic_int slow_us, over;
     _Atomic(struct bny_world *) world; /* whose connections are reset; locked below */
+    struct banyan_comm *comm;          /* that is given up; locked, too */
+    atomic_int starves_in;             /* 1 + the next call that is to find no memory */
+    long starves_at, starves_for;      /* from its n-th allocation on */
     pthread_mutex_t lock;
     pthread_t thread;
 };
@@ -37,6 +44,9 @@ void fate_draw(struct test *t, int members, struct fate *f);
 int fate_may_end(const struct fate *f);
 void fate_begin(struct fate *f);
 void fate_end(struct fate *f);
+/* Around the calls that may be chosen to find no memory. */
+void fate_enter(struct fate *f, enum fate_call call);
+void fate_leave(struct fate *f, enum fate_call call);
 /* From now on no descriptor is to be had in this process. */
 void fate_use_up_descriptors(void);
 

@@ -48,7 +48,7 @@ static void count(int bad, uint64_t begin, const char *what, const char *where,
 /* DPDK's interrupt thread panics without descriptors. */
 static const char *all_of(const char *transport)
 {
-    return !strcmp(transport, "dpdk") ? "kill,exit,stop,slow,nomem" : "";
+    return !strcmp(transport, "dpdk") ? "kill,exit,stop,slow,nomem,starve,abort" : "";
 }
 
 /* A job that goes on (cases_trouble.c). All who came to the end have the same members. */

@@ -328,22 +328,25 @@ static void drop_extras(struct work *w)
 }
 
 /* The even and the odd members, backwards; each half on its own. */
-static int make_group(struct banyan_comm *comm, struct banyan_comm **out)
+static int make_group(struct fate *fate, struct banyan_comm *comm, struct banyan_comm **out)
 {
-    int rank = banyan_comm_rank(comm), n = 0, ranks[MP_RANKS_MAX];
+    int rank = banyan_comm_rank(comm), n = 0, rc, ranks[MP_RANKS_MAX];
 
     for (int r = banyan_comm_count(comm) - 1; r >= 0; r--)
         if (r % 2 == rank % 2)
             ranks[n++] = r;
-    return banyan_comm_create_group(comm, ranks, n, 7, out);
+    fate_enter(fate, FATE_GROUP);
+    rc = banyan_comm_create_group(comm, ranks, n, 7, out);
+    fate_leave(fate, FATE_GROUP);
+    return rc;
 }
 
-static int open_extras(struct work *w, struct banyan_comm *comm)
+static int open_extras(struct work *w, struct fate *fate, struct banyan_comm *comm)
 {
     int n = banyan_comm_count(comm), rank = banyan_comm_rank(comm), rc = 0;
 
     for (int c = 1; c < w->mix.ncomms && rc == 0; c++)
-        rc = c == 2 && w->groups ? make_group(comm, &w->mix.comm[c])
+        rc = c == 2 && w->groups ? make_group(fate, comm, &w->mix.comm[c])
              : c == 1            ? banyan_comm_dup(comm, &w->mix.comm[1])
                       : banyan_comm_split(comm, c == 2 ? rank % 2 : 0, c == 2 ? 0 : n - rank,
                                           &w->mix.comm[c]);
@@ -416,7 +419,7 @@ int work_step(struct work *w, const struct work_place *at)
     w->step_who = at->members;
     w->mix.comm[0] = at->comm;
     if (!w->open)
-        rc = open_extras(w, at->comm);
+        rc = open_extras(w, at->fate, at->comm);
     if (rc == 0 && w->has_store)
         rc = use_objects(w, at);
     for (int i = 0; i < rounds && rc == 0; i++) {
@@ -505,7 +508,7 @@ void work_free(struct work *w, int finalize)
 
         CHECK(w->t,
               rc == 0 || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_ENOMEM ||
-                  rc == -BANYAN_ESYSTEM,
+                  rc == -BANYAN_ESYSTEM || rc == -BANYAN_EABORTED,
               "banyan_objects_finalize returned %d (%s)", rc, banyan_last_error());
     } else
         banyan_objects_destroy(w->store);

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "tests/mp/case.h"
+#include "tests/mp/fate.h"
 
 struct work_place { /* the same at all members, but slow */
     struct banyan_comm *comm;
@@ -16,6 +17,7 @@ struct work_place { /* the same at all members, but slow */
     uint32_t step;
     uint32_t round;      /* of agreement, never twice the same */
     atomic_int *slow_us; /* this rank sleeps so long before what it does */
+    struct fate *fate;
 };
 
 struct work *work_make(struct test *t);

@@ -71,7 +71,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
             return bny_fail(BANYAN_EINVAL,
                             "at_least: only reductions in order of arrival need not wait for "
                             "all ranks; set opts.schedule to \"arrival\"");
-        call->first = opts->at_least < comm->n ? (size_t)opts->at_least : 0;
+        call->first = (size_t)opts->at_least;
     }
     if (opts->size > offsetof(struct banyan_opts, contributors) &&
         (collective == BNY_ALLREDUCE || collective == BNY_REDUCE))

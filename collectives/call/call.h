@@ -33,7 +33,7 @@ struct bny_call {
     size_t chunk_bytes;
     uint64_t set_key[2];         /* has_set: the set, see bny_call_set_participants(); else 0 */
     size_t nset;                 /* has_set: ranks in it; else 0 */
-    size_t first;                /* arrival: the first so many ranks count; 0: all */
+    size_t first;                /* arrival: at_least; 0: not said, all count */
     char schedule[BNY_NAME_MAX]; /* bny_call_set_schedule() */
     /* Not of the key. */
     uint32_t tag;

@@ -600,22 +600,64 @@ static double pays_from(const struct bny_scope *s, const struct bny_call *call,
     return late > LATE_S_MIN ? late : LATE_S_MIN;
 }
 
+/* ---- arrival, by name ---- */
+
 /* Slots of long sums wait for all ranks to come, who then run what is built for that: it sends
  * 2 (n - 1) / n S a rank, arrival trees 2 S. A reduce needs S a port either way, and a chain
- * gets by with that. Where some ranks are enough they wait for the others so long only as is
- * nothing beside the sum. */
+ * gets by with that. They wait so long only as is little beside the sum, and where some ranks
+ * are enough, as is nothing. */
 #define TOGETHER_S     2e-3
-#define TOGETHER_BYTES (1u << 20)
-#define TOGETHER_PART  16
+#define TOGETHER_BYTES (64u << 10)
+#define TOGETHER_PART  2
+#define TOGETHER_FIRST 16
 
 static double together_s(const struct bny_scope *s, const struct bny_call *call,
                          const struct bny_plan *plan)
 {
+    int part;
+
     if (bny_call_bytes(s, call) < TOGETHER_BYTES)
         return 0;
     if (call->collective == BNY_REDUCE && !plan->codec && has_ports(s))
         return 0;
-    return call->first ? fmin(TOGETHER_S, plan->predicted_s / TOGETHER_PART) : TOGETHER_S;
+    part = call->first && call->first < (size_t)s->n ? TOGETHER_FIRST : TOGETHER_PART;
+    return fmin(TOGETHER_S, plan->predicted_s / part);
+}
+
+#define DESK_PART 0.05 /* of a sum's time: a word to the desk and one back may take as much */
+
+/* From when the last rank has come until all have the result. A chain's result goes round
+ * behind the sum; elsewhere it goes back when that is there. */
+static double after_last_s(const struct bny_scope *s, const struct bny_call *call, double desk)
+{
+    struct bny_cost_model m = bny_cost_model_of(s);
+    double bytes = bny_call_bytes(s, call), chunk = (double)arrival_chunk(s, call);
+    int depth = bny_shape_choose(s->n, bytes, chunk, m.alpha_s, m.beta),
+        ways = depth && call->collective == BNY_ALLREDUCE ? 2 : 1;
+
+    return desk + ways * bny_shape_seconds(s->n, depth, bytes, chunk, m.alpha_s, m.beta);
+}
+
+/* Short sums need all inputs, and a schedule that knows all ranks beforehand has them sooner,
+ * also after the last one has come: no desk is asked. at_least, of all ranks too, insists on
+ * the order of arrival. 1: plan is that schedule's, 0: it is not, or an error. */
+static int choose_sooner(struct bny_scope *s, const struct bny_call *call,
+                         struct bny_plan *plan)
+{
+    double desk = 2 * bny_cost_model_of(s).alpha_s;
+    struct bny_plan fixed = { .path = plan->path };
+    int rc;
+
+    if (call->first || call->codec)
+        return 0;
+    rc = choose_auto_or_part(s, call, &fixed);
+    if (rc == -BANYAN_ENOMEM)
+        return rc;
+    if (rc || (fixed.predicted_s > after_last_s(s, call, desk) &&
+               DESK_PART * fixed.predicted_s > desk))
+        return 0;
+    *plan = fixed;
+    return 1;
 }
 
 static int choose_path(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
@@ -635,7 +677,9 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
         return 0;
     }
     rc = choose_schedule(s, call, plan);
-    if (rc)
+    if (rc == 0 && !strcmp(plan->schedule, "arrival"))
+        rc = choose_sooner(s, call, plan);
+    if (rc < 0)
         return rc;
     if (!strcmp(plan->schedule, "arrival")) {
         plan->path = BNY_PATH_ARRIVAL;

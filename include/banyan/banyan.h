@@ -510,22 +510,24 @@ struct banyan_opts {
  * Results are bit-identical on all ranks of a call, but not from run to run: additions follow
  * the order of arrival. Refused with -ENOTSUP: deterministic, operations that do not commute,
  * linear codecs, participation sets. With any other codec each rank encodes its sum once; a
- * rank whose input does not count keeps its residuals as they are. Who has come is known to
- * rank 0 or 1 (of ranks 0, 1 and 2, two must be there, of two ranks, rank 0; before, nobody's
- * sums flow); in a reduce that rank stays until all whose inputs count have come. A failure is
- * as that of any call: all get its error.
+ * rank whose input does not count keeps its residuals as they are. Without at_least and codec a
+ * short sum, of some 10 KiB, runs the schedule that "static" gives it where that needs less
+ * time even after the last rank has come. Else who has come is known to rank 0 or 1 (of ranks
+ * 0, 1 and 2, two must be there, of two ranks, rank 0; before, nobody's sums flow); in a reduce
+ * that rank stays until all whose inputs count have come. A failure is as that of any call: all
+ * get its error.
  *
- * at_least k, 0 < k < ranks, the same on all: the result is that of the first k ranks to come,
+ * at_least k, 0 < k <= ranks, the same on all: the result is that of the first k ranks to come,
  * or, of a long sum, of all where they come within 2 ms; they return without waiting for the
- * others. In a reduce the root is always one of them. AVG divides by the number of inputs. Who
- * comes later gets the same result, and finds its own entry in contributors 0: its input is in
- * no sum, and it may be kept for the next call. In an
- * allreduce contributors is the same set on all ranks; in a reduce it is whole at the root, and
- * elsewhere only [own rank] is set. Who is late is answered by rank 0 or 1, when that one calls
- * the library, or by its progress thread; of so many calls as 8 results are kept for late
- * ranks, the next call waits for all ranks. Finalize such a communicator, do not destroy it:
- * that takes the results from ranks that are still to come. -EINVAL without schedule
- * "arrival".
+ * others. (k = ranks: all, and in order of arrival whatever the length.) In a reduce the root
+ * is always one of them. AVG divides by the number of inputs. Who comes later gets the same
+ * result, and finds its own entry in contributors 0: its input is in no sum, and it may be kept
+ * for the next call. In an allreduce contributors is the same set on all ranks; in a reduce it
+ * is whole at the root, and elsewhere only [own rank] is set. Who is late is answered by rank 0
+ * or 1, when that one calls the library, or by its progress thread; of so many calls as 8
+ * results are kept for late ranks, the next call waits for all ranks. Finalize such a
+ * communicator, do not destroy it: that takes the results from ranks that are still to come.
+ * -EINVAL without schedule "arrival".
  *
  * Schedule "auto" does this by itself for long allreduces (predicted to take 5 ms or more) of 3
  * or more ranks with a network port each, without a codec, while ranks are late by so much that

@@ -278,6 +278,7 @@ static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype,
     if (!strcmp(schedule, "arrival") && op == BANYAN_AVG)
         return; /* no two runs need add in the same order */
     o.schedule = schedule;
+    o.at_least = !strcmp(schedule, "arrival") ? g->n : 0; /* in order of arrival for sure */
     o.chunk_bytes = 4096;
     for (int pass = 0; pass < 2; pass++) {
         o.codec = pass ? codec : "none";

@@ -65,6 +65,7 @@ static void start(struct rig *g, int i, unsigned what, unsigned how)
 
     o.codec = codecs[how % 8];
     o.schedule = arrival && what % 8 % 7 == 0 ? "arrival" : schedules[what / 8 % 4];
+    o.at_least = !strcmp(o.schedule, "arrival") ? NRANKS : 0;
     o.chunk_bytes = CHUNK;
     g->in[i] = malloc(4 * all);
     g->out[i] = malloc(4 * all); /* exactly as long: a sanitizer sees one byte too many */

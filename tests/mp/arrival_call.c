@@ -33,7 +33,12 @@ void arrival_random(struct arrival_call *c, int n, uint64_t seed)
     c->reduce = (int)bny_rng_below(&s, 2);
     c->root = (int)bny_rng_below(&s, (uint64_t)n);
     c->in_place = (int)bny_rng_below(&s, 2);
-    c->at_least = (int)bny_rng_below(&s, 3) ? 0 : 1 + (int)bny_rng_below(&s, (uint64_t)n);
+    c->at_least = (int)bny_rng_below(&s, 3);
+    if (c->at_least)
+        c->at_least =
+            c->at_least == 1 ? 0 : n; /* n: all, but never a static schedule at once */
+    else
+        c->at_least = 1 + (int)bny_rng_below(&s, (uint64_t)n);
     c->count = counts[bny_rng_below(&s, sizeof counts / sizeof counts[0])] / unit * unit;
     c->chunk_bytes = bny_rng_below(&s, 2) ? 8192 : 0;
     c->is_coded = bny_rng_below(&s, 3) == 0;

@@ -90,8 +90,11 @@ static void draw_opts(struct job *j, struct banyan_opts *o)
         return;
     o->codec = codecs[bny_rng_below(&j->mix, sizeof codecs / sizeof codecs[0])];
     o->schedule = schedules[bny_rng_below(&j->mix, sizeof schedules / sizeof schedules[0])];
-    if (o->schedule && !strcmp(o->schedule, "arrival") && bny_rng_below(&j->mix, 2))
-        o->at_least = 1 + (int)bny_rng_below(&j->mix, (uint64_t)j->n);
+    if (o->schedule && !strcmp(o->schedule, "arrival"))
+        o->at_least = bny_rng_below(&j->mix, 2)
+                          ? 1 + (int)bny_rng_below(&j->mix, (uint64_t)j->n)
+                      : j->op % 2 ? j->n
+                                  : 0;
     o->chunk_bytes = bny_rng_below(&j->mix, 2) ? 8192 : 0;
 }
 

@@ -255,6 +255,9 @@ void bny_desk_word(struct bny_desk *desk, int from, const struct bny_arrival_wor
 /* Chunk c of the result is in its member's output: to be kept for those who are late. */
 void bny_desk_keep(struct bny_desk *desk, uint32_t c);
 void bny_desk_keep_set(struct bny_desk *desk);
+/* Are its member's own sums to wait, as words to others would stand behind them? Not for long:
+ * the member is to ask again then, and has been stirred for it. */
+int bny_desk_goes_first(struct bny_desk *desk);
 /* Must its member stay, as others still wait for what the desk says? */
 int bny_desk_is_needed(const struct bny_desk *desk);
 /* Its member has ended. */

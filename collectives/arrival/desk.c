@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The desk of an arrival reduction: which desk serves, who gets which slot, and the result for
  * those who are late. arrival.h tells the whole. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,12 @@
 
 /* Calls whose result a desk keeps for late ranks; the next ones wait for all. */
 #define KEPT_MAX 8
+/* The sums of a desk's own rank wait for slots that are still to be given or told, as their
+ * words would stand behind megabytes of sums in the port: for so much of the sum's time, and
+ * as long as connections take to be made, but never longer than the first. */
+#define WORDS_S      2e-3
+#define WORDS_PART   8
+#define WORDS_ALPHAS 8
 
 struct bny_desk {
     struct bny_op op;      /* of_path[BNY_PATH_DESK] is the desk */
@@ -31,6 +38,7 @@ struct bny_desk {
     int slots, nfilled, depth;
     int next, top;     /* the next slot to be given; the last of all sums */
     uint64_t until_ns; /* 0: slots are given at once */
+    uint64_t words_ns; /* until then the member's own sums wait for words; 0: no longer */
     /* Of a sum of schedule auto */
     uint8_t adapts, asks; /* the call does not wait for the answer, which comes when all have */
     uint8_t has_told;     /* somebody has an answer: all are told the same */
@@ -162,19 +170,24 @@ static void run_static(struct bny_desk *d)
     d->nfilled = d->slots;
 }
 
-/* Are slots to wait for a moment, as all may come together? */
-static int waits_for_all(struct bny_desk *d)
+/* Is it earlier than that? Then `op` is to look again. */
+static int waits_until(struct bny_op *op, uint64_t *until_ns)
 {
-    struct bny_world *w = d->op.comm->world;
+    struct bny_world *w = op->comm->world;
 
-    if (!d->until_ns || bny_deadline_passed(d->until_ns)) {
-        d->until_ns = 0;
+    if (!*until_ns || bny_deadline_passed(*until_ns)) {
+        *until_ns = 0;
         return 0;
     }
-    if (!w->due_ns || d->until_ns < w->due_ns)
-        w->due_ns = d->until_ns;
-    bny_op_stir(&d->op);
+    if (!w->due_ns || *until_ns < w->due_ns)
+        w->due_ns = *until_ns;
+    bny_op_stir(op);
     return 1;
+}
+
+int bny_desk_goes_first(struct bny_desk *d)
+{
+    return bny_desk_is_needed(d) && waits_until(d->member, &d->words_ns);
 }
 
 static void hand_out(struct bny_desk *d)
@@ -183,9 +196,10 @@ static void hand_out(struct bny_desk *d)
 
     if (d->serves != 1 || d->ntaken == d->nqueue)
         return;
+    /* For a moment slots wait, as all may come together. */
     if ((d->until_ns || d->asks) && d->nqueue == d->n)
         run_static(d);
-    else if (d->asks || waits_for_all(d))
+    else if (d->asks || waits_until(&d->op, &d->until_ns))
         return;
     while (d->ntaken < d->nqueue) {
         int r = d->queue[d->ntaken++], s = free_slot(d, r);
@@ -422,6 +436,9 @@ int bny_desk_open(struct bny_op *op)
     d->opened_ns = d->adapts ? bny_now_ns() : 0;
     if (op->plan.together_s > 0)
         d->until_ns = bny_now_ns() + (uint64_t)(op->plan.together_s * 1e9);
+    d->words_ns =
+        bny_now_ns() + (uint64_t)(1e9 * fmin(WORDS_S, op->plan.predicted_s / WORDS_PART +
+                                                          WORDS_ALPHAS * m.alpha_s));
     comes(d, d->me); /* first of all: who serves counts */
     a->desk = d;
     op->comm->had_desk = 1;

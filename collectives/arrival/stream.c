@@ -154,7 +154,7 @@ static int send_up(struct bny_op *op)
     struct bny_hdr h;
     int moved = 0, rc;
 
-    if (a->parent < 0 || a->told)
+    if (a->parent < 0 || a->told || (a->desk && !a->up_next && bny_desk_goes_first(a->desk)))
         return 0;
     while (a->up_next < a->nchunks && a->added[a->up_next] == a->nchildren) {
         uint32_t c = a->up_next;

@@ -168,6 +168,8 @@ static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
     /* Back the same way, whoever came last but one would send the sum up and the result down,
      * each of full length, at the same time. */
     a->is_chain = w->depth == 0;
+    a->is_last =
+        (uint8_t)bny_arrival_is_last(&op->call, op->comm->n, w->slot, w->slots, w->depth);
     a->feeds_due = op->call.collective != BNY_ALLREDUCE ? 0
                    : !a->is_chain                       ? a->nchildren
                                   : w->slots > 1 && w->slot != w->slots - 2;
@@ -223,6 +225,26 @@ static void count(atomic_uint_fast64_t *n)
                           memory_order_relaxed);
 }
 
+/* What the desk has said of who follows in the line. */
+static void take_next(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    int rc = 0;
+
+    if (!a->is_last)
+        bny_arrival_wrong(op, a->server, "a word that is for the last in a line");
+    else if (a->next != BNY_NEXT_NONE)
+        rc = bny_desk_feed(op, a->next);
+    a->is_last = a->next_is_due = 0;
+    if (rc)
+        bny_op_send_failed(op, -1, rc, "");
+}
+
+static int is_other(const struct bny_op *op, int r)
+{
+    return r >= 0 && r < op->comm->n && r != op->comm->rank;
+}
+
 void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word *w)
 {
     struct bny_arrival *a = bny_arrival_of(op);
@@ -241,11 +263,15 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
             count(&op->comm->sums_by_arrival);
             settle(op, w->said != said);
         }
-    } else if (is_desk && is_new && said == BNY_SAID_LATE && op->call.first) {
+    } else if (is_desk && is_new && said == BNY_SAID_LATE &&
+               bny_arrival_slots(&op->call, n) < n &&
+               (op->call.collective == BNY_REDUCE || is_other(op, w->rank))) {
         int rc = bny_arrival_coded_is_late(op);
         if (rc)
             bny_op_send_failed(op, -1, rc, "");
         a->late = 1;
+        a->is_last = op->call.collective == BNY_ALLREDUCE;
+        a->late_from = w->rank;
         a->server = from;
     } else if (is_desk && (is_new || (a->asks && !a->is_settled)) && a->begun &&
                said == BNY_SAID_TOGETHER) {
@@ -258,12 +284,19 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
                w->rank != op->comm->rank) {
         a->parent = w->rank; /* messages may overtake each other: perhaps before its slot */
         a->server = from;
+    } else if (is_desk && !a->together && a->next == BNY_NEXT_UNSAID && a->is_last != is_new &&
+               (said == BNY_SAID_ENDS || (said == BNY_SAID_FEED && is_other(op, w->rank)))) {
+        a->next = said == BNY_SAID_FEED ? w->rank : BNY_NEXT_NONE;
+        a->next_is_due = 1; /* perhaps before its slot, too */
+        a->server = from;
     } else {
         bny_arrival_wrong(op, from, "a word that makes no sense now");
         return;
     }
     if (a->has_slot || a->late)
         take_early(op);
+    if (a->next_is_due && (a->has_slot || a->late))
+        take_next(op);
 }
 
 /* ---- life ---- */
@@ -332,7 +365,8 @@ static int start(struct bny_op *op)
     memset(a->marks, 0, 5 * (size_t)a->nchunks);
     memset(a->set, 0, 2 * bny_arrival_set_bytes(op));
     a->begun = a->has_slot = a->late = a->told = 0;
-    a->together = a->runs = a->asks = 0;
+    a->together = a->runs = a->asks = a->is_last = a->next_is_due = 0;
+    a->next = BNY_NEXT_UNSAID;
     a->is_settled = op->plan.late_s <= 0;
     if (!a->is_settled)
         a->number = op->comm->lateness.begun++;
@@ -531,7 +565,9 @@ static void drop(struct bny_op *op, int result)
         bny_cookies_drop(op);
     if (a->desk)
         bny_desk_alone(a->desk);
-    a->desk = NULL;
+    if (a->feeder)
+        bny_desk_alone(a->feeder);
+    a->desk = a->feeder = NULL;
 }
 
 static int is_busy(const struct bny_arrival *a)
@@ -562,7 +598,7 @@ static int waits_on(const struct bny_op *op, int r)
     for (int i = 0; i < a->nknown; i++)
         if (a->children[i].rank == r && a->children[i].left)
             return 1;
-    return r == a->server || r == a->parent;
+    return r == a->server || r == a->parent || (a->late && r == a->late_from);
 }
 
 static int sends_to(const struct bny_op *op, int r)

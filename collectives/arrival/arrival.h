@@ -17,7 +17,13 @@
  * asks for.
  *
  * A desk is an operation of its own, under the number behind that of the call: it outlives the
- * call where others are still to come, for whom it keeps the result (opts.at_least). */
+ * call where others are still to come, for whom it keeps the result (opts.at_least).
+ *
+ * Who is late has the result from the last one in a line, whose port sends nothing else: first
+ * from the end of the chain in which the result goes round, as long as it does, then from the
+ * desk; and is last in that line then, for the next one (Hoplite's chains of receivers). The
+ * last one keeps what it passes on, as the desk does, and its call waits for nobody's
+ * receiving; only for the desk's word that nobody, or who, comes behind it. */
 #ifndef BNY_COLLECTIVES_ARRIVAL_H
 #define BNY_COLLECTIVES_ARRIVAL_H
 
@@ -47,13 +53,17 @@ enum bny_arrival_said {
     BNY_SAID_VOICE,    /* between desks: its sender is for `rank` */
     BNY_SAID_SLOT,     /* to a rank: its slot; rank: its parent, or one of these */
     BNY_SAID_PARENT,   /* to a rank: its parent is `rank` */
-    BNY_SAID_LATE,     /* to a rank: its input does not count */
+    BNY_SAID_LATE,     /* to a rank: its input does not count; the result comes from `rank` */
     BNY_SAID_TOGETHER, /* to a rank: all have come, a static schedule runs */
+    BNY_SAID_FEED,     /* to the last one in a line: rank `rank` has the result from it */
+    BNY_SAID_ENDS,     /* to the last one in a line: nobody has, and it is free to go */
     /* Beside SLOT or TOGETHER of a sum that asks: somebody was late by what pays. */
     BNY_SAID_WAS_LATE = 0x100,
 };
 #define BNY_NO_PARENT_YET (-1)
 #define BNY_NO_PARENT     (-2) /* the top */
+#define BNY_NEXT_UNSAID   (-2)
+#define BNY_NEXT_NONE     (-1)
 
 struct bny_arrival_word { /* wire format */
     uint32_t said;
@@ -116,7 +126,8 @@ struct bny_arrival_coded {
 struct bny_desk;
 
 struct bny_arrival {
-    struct bny_desk *desk; /* this rank's, while it is there; or NULL */
+    struct bny_desk *desk;   /* this rank's, while it is there; or NULL */
+    struct bny_desk *feeder; /* passes the result on to one who is late; or NULL */
     struct bny_outbox out;
     struct bny_op child; /* the static schedule's, where all came together */
     uint8_t together, runs;
@@ -133,6 +144,10 @@ struct bny_arrival {
     struct bny_feed *feeds;      /* [feeds_due] of an allreduce */
     int nfeeds, feeds_due;       /* so many it will have */
     uint8_t is_chain;            /* the result goes round: top, slot 0, 1, ... */
+    uint8_t is_last;             /* in a line, and the desk has not said what follows */
+    uint8_t next_is_due;         /* it has, and that is still to be heeded */
+    int next;                    /* it has: a rank, BNY_NEXT_NONE; or BNY_NEXT_UNSAID */
+    int late_from;               /* whoever has the result for who is late */
     struct bny_source result;
     uint32_t nchunks, up_next, up_freed, nhave;
     uint16_t *added;   /* [nchunks] children whose chunk is in the sum */
@@ -194,6 +209,13 @@ void bny_outbox_add(struct bny_op *op, struct bny_outbox *box, int to, uint32_t 
 int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box);
 /* The first bytes of a word; 0: it is none. Does not release msg. */
 int bny_arrival_read_word(const struct bny_msg *msg, struct bny_arrival_word *out);
+/* Does a slot end the line in which the result goes round, and may that get longer? */
+static inline int bny_arrival_is_last(const struct bny_call *call, int n, int slot, int slots,
+                                      int depth)
+{
+    return call->collective == BNY_ALLREDUCE && depth == 0 && slots >= 3 && slots < n &&
+           slot == slots - 2;
+}
 /* A desk's answer, from whichever rank it is. */
 void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word *word);
 
@@ -258,6 +280,8 @@ void bny_desk_keep_set(struct bny_desk *desk);
 /* Are its member's own sums to wait, as words to others would stand behind them? Not for long:
  * the member is to ask again then, and has been stirred for it. */
 int bny_desk_goes_first(struct bny_desk *desk);
+/* Passes op's result on to rank `to`, also when the call has ended. 0 or an error. */
+int bny_desk_feed(struct bny_op *op, int to);
 /* Must its member stay, as others still wait for what the desk says? */
 int bny_desk_is_needed(const struct bny_desk *desk);
 /* Its member has ended. */

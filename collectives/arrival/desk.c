@@ -45,8 +45,11 @@ struct bny_desk {
     uint32_t was_late;    /* BNY_SAID_WAS_LATE or 0, once one has */
     uint64_t opened_ns, late_ns;
     /* Who is late */
-    struct bny_feed *late; /* [n - slots] */
+    struct bny_feed *late; /* [n - slots] those that this rank serves */
     int nlate;
+    int last;     /* the last in a line that may get longer; -1: there is none */
+    uint8_t only; /* it hands out nothing, but serves one who is late */
+    uint32_t nkept;
     char *kept; /* the result; NULL: not needed, or none of it is here yet */
     uint32_t
         *kept_len; /* [nchunks] of encoded chunks, BNY_ARRIVAL_RAW; NULL: there is no codec */
@@ -152,6 +155,8 @@ static void give_slot(struct bny_desk *d, int r, int s)
 
     d->nfilled++;
     d->order[s] = r;
+    if (bny_arrival_is_last(&d->op.call, d->n, s, d->slots, d->depth))
+        d->last = r;
     tell(d, r, &w);
     w = (struct bny_arrival_word){ .said = BNY_SAID_PARENT, .rank = r };
     for (int c = 0; c < d->slots; c++)
@@ -190,10 +195,24 @@ int bny_desk_goes_first(struct bny_desk *d)
     return bny_desk_is_needed(d) && waits_until(d->member, &d->words_ns);
 }
 
+/* It joins the line that there is, or begins one at this rank. */
+static void is_late(struct bny_desk *d, int r)
+{
+    struct bny_arrival_word w = { .said = BNY_SAID_FEED, .rank = r };
+
+    if (d->last >= 0)
+        tell(d, d->last, &w);
+    else if (keeps(d))
+        d->late[d->nlate++] = (struct bny_feed){ .to = r };
+    w.said = BNY_SAID_LATE;
+    w.rank = d->last >= 0 ? d->last : d->me;
+    tell(d, r, &w);
+    if (keeps(d))
+        d->last = r;
+}
+
 static void hand_out(struct bny_desk *d)
 {
-    struct bny_arrival_word late = { .said = BNY_SAID_LATE };
-
     if (d->serves != 1 || d->ntaken == d->nqueue)
         return;
     /* For a moment slots wait, as all may come together. */
@@ -208,9 +227,7 @@ static void hand_out(struct bny_desk *d)
             give_slot(d, r, s);
             continue;
         }
-        tell(d, r, &late);
-        if (keeps(d))
-            d->late[d->nlate++] = (struct bny_feed){ .to = r };
+        is_late(d, r);
     }
 }
 
@@ -288,6 +305,7 @@ void bny_desk_keep(struct bny_desk *d, uint32_t c)
         bny_local_place(d->kept + d->stride * c, d->member->out + at,
                         bny_arrival_chunk(&d->op, c) * d->op.esz);
     d->have[c] = 1;
+    d->nkept++;
     bny_op_stir(&d->op);
 }
 
@@ -312,17 +330,33 @@ void bny_desk_alone(struct bny_desk *d)
     bny_op_stir(&d->op);
 }
 
+static int is_fed(const struct bny_desk *d, const struct bny_feed *f)
+{
+    return f->next == bny_arrival_chunks(&d->op) && !f->borrowed && f->set_sent;
+}
+
+/* A line ends when its head has no more use for its port: whoever comes then begins another. */
+static void end_line(struct bny_desk *d)
+{
+    static const struct bny_arrival_word ends = { .said = BNY_SAID_ENDS };
+    int is_whole = d->nkept == bny_arrival_chunks(&d->op) && d->set;
+
+    if (d->last < 0 || !(d->nlate ? is_fed(d, &d->late[d->nlate - 1]) : is_whole))
+        return;
+    tell(d, d->last, &ends);
+    d->last = -1;
+}
+
 static int is_over(const struct bny_desk *d)
 {
-    if (d->out.n)
+    if (d->out.n || d->last >= 0)
         return 0;
     if (d->serves != 1)
         return d->serves == 0;
     if (d->nqueue < d->n)
         return 0;
     for (int i = 0; i < d->nlate; i++)
-        if (d->late[i].next < bny_arrival_chunks(&d->op) || d->late[i].borrowed ||
-            !d->late[i].set_sent)
+        if (!is_fed(d, &d->late[i]))
             return 0;
     return 1;
 }
@@ -401,28 +435,78 @@ static int kept_by(const struct banyan_comm *c)
     return kept;
 }
 
-int bny_desk_open(struct bny_op *op)
+/* Of so many slots; NULL: no memory. */
+static struct bny_desk *make_desk(struct bny_op *op, int slots)
 {
-    struct bny_arrival *a = bny_arrival_of(op);
     struct bny_desk *d = calloc(1, sizeof *d);
-    struct bny_cost_model m = bny_cost_model_of(&op->comm->scope);
-    int rc;
 
-    if (!d)
-        return bny_fail(BANYAN_ENOMEM, "no memory for an operation's desk");
+    if (!d) {
+        bny_fail(BANYAN_ENOMEM, "no memory for an operation's desk");
+        return NULL;
+    }
     make_op(d, op);
     d->member = op;
     d->seq = bny_op_seq(op);
     d->me = op->comm->rank;
     d->n = op->comm->n;
+    d->last = -1;
     d->serves = d->voice[0] = d->voice[1] = d->voice[2] = -1;
-    d->slots = kept_by(op->comm) < KEPT_MAX ? bny_arrival_slots(&op->call, d->n) : d->n;
-    rc = memory_of(d);
+    d->slots = slots;
+    op->comm->had_desk = 1;
+    if (memory_of(d) == 0)
+        return d;
+    bny_op_finish(&d->op);
+    free(d);
+    return NULL;
+}
+
+/* Begins, under a number behind the call's; it may be over and gone at once. 0 or an error. */
+static int begin_desk(struct bny_desk *d, struct bny_desk **at, uint32_t behind)
+{
+    int rc;
+
+    *at = d;
+    rc = bny_op_start_stage(&d->op, NULL, d->seq + behind);
     if (rc) {
+        *at = NULL;
         bny_op_finish(&d->op);
         free(d);
-        return rc;
     }
+    return rc;
+}
+
+int bny_desk_feed(struct bny_op *op, int to)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_desk *d = make_desk(op, bny_arrival_slots(&op->call, op->comm->n));
+    int rc;
+
+    if (!d)
+        return -BANYAN_ENOMEM;
+    d->only = 1;
+    d->serves = 1;
+    d->nqueue = d->ntaken = d->n; /* nobody is to come */
+    d->nfilled = d->slots;
+    d->late[d->nlate++] = (struct bny_feed){ .to = to };
+    rc = begin_desk(d, &a->feeder, 2); /* the child's number, and there is none */
+    for (uint32_t c = 0; a->feeder && c < a->nchunks; c++)
+        if (a->have[c])
+            bny_desk_keep(d, c);
+    if (a->feeder && a->has_result_set)
+        bny_desk_keep_set(d);
+    return rc;
+}
+
+int bny_desk_open(struct bny_op *op)
+{
+    struct bny_arrival *a = bny_arrival_of(op);
+    struct bny_cost_model m = bny_cost_model_of(&op->comm->scope);
+    int slots =
+        kept_by(op->comm) < KEPT_MAX ? bny_arrival_slots(&op->call, op->comm->n) : op->comm->n;
+    struct bny_desk *d = make_desk(op, slots);
+
+    if (!d)
+        return -BANYAN_ENOMEM;
     d->depth = bny_shape_choose(d->slots, (double)op->call.count * (double)op->esz,
                                 (double)op->chunk_elems * (double)op->esz, m.alpha_s, m.beta);
     bny_shape_parents(d->slots, d->depth, d->parent);
@@ -440,17 +524,9 @@ int bny_desk_open(struct bny_op *op)
         bny_now_ns() + (uint64_t)(1e9 * fmin(WORDS_S, op->plan.predicted_s / WORDS_PART +
                                                           WORDS_ALPHAS * m.alpha_s));
     comes(d, d->me); /* first of all: who serves counts */
-    a->desk = d;
-    op->comm->had_desk = 1;
     for (int r = 0; r < BNY_DESKS && d->n >= BNY_DESKS; r++)
         tell_desk(d, r, BNY_SAID_DESK, 0);
-    rc = bny_op_start_stage(&d->op, NULL, d->seq + 1); /* it may be over and gone at once */
-    if (rc) {
-        a->desk = NULL;
-        bny_op_finish(&d->op);
-        free(d);
-    }
-    return rc;
+    return begin_desk(d, &a->desk, 1);
 }
 
 static int start(struct bny_op *op)
@@ -464,8 +540,10 @@ static int advance(struct bny_op *op)
     struct bny_kept kept;
     int moved = 0;
 
-    elect(d);
+    if (!d->only)
+        elect(d);
     hand_out(d);
+    end_line(d);
     if (d->out.n)
         moved |= bny_outbox_flush(op, &d->out);
     if (d->member && !bny_desk_is_needed(d)) /* it may have waited for that */
@@ -476,7 +554,7 @@ static int advance(struct bny_op *op)
                               .coded_stride = d->stride,
                               .len = d->kept_len };
     /* Not before our own call has ended: those who came in time have the port to themselves. */
-    for (int i = 0; !d->member && i < d->nlate; i++)
+    for (int i = 0; (d->only || !d->member) && i < d->nlate; i++)
         moved |= bny_feed_advance(op, &d->late[i], (uint32_t)i, d->seq, &kept, d->have, d->set);
     if (!is_over(d) || bny_comm_has_failed(op->comm))
         return moved;
@@ -508,7 +586,9 @@ static void drop(struct bny_op *op, int result)
 
     if (result)
         bny_cookies_drop(op);
-    if (d->member)
+    if (d->member && d->only)
+        bny_arrival_of(d->member)->feeder = NULL;
+    else if (d->member)
         bny_arrival_of(d->member)->desk = NULL;
     d->member = NULL;
 }

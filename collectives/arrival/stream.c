@@ -212,6 +212,14 @@ static int has_strangers(const struct bny_op *op, const uint64_t *set)
     return rest && set[op->comm->n / 64] >> rest;
 }
 
+static void keep_set(const struct bny_arrival *a)
+{
+    if (a->desk)
+        bny_desk_keep_set(a->desk);
+    if (a->feeder)
+        bny_desk_keep_set(a->feeder);
+}
+
 /* The sum of everybody: the sets of the children must make it whole. */
 static void top_set(struct bny_op *op)
 {
@@ -224,8 +232,7 @@ static void top_set(struct bny_op *op)
         return;
     }
     a->has_result_set = 1;
-    if (a->desk)
-        bny_desk_keep_set(a->desk);
+    keep_set(a);
 }
 
 /* An input that is in two children's sums would count twice. */
@@ -254,15 +261,14 @@ static void result_set(struct bny_op *op, struct bny_source *s, const uint64_t *
         bny_arrival_wrong(op, s->rank, "its result is not that of the inputs that count");
     memcpy(a->set, set, bny_arrival_set_bytes(op));
     s->has_set = a->has_result_set = 1;
-    if (a->desk)
-        bny_desk_keep_set(a->desk);
+    keep_set(a);
 }
 
 /* May the result come from this rank? The first of a chain is not told who the top is. */
 static int may_have_result(const struct bny_arrival *a, int from)
 {
     if (a->late)
-        return from == a->server;
+        return from == a->late_from;
     if (!a->is_chain)
         return from == a->parent;
     return a->parent != BNY_NO_PARENT &&
@@ -365,6 +371,8 @@ static void mark_result(struct bny_op *op, uint32_t c)
     a->nhave++;
     if (a->desk)
         bny_desk_keep(a->desk, c);
+    if (a->feeder)
+        bny_desk_keep(a->feeder, c);
 }
 
 void bny_stream_added(struct bny_op *op, uint32_t c)
@@ -548,6 +556,8 @@ int bny_stream_is_done(const struct bny_op *op)
     if (a->late && !wants)
         return 1;
     if ((wants || is_top) && (a->nhave < a->nchunks || !a->has_result_set))
+        return 0;
+    if (a->is_last)
         return 0;
     if (a->late)
         return 1;

@@ -67,7 +67,9 @@ static void start(struct rig *g, unsigned what, unsigned how, unsigned is_auto)
     int root = (int)(what / 5 / 2 % NRANKS), rc;
 
     o.schedule = "arrival";
-    o.at_least = (int)(how / 16 % NRANKS); /* 0: all */
+    o.at_least = (int)(how / 16 % NRANKS);
+    if (!o.at_least)
+        o.at_least = NRANKS; /* all, and never by a static schedule from the start */
     o.codec = codecs[how % 4];
     o.chunk_bytes = CHUNK;
     g->count = counts[how / 4 % 4];
@@ -125,6 +127,8 @@ static void word(struct input *in, const struct rig *g, struct bny_hdr *h, char 
 
     if (what & 32)
         input_copy(in, &w, sizeof w);
+    else if (!w.said && (place & 64)) /* the last of eight */
+        w.said = place & 128 ? BNY_SAID_FEED : BNY_SAID_ENDS;
     h->kind = w.said <= BNY_SAID_VOICE ? BNY_MSG_ARRIVE : BNY_MSG_DATA;
     h->seq += w.said <= BNY_SAID_VOICE; /* to the desk */
     h->step = BNY_ARRIVAL_WORD;

@@ -117,7 +117,16 @@ static int make_parts(struct bny_sim_net *net, struct bny_router *router)
     return e;
 }
 
-/* Counting sorts: who waits for whom, and transfers by step. */
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Counting sorts: who waits for whom, and transfers by step. What becomes ready at once begins
+ * in the order of the transfers, of which a forest's stand in that of their steps: it is what a
+ * rank does, and where all roots sent to rank 0 first, all would wait for its port. */
 static int make_indexes(struct bny_sim_net *net)
 {
     const struct bny_sim_job *job = net->job;
@@ -140,6 +149,12 @@ static int make_indexes(struct bny_sim_net *net)
         net->first_next[i + 1] += net->first_next[i];
     for (uint32_t d = 0; d < job->ndeps; d++)
         net->next[net->first_next[job->deps[d][1] + 1]++] = job->deps[d][0];
+    for (uint32_t i = 0; i < job->n; i++) {
+        uint32_t n = net->first_next[i + 1] - net->first_next[i];
+
+        if (n > 1)
+            qsort(net->next + net->first_next[i], n, sizeof *net->next, by_number);
+    }
     for (uint32_t i = 0; i < job->n; i++)
         net->first_of_step[job->transfers[i].step + 2]++;
     for (uint32_t s = 0; s < net->nsteps; s++)
@@ -158,8 +173,8 @@ static int check(const struct bny_graph *g, const struct bny_sim_job *job,
     if (job->failed)
         return bny_fail(BANYAN_ENOMEM, "no memory for the transfers of a simulation");
     if (!(o->bytes >= 0) || !(o->alpha_s >= 0) || !(o->gamma_s_per_byte >= 0) ||
-        !(o->hop_s >= 0) || !(o->overhead_s >= 0) || !(o->burst_s >= 0) || o->chunks < 0 ||
-        o->slots < 0)
+        !(o->hop_s >= 0) || !(o->overhead_s >= 0) || !(o->burst_s >= 0) || !(o->send_s >= 0) ||
+        !(o->recv_s >= 0) || !(o->copy_s_per_byte >= 0) || o->chunks < 0 || o->slots < 0)
         return bny_fail(BANYAN_EINVAL, "a simulation needs bytes, costs, chunks and slots of 0 "
                                        "or more");
     return 0;

@@ -3,6 +3,7 @@
  * time in order of arrival or of step. */
 #include "topo/simulate.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +61,7 @@ struct run {
     uint32_t *waits;                  /* [transfers * chunks] */
     uint8_t *parts;                   /* [transfers * chunks] parts not yet arrived */
     double *adder_free, *sender_free; /* [nranks] */
+    double *core_free;                /* [nranks] of the processor that sends and receives */
     struct processor *processors;     /* [nprocessors + 1] */
     uint64_t *step_left;              /* [nsteps] chunks not yet done */
     uint32_t step;                    /* lock-step: the one that is open */
@@ -237,6 +239,27 @@ static size_t cell_of(const struct run *r, uint32_t id, uint32_t chunk)
     return (size_t)id * (size_t)r->net->chunks + chunk;
 }
 
+/* The rank's processor is at it until then. */
+static double handle(struct run *r, int rank, double message_s, double bytes)
+{
+    double at = r->core_free[rank] > r->now ? r->core_free[rank] : r->now;
+
+    r->core_free[rank] = at + message_s + r->net->opts->copy_s_per_byte * bytes;
+    return r->core_free[rank];
+}
+
+static int has_cores(const struct run *r)
+{
+    const struct bny_sim_opts *o = r->net->opts;
+
+    return o->send_s > 0 || o->recv_s > 0 || o->copy_s_per_byte > 0;
+}
+
+static double chunk_bytes(const struct run *r, uint32_t id)
+{
+    return r->net->job->transfers[id].bytes / r->net->chunks;
+}
+
 static void inject(struct run *r, uint32_t id, uint32_t chunk)
 {
     const struct bny_sim_opts *o = r->net->opts;
@@ -247,6 +270,8 @@ static void inject(struct run *r, uint32_t id, uint32_t chunk)
         at = (at > r->sender_free[from] ? at : r->sender_free[from]) + o->overhead_s;
         r->sender_free[from] = at;
     }
+    if (has_cores(r))
+        at = fmax(at, handle(r, from, o->send_s, chunk_bytes(r, id)));
     r->out->messages++;
     if (r->out->spans && chunk == 0)
         r->out->spans[id].began_s = at;
@@ -397,18 +422,21 @@ static void on_arrive(struct run *r, const struct event *e)
 {
     uint32_t id = r->net->parts[e->part].transfer;
     const struct bny_transfer *t = transfer_of(r, e->part);
-    double gamma = r->net->opts->gamma_s_per_byte, start;
+    double gamma = t->adds ? r->net->opts->gamma_s_per_byte : 0, at = r->now;
 
     if (--r->parts[cell_of(r, id, e->chunk)])
         return;
-    if (!t->adds || gamma == 0) {
+    if (has_cores(r))
+        at = handle(r, t->to, r->net->opts->recv_s, chunk_bytes(r, id));
+    else if (gamma == 0) {
         done(r, id, e->chunk);
         return;
     }
-    start = r->adder_free[t->to] > r->now ? r->adder_free[t->to] : r->now;
-    r->adder_free[t->to] = start + gamma * t->bytes / r->net->chunks;
-    push(r, (struct event){
-                .at = r->adder_free[t->to], .part = id, .chunk = e->chunk, .kind = ADDED });
+    if (gamma > 0) {
+        at = fmax(at, r->adder_free[t->to]) + gamma * chunk_bytes(r, id);
+        r->adder_free[t->to] = at;
+    }
+    push(r, (struct event){ .at = at, .part = id, .chunk = e->chunk, .kind = ADDED });
 }
 
 /* ---- a run --------------------------------------------------------------------------------
@@ -430,6 +458,7 @@ static int run_prepare(struct run *r)
     r->parts = malloc((size_t)r->cells + 1);
     r->adder_free = calloc(ranks, sizeof *r->adder_free);
     r->sender_free = calloc(ranks, sizeof *r->sender_free);
+    r->core_free = calloc(ranks, sizeof *r->core_free);
     r->processors = calloc((size_t)net->job->nprocessors + 1, sizeof *r->processors);
     if (net->opts->spans)
         r->out->spans = calloc((size_t)net->job->n + 1, sizeof *r->out->spans);
@@ -438,7 +467,8 @@ static int run_prepare(struct run *r)
         r->nchannels *= 2;
     r->channels = calloc(r->nchannels, sizeof *r->channels);
     if (!r->links || !r->waits || !r->parts || !r->adder_free || !r->sender_free ||
-        !r->processors || !r->step_left || !r->channels || (net->opts->spans && !r->out->spans))
+        !r->core_free || !r->processors || !r->step_left || !r->channels ||
+        (net->opts->spans && !r->out->spans))
         return bny_fail(BANYAN_ENOMEM, "no memory to simulate %u transfers", net->job->n);
     for (int l = 0; l < net->nlinks; l++)
         r->links[l].free_at = -net->opts->burst_s;
@@ -533,6 +563,7 @@ int bny_sim_run(struct bny_sim_result *out, const struct bny_graph *g,
     free(r.parts);
     free(r.adder_free);
     free(r.sender_free);
+    free(r.core_free);
     free(r.processors);
     free(r.step_left);
     free(r.channels);

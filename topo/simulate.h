@@ -6,9 +6,10 @@
  * switches and the routers of ranks pass a chunk on while it arrives (cut-through, unbounded
  * buffers), the ranks at both ends store it whole. A chunk costs alpha once, before its first
  * link. Ports of ranks are links of their own where port_cap says so. Adding takes gamma a byte
- * of one resource a rank. A rank sends a chunk on when all that it is made of has arrived and
- * was added; in lock-step no transfer of a step starts before all of the step before are done.
- * Same input, same result. */
+ * of one resource a rank. Where messages cost their ranks time (send_s, recv_s,
+ * copy_s_per_byte) each rank has one processor for that, which takes what comes first. A rank
+ * sends a chunk on when all that it is made of has arrived and was added; in lock-step no
+ * transfer of a step starts before all of the step before are done. Same input, same result. */
 #ifndef BNY_TOPO_SIMULATE_H
 #define BNY_TOPO_SIMULATE_H
 
@@ -24,11 +25,20 @@ enum bny_sim_order {
     BNY_SIM_FAIR      /* all at once, max-min fair rates; O(chunks x links) an event */
 };
 
+/* Messages over sockets at their best, as they are in banyan_sim: until the receiver looks; the
+ * work of both, who take several at a time where they are busy; what they copy. */
+#define BNY_SIM_TCP_ALPHA_S         4.5e-6
+#define BNY_SIM_TCP_SEND_S          0.5e-6
+#define BNY_SIM_TCP_RECV_S          0.4e-6
+#define BNY_SIM_TCP_COPY_S_PER_BYTE 0.1e-9
+
 struct bny_sim_opts {
-    double bytes;            /* S, the whole vector */
-    double alpha_s;          /* a message, before its first link; sends of a rank overlap */
-    double overhead_s;       /* a message, during which its sender starts no other */
-    double hop_s;            /* a link, beside its own latency */
+    double bytes;           /* S, the whole vector */
+    double alpha_s;         /* a message, before its first link; sends of a rank overlap */
+    double overhead_s;      /* a message, during which its sender starts no other */
+    double send_s, recv_s;  /* a message, of the one processor of its sender, its receiver */
+    double copy_s_per_byte; /* of both processors; with these three a rank does one at a time */
+    double hop_s;           /* a link, beside its own latency */
     double gamma_s_per_byte; /* adding */
     double header;   /* bytes on the wire / bytes of data; 0: 1. 17/16: MultiTree's packets */
     double burst_s;  /* shaped links: one that was idle may send at once what it carries in so

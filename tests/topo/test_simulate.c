@@ -278,6 +278,10 @@ Test(simulate, each_part_of_the_model_follows_its_formula)
                                   { 1, 2, 1, 1, 0, 2e6, NULL, 0, 0, 0 } };
     struct bny_transfer near[] = { { 0, 1, 1, 1, 0, 1e6, NULL, 0, 0, 0 },
                                    { 0, 1, 0, 1, 0, 3e6, NULL, 0, 0, 0 } };
+    /* Each is sent at 5 ms and there at 6; rank 1 sends again until 10. */
+    struct bny_transfer there_and_back[] = { { 0, 1, 0, 0, 0, 1e6, NULL, 0, 0, 0 },
+                                             { 1, 0, 0, 0, 0, 1e6, NULL, 0, 0, 0 },
+                                             { 1, 2, 0, 0, 0, 1e6, NULL, 0, 0, 0 } };
     struct bny_sim_opts o = { 0 };
     struct bny_sim_result r;
 
@@ -291,6 +295,10 @@ Test(simulate, each_part_of_the_model_follows_its_formula)
     check_time(g, &far, 1, &o, 2e-3 + 2e-6, "ports of half the speed");
     o = (struct bny_sim_opts){ .gamma_s_per_byte = 1e-9 };
     check_time(g, near, 2, &o, 7e-3 + 1e-6, "the second sum waits for link and adder");
+    o = (struct bny_sim_opts){ .send_s = 1e-3, .recv_s = 2e-3, .copy_s_per_byte = 1e-9 };
+    check_time(g, &far, 1, &o, 6e-3 + 2e-6, "work and a copy at either end");
+    o = (struct bny_sim_opts){ .send_s = 5e-3, .recv_s = 5e-3 };
+    check_time(g, there_and_back, 3, &o, 16e-3 + 1e-6, "a rank sends twice, and another takes");
     o = (struct bny_sim_opts){ 0 };
     check_time(g, two, 2, &o, 3e-3 + 1e-6, "fifo: both share the second link");
     o.order = BNY_SIM_FAIR;
@@ -302,6 +310,20 @@ Test(simulate, each_part_of_the_model_follows_its_formula)
 }
 
 /* One long flow and two short ones: 2/3 and 1/3 of the second link (Bertsekas and Gallager). */
+/* All roots of a star of all with all have their sums at once: where each sent to rank 0 first,
+ * the others' ports would stand idle. */
+Test(simulate, what_is_ready_at_once_goes_in_the_order_of_its_steps)
+{
+    struct bny_graph *g = graph("star:16");
+    struct bny_forest *f = forest(g, "multitree");
+    struct bny_sim_opts o = units(g);
+
+    o.order = BNY_SIM_FIFO;
+    cr_assert_lt(simulate(g, f, &o), 1.02 * 2 * 15.0 / 16 * o.bytes / g->unit_Bps);
+    bny_forest_free(f);
+    bny_graph_free(g);
+}
+
 Test(simulate, fair_rates_are_max_min)
 {
     struct bny_graph *g = row_of_three();

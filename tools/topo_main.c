@@ -59,7 +59,8 @@ static const struct {
     { { "height", required_argument, NULL, OPT_HEIGHT }, "N  largest height of a tree (any)" },
     { { "slots", required_argument, NULL, 'n' },
       "N  buffers a channel of each pair of ranks (4)" },
-    { { "chunk", required_argument, NULL, OPT_CHUNK }, "SIZE  of a chunk (64K)" },
+    { { "chunk", required_argument, NULL, OPT_CHUNK },
+      "SIZE  of a chunk (64K; --tcp: as the library would)" },
     { { "seconds", required_argument, NULL, OPT_SECONDS },
       "N  soft limit on the time to compute" },
     { { "lockstep", no_argument, NULL, OPT_LOCKSTEP }, "steps wait for each other" },
@@ -301,9 +302,7 @@ void topo_json_text(FILE *f, const char *text)
 
 int main(int argc, char **argv)
 {
-    struct topo_opts o = {
-        .bytes = 64 << 20, .chunk = 64 << 10, .slots = 4, .use = BNY_FOREST_ALLREDUCE
-    };
+    struct topo_opts o = { .bytes = 64 << 20, .slots = 4, .use = BNY_FOREST_ALLREDUCE };
     const struct topo_command *command = NULL;
     int e;
 

@@ -10,11 +10,14 @@
 
 #include "base/err.h"
 #include "banyan/banyan.h"
+#include "collectives/plan/cost.h"
+#include "collectives/plan/topology_made.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
 #include "topo/route.h"
 #include "topo/simulate.h"
 
+#define CHUNK      (64u << 10)
 #define CHUNKS_MAX 4000000         /* in one simulation: some seconds */
 #define TCP_HEADER (1526.0 / 1448) /* of Ethernet, IPv4 and TCP, with a preamble and a gap */
 
@@ -49,36 +52,57 @@ static int build_named(struct bny_forest **f, const struct bny_graph *g, const c
     return e;
 }
 
-/* The tree with most data is cut in chunks of about --chunk bytes, and the others in as many.
+/* The tree with most data is cut in chunks of about so many bytes, and the others in as many.
  */
-static int chunks_of(const struct bny_forest *f, const struct topo_opts *o)
+static int chunks_of(const struct bny_forest *f, const struct topo_opts *o, uint64_t chunk)
 {
     double most = 0, chunks, edges = 2.0 * f->ntrees * f->nranks;
 
     for (int t = 0; t < f->ntrees; t++)
         most = fmax(most, (double)f->trees[t].weight_num / f->trees[t].weight_den);
-    chunks = ceil(most * (double)o->bytes / (double)(o->chunk ? o->chunk : 1));
+    chunks = ceil(most * (double)o->bytes / (double)(chunk ? chunk : 1));
     chunks = fmin(chunks, CHUNKS_MAX / edges);
     return o->lockstep || chunks < 1 ? 1 : (int)chunks;
 }
 
-static int simulate(struct bny_sim_result *r, const struct bny_graph *g,
-                    const struct bny_forest *f, const struct topo_opts *o)
+/* As the library sends over sockets, and in its chunks where none are asked for. */
+static int as_tcp(struct bny_sim_opts *s, const struct bny_graph *g, struct bny_forest *f,
+                  const struct topo_opts *o)
+{
+    uint64_t chunk = o->chunk;
+    struct bny_topology_cost k;
+    struct bny_grid grid;
+    int e = bny_topology_set_cost(&k, f, g, o->use);
+
+    if (e)
+        return e;
+    if (!chunk)
+        chunk = bny_topology_chunk(&k, (double)o->bytes, BNY_NETWORK_ALPHA_S);
+    s->chunks = chunks_of(f, o, chunk);
+    s->separate = !bny_topology_joins(&k, (double)o->bytes, chunk);
+    s->slots = 0;
+    s->order = BNY_SIM_FIFO;
+    s->routing = bny_grid_of(&grid, g) ? BNY_ROUTE_DIMENSIONS : BNY_ROUTE_ECMP;
+    s->seed = 1; /* banyan_sim's */
+    s->header = TCP_HEADER;
+    s->alpha_s = BNY_SIM_TCP_ALPHA_S;
+    s->send_s = BNY_SIM_TCP_SEND_S;
+    s->recv_s = BNY_SIM_TCP_RECV_S;
+    s->copy_s_per_byte = BNY_SIM_TCP_COPY_S_PER_BYTE;
+    return 0;
+}
+
+static int simulate(struct bny_sim_result *r, const struct bny_graph *g, struct bny_forest *f,
+                    const struct topo_opts *o)
 {
     struct bny_sim_opts s = { .bytes = (double)o->bytes,
                               .lockstep = o->lockstep,
-                              .chunks = chunks_of(f, o),
+                              .chunks = chunks_of(f, o, o->chunk ? o->chunk : CHUNK),
                               .slots = o->slots,
                               .order = BNY_SIM_PRIORITY };
-    struct bny_grid grid;
+    int e = o->tcp ? as_tcp(&s, g, f, o) : 0;
 
-    if (o->tcp) {
-        s.order = BNY_SIM_FIFO;
-        s.routing = bny_grid_of(&grid, g) ? BNY_ROUTE_DIMENSIONS : BNY_ROUTE_ECMP;
-        s.seed = 1; /* banyan_sim's */
-        s.header = TCP_HEADER;
-    }
-    return bny_sim_forest(r, g, f, phases_of(o), &s);
+    return e ? e : bny_sim_forest(r, g, f, phases_of(o), &s);
 }
 
 /* A certificate for reduce-scatter followed by allgather does not bind an allreduce whose

@@ -100,6 +100,12 @@ size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *
     return bny_topology_chunk(k, bytes, BNY_NETWORK_ALPHA_S);
 }
 
+/* Where ranks share CPUs each message waits for a turn, as above. */
+static double message_scale(const struct bny_scope *s)
+{
+    return s->oversubscribed ? 5 : 1;
+}
+
 double bny_cost_network(const struct bny_scope *s, const struct bny_call *call,
                         const char *schedule, double bytes, const struct bny_cost_model *m)
 {
@@ -108,7 +114,7 @@ double bny_cost_network(const struct bny_scope *s, const struct bny_call *call,
 
     if (chunk && (call->chunk_bytes || s->chunk_bytes))
         chunk = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
-    return chunk ? bny_topology_seconds(&k, bytes, chunk, m->alpha_s) : 0;
+    return chunk ? bny_topology_seconds(&k, bytes, chunk, m->alpha_s, message_scale(s)) : 0;
 }
 
 double bny_cost_switched(const struct bny_scope *s, const struct bny_call *call,
@@ -129,7 +135,7 @@ double bny_cost_switched(const struct bny_scope *s, const struct bny_call *call,
     if (call->chunk_bytes || s->chunk_bytes)
         chunk = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
     simulated = bny_topology_simulated(s, coll, schedule, call->root, bytes, chunk,
-                                       bny_cost_model_of(s).alpha_s);
+                                       bny_cost_model_of(s).alpha_s, message_scale(s));
     return simulated > 0 ? simulated : cost;
 }
 

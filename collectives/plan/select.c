@@ -124,7 +124,7 @@ static int joins_trees(const struct bny_scope *s, const struct bny_call *call,
     chunk = bny_cost_network_chunk(s, call, schedule, bytes, &k);
     if (chunk && (call->chunk_bytes || s->chunk_bytes))
         chunk = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
-    return !chunk || k.largest * bytes <= (double)chunk;
+    return !chunk || bny_topology_joins(&k, bytes, chunk);
 }
 
 /* The schedule that serves the call alone; NULL: the cheapest of several. Lossy codecs run on
@@ -471,8 +471,10 @@ static void set_manner(const struct bny_scope *s, const struct bny_call *call,
     plan->by_chunk = s->manner.order == BNY_ORDER_CHUNK;
     if (s->manner.lockstep)
         plan->step_s = bny_topology_step_s(k, bytes, BNY_NETWORK_ALPHA_S);
-    else if (s->manner.pace &&
-             !plan->codec) /* encoded data takes less of the links than the plan counts on */
+    else if (s->manner
+                 .pace &&    /* encoded data takes less of the links than the plan counts on; */
+             !plan->codec && /* and joined steps follow each other, each at full rate */
+             !joins_trees(s, call, plan->schedule))
         plan->pace_s = k->per_byte * bytes;
 }
 

@@ -706,7 +706,8 @@ int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule)
     if (bny_topology_hosts_builder(schedule))
         return bny_topology_nhosts(s) > 1 && bny_topology_nhosts(s) < s->n;
     return strcmp(schedule, "multitree_reference") != 0 &&
-           (s->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "multitree"));
+           (s->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "multitree") ||
+            !strcmp(schedule, "torus_bucket") || !strcmp(schedule, "swing"));
 }
 
 int bny_topology_program(struct bny_program **out, int *borrowed, const struct bny_scope *s,

@@ -62,12 +62,17 @@ int bny_topology_program(struct bny_program **out, int *borrowed, const struct b
 /* What a schedule costs on the graph; the builders of program.h and forest.h included. */
 struct bny_topology_cost {
     double per_byte; /* seconds for each byte of the vector, once the pipelines are full */
+    double by_steps; /* the same where a time step waits for the one before it */
     double link_Bps; /* of the slowest link that it uses */
     double carried;  /* share of the vector that crosses the busiest link */
     double largest;  /* share of the vector in the largest message of a time step */
     int hops;        /* edges of ranks on the longest way, all phases */
     int steps;       /* time steps, all phases */
     int peers;       /* that the busiest rank sends to */
+    /* Of the rank with most of them: the share of the vector that it sends and receives, all
+     * phases, and in how many messages at least: of each tree, and where trees are joined. */
+    double traffic;
+    int messages, joined;
 };
 /* 0; -BANYAN_ENOTSUP without a graph, or when the schedule is none for it. */
 int bny_topology_cost(struct bny_topology_cost *out, const struct bny_scope *s,
@@ -83,7 +88,7 @@ int bny_topology_simulates(const struct bny_scope *s, double bytes);
 /* A forest's seconds by it, in such chunks; 0: it cannot say. */
 double bny_topology_simulated(const struct bny_scope *s, enum bny_collective coll,
                               const char *schedule, int root, double bytes, size_t chunk,
-                              double alpha_s);
+                              double alpha_s, double scale);
 /* Seconds of a program that is no forest on the graph: its rounds follow each other, each as
  * long as its fullest link takes. 0: not known here. */
 double bny_topology_direct_seconds(const struct bny_scope *s, enum bny_collective coll,
@@ -95,8 +100,11 @@ double bny_topology_beta(const struct bny_scope *s);
 size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, double alpha_s);
 /* Seconds of a time step in lock-step. */
 double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, double alpha_s);
-/* Seconds for `bytes`, cut into such chunks. */
+/* Are all messages of `bytes` chunks, so that trees may share one? */
+int bny_topology_joins(const struct bny_topology_cost *k, double bytes, size_t chunk);
+/* Seconds for `bytes`, cut into such chunks; scale: how much longer than alone a rank takes for
+ * a message. */
 double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk,
-                            double alpha_s);
+                            double alpha_s, double scale);
 
 #endif

@@ -16,6 +16,8 @@
 #define ROUNDS_MAX 32 /* of a direct program whose cost is looked at */
 /* Payload of what a link carries: headers of TCP, IP and Ethernet in 1514 bytes. */
 #define WIRE_SHARE 0.955
+/* Work of both ends of a message. */
+#define MESSAGE_S (BNY_SIM_TCP_SEND_S + BNY_SIM_TCP_RECV_S)
 
 static int height(const struct bny_tree *tree, const int *parent, int n, int *depth)
 {
@@ -72,6 +74,112 @@ static int most_peers(const struct bny_forest *f, int *seen)
     return most;
 }
 
+/* ---- what messages cost their ranks ---- */
+
+/* Counts what it holds; keys are not 0. */
+struct key_set {
+    uint64_t *keys;
+    size_t cap;
+};
+
+/* 1: it was not there. */
+static int key_add(struct key_set *set, uint64_t key)
+{
+    size_t i = (key * UINT64_C(0x9e3779b97f4a7c15) >> 24) & (set->cap - 1);
+
+    while (set->keys[i] && set->keys[i] != key)
+        i = (i + 1) & (set->cap - 1);
+    if (set->keys[i])
+        return 0;
+    set->keys[i] = key;
+    return 1;
+}
+
+struct handled { /* by a rank */
+    double share;
+    int messages, joined;
+};
+
+static void handle(struct handled *of, struct key_set *set, uint64_t step, int from, int to,
+                   double share)
+{
+    int is_new = key_add(set, (step << 48 | (uint64_t)from << 24 | (uint64_t)to) + 1);
+
+    of[from].share += share;
+    of[to].share += share;
+    of[from].messages++;
+    of[to].messages++;
+    of[from].joined += is_new;
+    of[to].joined += is_new;
+}
+
+static int set_traffic(struct bny_topology_cost *k, const struct bny_forest *f, int both)
+{
+    struct handled *of = calloc((size_t)f->nranks, sizeof *of);
+    struct key_set set = { .cap = 64 };
+    size_t edges = (size_t)f->ntrees * (size_t)f->nranks;
+
+    while (set.cap < 2 * edges)
+        set.cap *= 2;
+    set.keys = calloc(set.cap, sizeof *set.keys);
+    for (int t = 0; of && set.keys && t < f->ntrees; t++) {
+        const struct bny_tree *tree = &f->trees[t];
+
+        for (int v = 0; v < f->nranks; v++)
+            if (tree->parent[v] >= 0)
+                handle(of, &set, tree->step[v], v, tree->parent[v],
+                       (double)tree->weight_num / tree->weight_den);
+    }
+    for (int v = 0; of && set.keys && v < f->nranks; v++) { /* the way back is as long */
+        k->traffic = fmax(k->traffic, (both ? 2 : 1) * of[v].share);
+        k->messages = of[v].messages > k->messages ? of[v].messages : k->messages;
+        k->joined = of[v].joined > k->joined ? of[v].joined : k->joined;
+    }
+    k->messages *= both ? 2 : 1;
+    k->joined *= both ? 2 : 1;
+    free(set.keys);
+    free(of);
+    return set.keys && of ? 0 : bny_fail(BANYAN_ENOMEM, "no memory to count messages");
+}
+
+/* ---- time steps ---- */
+
+#define STEP_LOADS_MAX (1u << 24) /* 128 MiB, for as long as it takes */
+
+/* Seconds for each byte of the vector: of each time step what its fullest link takes. The way
+ * back is as long. Of too many steps: as if they did not wait for each other. */
+static int set_by_steps(struct bny_topology_cost *k, const struct bny_forest *f,
+                        const struct bny_graph *g, int both)
+{
+    size_t nlinks = (size_t)g->nlinks, cells = f->nsteps * nlinks;
+    double *load = cells <= STEP_LOADS_MAX ? calloc(cells + 1, sizeof *load) : NULL,
+           ignored = 0;
+
+    k->by_steps = k->per_byte;
+    if (cells > STEP_LOADS_MAX)
+        return 0;
+    if (!load)
+        return bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
+    for (int t = 0; t < f->ntrees; t++) {
+        const struct bny_tree *tree = &f->trees[t];
+        double share = (double)tree->weight_num / tree->weight_den;
+
+        for (int v = 0; v < f->nranks; v++)
+            if (tree->parent[v] >= 0)
+                add_load(g, &tree->up[v], share, load + tree->step[v] * nlinks, &ignored);
+    }
+    k->by_steps = 0;
+    for (size_t s = 0; s < f->nsteps; s++) {
+        double most = 0;
+
+        for (size_t l = 0; l < nlinks; l++)
+            most = fmax(most, load[s * nlinks + l] / (double)g->links[l].cap);
+        k->by_steps += (both ? 2 : 1) * most / g->unit_Bps / WIRE_SHARE;
+    }
+    free(load);
+    return 0;
+}
+
 int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f,
                           const struct bny_graph *g, enum bny_forest_use use)
 {
@@ -113,6 +221,8 @@ int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f,
     }
     k->carried = most;
     k->peers = e ? 0 : most_peers(f, depth);
+    e = e ? e : set_traffic(k, f, both);
+    e = e ? e : set_by_steps(k, f, g, both);
     free(load);
     free(depth);
     return e;
@@ -124,9 +234,20 @@ size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, doubl
      * rate to fill. */
     double c =
         k->hops > 1 ? sqrt(k->carried * bytes * alpha_s * k->link_Bps / (k->hops - 1)) : 262144;
+    double part = k->largest * bytes;
 
     c = c < 4096 ? 4096 : c > 262144 ? 262144 : c;
+    if (part > c) { /* into equal ones: a rest costs as much as a whole one */
+        size_t even = (size_t)ceil(part / round(part / c));
+
+        return (even + 127) & ~(size_t)63; /* parts are of whole elements */
+    }
     return (size_t)c & ~(size_t)1023;
+}
+
+int bny_topology_joins(const struct bny_topology_cost *k, double bytes, size_t chunk)
+{
+    return k->largest * bytes <= (double)chunk;
 }
 
 double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, double alpha_s)
@@ -135,12 +256,20 @@ double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, doub
 }
 
 double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk,
-                            double alpha_s)
+                            double alpha_s, double scale)
 {
-    double c = (double)chunk < bytes ? (double)chunk : bytes;
+    double c = fmax(fmin((double)chunk, k->largest * bytes), 1);
+    double messages = fmax(bny_topology_joins(k, bytes, chunk) ? k->joined : k->messages,
+                           k->traffic * bytes / (double)chunk);
+    double work =
+        scale * (messages * MESSAGE_S / 2 + k->traffic * bytes * BNY_SIM_TCP_COPY_S_PER_BYTE);
+    int in_turn = bny_topology_joins(k, bytes, chunk) && k->steps <= k->hops;
+    double wire = bytes * (in_turn ? k->by_steps : k->per_byte);
 
-    return k->per_byte * bytes + (k->hops > 1 ? k->hops - 1 : 0) * c / k->link_Bps +
-           k->hops * alpha_s + k->carried * bytes / (c > 1 ? c : 1) * alpha_s;
+    /* Where each step waits for the one before it, links stand idle while ranks work. */
+    return (in_turn ? wire + work : fmax(wire, work)) +
+           (k->hops > 1 ? k->hops - 1 : 0) * c / k->link_Bps +
+           k->hops * (alpha_s + scale * MESSAGE_S);
 }
 
 #define CROWD_RANKS 256 /* with more of them */
@@ -158,14 +287,9 @@ int bny_topology_crowded(const struct bny_scope *s, enum bny_collective coll,
 /* ---- where ways meet ---- */
 
 #define SIMULATED_RANKS_MAX 64
-#define SIMULATED_BYTES_MIN (256u << 10)
+#define SIMULATED_BYTES_MIN (64u << 10)
 #define SIMULATED_MESSAGES  20000 /* about; longer chunks where there are more */
 #define ECMP_SEED           1     /* any: nobody knows the switches' own */
-
-static int has_switches(const struct bny_graph *g)
-{
-    return g->nnodes > g->nranks;
-}
 
 static unsigned phases_of(enum bny_collective coll)
 {
@@ -179,13 +303,20 @@ static unsigned phases_of(enum bny_collective coll)
 
 /* -1: the simulator cannot say; 0: for want of memory. */
 static double simulate(const struct bny_made *m, const struct bny_graph *g,
-                       enum bny_collective coll, double bytes, size_t chunk, double alpha_s)
+                       enum bny_collective coll, double bytes, size_t chunk, double alpha_s,
+                       double scale)
 {
+    struct bny_grid grid;
     struct bny_sim_opts o = { .bytes = bytes,
                               .alpha_s = alpha_s,
+                              .send_s = scale * BNY_SIM_TCP_SEND_S,
+                              .recv_s = scale * BNY_SIM_TCP_RECV_S,
+                              .copy_s_per_byte = scale * BNY_SIM_TCP_COPY_S_PER_BYTE,
                               .header = 1 / WIRE_SHARE,
+                              .separate = !bny_topology_joins(&m->cost, bytes, chunk),
                               .order = BNY_SIM_FIFO,
-                              .routing = BNY_ROUTE_ECMP,
+                              .routing =
+                                  bny_grid_of(&grid, g) ? BNY_ROUTE_DIMENSIONS : BNY_ROUTE_ECMP,
                               .seed = ECMP_SEED };
     double edges = 2.0 * m->forest->ntrees * m->forest->nranks,
            chunks = ceil(m->cost.largest * bytes / (double)(chunk ? chunk : 1));
@@ -206,13 +337,12 @@ int bny_topology_simulates(const struct bny_scope *s, double bytes)
     const struct bny_topology *t = bny_topology_of(s);
 
     return t && t->graph && !t->grouped && bytes >= SIMULATED_BYTES_MIN &&
-           bytes <= ldexp(1, BNY_SIMULATED_MAX - 1) &&
-           t->graph->nranks <= SIMULATED_RANKS_MAX && has_switches(t->graph);
+           bytes <= ldexp(1, BNY_SIMULATED_MAX - 1) && t->graph->nranks <= SIMULATED_RANKS_MAX;
 }
 
 double bny_topology_simulated(const struct bny_scope *s, enum bny_collective coll,
                               const char *schedule, int root, double bytes, size_t chunk,
-                              double alpha_s)
+                              double alpha_s, double scale)
 {
     struct bny_topology *t = bny_topology_of(s);
     int k = (int)ceil(log2(bytes));
@@ -226,7 +356,7 @@ double bny_topology_simulated(const struct bny_scope *s, enum bny_collective col
         struct bny_simulated q = { phases_of(coll), ldexp(1, k), (double)chunk, alpha_s, 0 };
 
         if (!bny_shared_simulated(t, m, &q)) {
-            q.seconds = simulate(m, t->graph, coll, ldexp(1, k), chunk, alpha_s);
+            q.seconds = simulate(m, t->graph, coll, ldexp(1, k), chunk, alpha_s, scale);
             if (q.seconds != 0)
                 bny_shared_say(t, m, &q);
         }

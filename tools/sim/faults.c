@@ -174,16 +174,17 @@ static void strike(void *a, uint64_t b)
     }
 }
 
-void sim_faults_plan(const struct sim_fault *faults, int n)
+void sim_faults_plan(struct sim_fault *faults, int n)
 {
     for (int i = 0; i < n; i++) {
         struct sim_fault *f = malloc(sizeof *f);
 
         if (!f)
             abort();
+        faults[i].at += sim_time();
         *f = faults[i];
         if (f->kind == SIM_CRASH)
-            sim_ranks[f->victim].die_at_call = f->number;
+            sim_ranks[f->victim].die_at_call = sim_ranks[f->victim].calls + f->number;
         else
             sim_at(f->at, strike, f, 0);
     }

@@ -38,7 +38,8 @@ int sim_faults_parse(int count[SIM_FAULT_KINDS], const char *text);
 /* Draws them; some fewer than at most, where `some`. Returns their number. */
 int sim_faults_draw(struct sim_fault *out, const int count[SIM_FAULT_KINDS], int some,
                     uint64_t window_ns, uint64_t *seed);
-void sim_faults_plan(const struct sim_fault *faults, int n);
+/* Their times count from now on, and calls of ranks, too. */
+void sim_faults_plan(struct sim_fault *faults, int n);
 void sim_fault_print(const struct sim_fault *f);
 /* SPLIT, ONEWAY: the part that rank r is in, 0 or 1; -1: it reaches both. PARTIAL: 0: the
  * victim's host, 1: those it does not reach, -1: the rest. */

@@ -265,6 +265,11 @@ static void tell_init(struct outcome *o)
     }
 }
 
+static void begin_faults(void)
+{
+    sim_faults_plan(faults, sim_work.kill_rank >= 0 ? nfaults - 1 : nfaults);
+}
+
 static void run(struct outcome *o, uint64_t seed)
 {
     uint64_t s = seed;
@@ -279,7 +284,10 @@ static void run(struct outcome *o, uint64_t seed)
         sim_ranks_start(bny_rng_next(&s), opt.per_host) != 0)
         exit(2);
     nfaults = sim_faults_draw(faults, opt.faults, opt.some, (uint64_t)(opt.window_s * 1e9), &s);
-    sim_faults_plan(faults, nfaults);
+    if (sim_work.ops) /* a call that is measured has them when all ranks are in */
+        sim_faults_plan(faults, nfaults);
+    else
+        sim_work.all_are_in = begin_faults;
     if (sim_work.kill_rank >= 0) /* work.c kills it */
         faults[nfaults++] =
             (struct sim_fault){ .kind = SIM_KILL, .victim = sim_work.kill_rank, .bridge = -1 };
@@ -304,6 +312,9 @@ static void run(struct outcome *o, uint64_t seed)
     o->events = sim_nevents;
     if (bad || opt.verbose)
         tell(bad ? bad : "as it should be", seed);
+    else if (opt.seeds == 1 && nfaults)
+        printf("seed %llu: as it should be; faults %s\n", (unsigned long long)seed,
+               sim_work.ops ? "from the start on" : "from the end of init on");
     fflush(stdout);
 }
 
@@ -407,7 +418,9 @@ static void usage(void)
          "  --faults LIST      kill=N, crash=N, stop=N, cut=N, split=N, vanish=N,\n"
          "                     reset=N, break=N, oneway=N, partial=N\n"
          "  --some             at most so many, as the seed decides\n"
-         "  --window SECONDS   when faults come (0.2)\n"
+         "  --window SECONDS   when faults come, from the start on; of a collective that is "
+         "given,\n"
+         "                     from the end of init on (0.2)\n"
          "  --kill R@MS        rank R dies MS after the last call has begun\n"
          "  --survive          after a failure those who are left shrink and go on\n"
          "  --grow N           the last N ranks join the running job, one after the other\n"

@@ -163,6 +163,15 @@ static void note_failure(struct sim_rank *r, struct banyan_comm *comm, int rc)
         snprintf(r->text, sizeof r->text, "%s", r->api->last_error());
 }
 
+/* Of those who are there from the start. */
+static void note_in(void)
+{
+    static int in;
+
+    if (++in == sim_nranks - sim_work.newcomers && sim_work.all_are_in)
+        sim_work.all_are_in();
+}
+
 static void *rank_main(void *arg)
 {
     struct sim_rank *r = arg;
@@ -177,6 +186,8 @@ static void *rank_main(void *arg)
         return NULL;
     }
     r->begun_ns = rc ? 0 : sim_time();
+    if (rc == 0 && !r->came)
+        note_in();
     r->init_messages = r->messages;
     r->init_bytes = r->bytes;
     if (rc == 0)

@@ -64,12 +64,13 @@ struct sim_work {
     int survive;          /* after a failure those who are left go on */
     int newcomers;        /* the last so many ranks join a job that runs */
     double init_timeout_s, op_timeout_s;
-    uint64_t think_ns; /* between operations at most so long */
-    uint64_t late_ns;  /* before the call of a rank at most so long, by chance */
-    int late_rank;     /* this one alone is late, by all of it; -1: all are, by chance */
-    int at_least;      /* of arrival reductions */
-    int kill_rank;     /* dies in the last operation; -1: nobody */
-    uint64_t kill_ns;  /* so long after the first rank has come to it */
+    uint64_t think_ns;        /* between operations at most so long */
+    uint64_t late_ns;         /* before the call of a rank at most so long, by chance */
+    int late_rank;            /* this one alone is late, by all of it; -1: all are, by chance */
+    int at_least;             /* of arrival reductions */
+    int kill_rank;            /* dies in the last operation; -1: nobody */
+    uint64_t kill_ns;         /* so long after the first rank has come to it */
+    void (*all_are_in)(void); /* called when the last rank is through init; NULL: nothing is */
 };
 extern struct sim_work sim_work;
 

@@ -19,6 +19,9 @@
 #define PROVE_RANKS_MAX  512
 #define PIECES_MAX       8  /* of a rank's share in reduce_scatter and allgather */
 #define FAMILY_RANKS_MAX 64 /* and so many, packed forests under caps on their height */
+/* With more ranks one piece it is: twice as many trees take twice as long, and of 1024 ranks
+ * one of each is minutes. */
+#define PIECES_RANKS_MAX BNY_AUTO_RANKS_MAX
 
 /* ---- names ---- */
 
@@ -428,7 +431,7 @@ static int build_scattered(struct bny_forest **out, const struct bny_graph_build
             *out = f;
             least = time;
         }
-        if (t->grouped || !(*out)->claim.bound.den ||
+        if (t->grouped || t->nranks > PIECES_RANKS_MAX || !(*out)->claim.bound.den ||
             least <= 1.01 * bny_ratio_value((*out)->claim.bound))
             break;
     }
@@ -701,13 +704,27 @@ int bny_topology_lower(char *name, const struct bny_scope *s, enum bny_collectiv
     return bny_topology_make(&m, s, name, coll, root) == 0;
 }
 
+static int has_switches(const struct bny_topology *t)
+{
+    const struct bny_graph *g = t ? t->graph : NULL;
+    int v = 0;
+
+    while (g && v < g->nnodes && g->nodes[v].kind != BNY_NODE_SWITCH)
+        v++;
+    return g && v < g->nnodes;
+}
+
 int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule)
 {
     if (bny_topology_hosts_builder(schedule))
         return bny_topology_nhosts(s) > 1 && bny_topology_nhosts(s) < s->n;
-    return strcmp(schedule, "multitree_reference") != 0 &&
-           (s->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "multitree") ||
-            !strcmp(schedule, "torus_bucket") || !strcmp(schedule, "swing"));
+    if (!strcmp(schedule, "multitree_reference"))
+        return 0;
+    if (s->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "torus_bucket") ||
+        !strcmp(schedule, "swing"))
+        return 1;
+    /* through switches it would connect each with each (bny_topology_crowded) */
+    return !strcmp(schedule, "multitree") && !has_switches(bny_topology_of(s));
 }
 
 int bny_topology_program(struct bny_program **out, int *borrowed, const struct bny_scope *s,

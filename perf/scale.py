@@ -3,16 +3,20 @@
 """What ranks of large jobs take: N real processes on this machine, for several N, over shared memory and TCP.
 
     perf/scale.py BUILD [--ranks 8,16,32,64,128,256] [--transports shm,tcp] [--alltoall 128] [--timeout S] [--json FILE]
+    perf/scale.py BUILD --beside OLDER_BUILD [--rounds 15] --ranks 2,4
 
 Seconds are since the launcher started: until the last rank is through init, through its first allreduce, through finalize. fds
 and MiB (proportional share, PSS) are of the rank with the most, after the first allreduce and, up to --alltoall ranks, after
 an alltoall. A size for which the machine has too little free memory, by what the size before took, is left out and said so;
-so is one that needs more processes or open files than the limits allow. The greatest sizes take a while: 1024 over tcp."""
+so is one that needs more processes or open files than the limits allow. The greatest sizes take a while: 1024 over tcp.
+
+--beside: the seconds until the last rank is through init alone, of both builds' small jobs, which take turns."""
 import argparse
 import json
 import os
 import pathlib
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -69,6 +73,25 @@ def show(rows):
               f"{r['allreduce_fds']:.0f} | {r['allreduce_pss_kib'] / 1024:.1f} | {' | '.join(after)} |")
 
 
+def beside(o):
+    """A table; 1 where a job failed."""
+    print(f"| transport | ranks | {o.beside}: init us, median (least .. most) | {o.build} | median of the ratios |\n|---|---|---|---|---|")
+    for transport in o.transports:
+        for ranks in o.ranks:
+            took = {o.beside: [], o.build: []}
+            for i in range(o.rounds):
+                for build in list(took) if i % 2 else reversed(list(took)):
+                    got = run(build, transport, ranks, False, o.timeout)
+                    if isinstance(got, str):
+                        print(f"{build}: {got}", file=sys.stderr)
+                        return 1
+                    took[build].append(got["init_s"] * 1e6)
+            cells = [f"{statistics.median(t):.0f} ({min(t):.0f} .. {max(t):.0f})" for t in took.values()]
+            ratio = statistics.median(new / old for old, new in zip(*took.values()))
+            print(f"| {transport} | {ranks} | {' | '.join(cells)} | {ratio:.3f} |", flush=True)
+    return 0
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("build", type=pathlib.Path)
@@ -77,7 +100,11 @@ def main():
     a.add_argument("--alltoall", default=128, type=int)
     a.add_argument("--timeout", default=120, type=int)
     a.add_argument("--json")
+    a.add_argument("--beside", type=pathlib.Path)
+    a.add_argument("--rounds", default=15, type=int)
     o = a.parse_args()
+    if o.beside:
+        return beside(o)
     rows = []
     for transport in o.transports:
         expected = FIRST_MIB

@@ -120,8 +120,8 @@ int main(int argc, char **argv)
         return 0;
     printf("scale ranks=%d", n);
     for (int p = 0; p < nphases; p++)
-        printf(" %s_s=%.3f %s_fds=%.0f %s_pss_kib=%.0f", phases[p], v[p * VALUES + SECONDS],
+        printf(" %s_s=%.6f %s_fds=%.0f %s_pss_kib=%.0f", phases[p], v[p * VALUES + SECONDS],
                phases[p], v[p * VALUES + FDS], phases[p], v[p * VALUES + PSS_KIB]);
-    printf(" finalize_s=%.3f\n", (double)(now_ns() - begun) / 1e9);
+    printf(" finalize_s=%.6f\n", (double)(now_ns() - begun) / 1e9);
     return 0;
 }

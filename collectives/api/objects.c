@@ -191,12 +191,14 @@ static void turn(struct bny_waiter *wt, struct bny_world *w)
     }
 }
 
+#define GOODBYE_S 1.0
+
 int banyan_objects_finalize(struct banyan_objects *s)
 {
     struct bny_obj_wire bye = { .rank = -1, .owner = -1 };
     struct bny_store *st;
     struct bny_waiter wt;
-    uint64_t deadline;
+    uint64_t deadline, goodbye = 0;
     int rc = check(s, "banyan_objects_finalize"), missing = -1, done = 0;
     char why[256] = "";
 
@@ -210,6 +212,8 @@ int banyan_objects_finalize(struct banyan_objects *s)
                       "back",
                       st->handles);
     st->finalizes = rc == 0;
+    st->hopeless = 0; /* nobody may have looked for long: again, and at once */
+    st->look_ns = 0;
     for (int r = 0; rc == 0 && r < st->n; r++)
         if (r != st->rank)
             bny_obj_send(st, r, BNY_OBJ_BYE, &bye, NULL, 0);
@@ -222,7 +226,10 @@ int banyan_objects_finalize(struct banyan_objects *s)
         bny_world_lock(st->world);
         missing = who_is_missing(st);
         done = (missing < 0 && everything_went(st)) || bny_deadline_passed(deadline);
-        if (!done && st->hopeless) {
+        /* Who is within reach is told first that nothing more comes from here. */
+        if (!done && st->hopeless && !goodbye)
+            goodbye = bny_deadline_in(GOODBYE_S);
+        if (!done && st->hopeless && (st->nposts == 0 || bny_deadline_passed(goodbye))) {
             done = rc = st->hopeless;
             snprintf(why, sizeof why, "%s", st->hopeless_why);
         }

@@ -815,6 +815,43 @@ static int objects_out_of_reach(struct test *t)
     return 0;
 }
 
+/* As above; then rank 0 dies, and the others finish without it: that it was out of reach counts
+ * no more. */
+static int objects_out_of_reach_dies(struct test *t)
+{
+    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 60 };
+    struct banyan_object_id own = name_of(1, (uint64_t)t->rank), zero = name_of(1, 0);
+    struct banyan_objects *s;
+    struct banyan_object o;
+    uint64_t begin;
+    int rc;
+
+    CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
+    put(t, s, &own, 300000);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (t->rank == 0)
+        fate_use_up_descriptors();
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank) {
+        rc = banyan_object_get(s, &zero, -1, &o);
+        CHECK(t, rc == -BANYAN_ESYSTEM, "get returned %d (%s)", rc, banyan_last_error());
+    }
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank == 0)
+        raise(SIGKILL);
+    begin = bny_now_ns();
+    while (banyan_comm_failed(t->comm, NULL, 0) == 0) {
+        CHECK(t, bny_now_ns() - begin < 20000000000u, "rank 0's death is not told");
+        usleep(1000);
+    }
+    rc = banyan_objects_finalize(s);
+    CHECK(t, rc == 0 || rc == -BANYAN_ERANKDEAD, "finalize returned %d (%s)", rc,
+          banyan_last_error());
+    CHECK(t, bny_now_ns() - begin < 30000000000u, "it took %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    return 0;
+}
+
 /* Rank 0 leaves, in order, and its process lives on: what it alone held is lost at once, and
  * another keeps its part of the directory. arg: "put": that is asked first. */
 static int objects_left(struct test *t)
@@ -969,6 +1006,7 @@ const struct mp_case cases_objects[] = {
     { "objects_random", objects_random, 0 },
     { "objects_no_descriptors", objects_no_descriptors, CASE_FAILS | CASE_NO_THREADS },
     { "objects_out_of_reach", objects_out_of_reach, CASE_FAILS | CASE_NO_THREADS },
+    { "objects_out_of_reach_dies", objects_out_of_reach_dies, CASE_FAILS | CASE_NO_THREADS },
     { "objects_left", objects_left, CASE_FAILS },
     { "objects_starved", objects_starved, CASE_NO_THREADS },
     { "objects_deaths", objects_deaths, CASE_FAILS | CASE_NO_THREADS },

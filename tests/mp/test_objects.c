@@ -54,6 +54,20 @@ Test(objects, a_rank_without_descriptors_is_told_so, .timeout = 100)
     MP_CHECK(mp_run(&mp));
 }
 
+Test(objects, who_was_out_of_reach_and_died_is_not_waited_for, .timeout = 100)
+{
+    for (int n = 2; n <= 4; n++) {
+        struct mp mp = { .n = n,
+                         .case_name = "objects_out_of_reach_dies",
+                         .transport = "tcp",
+                         .env = { "BANYAN_QUORUM=any" },
+                         .may_die = 1,
+                         .timeout_s = 90 };
+
+        MP_CHECK(mp_run(&mp));
+    }
+}
+
 static struct mp_row first_words[] = {
     { "objects_first_words", "tcp", 8, "0" }, { "objects_first_words", "tcp", 8, "1" },
     { "objects_first_words", "tcp", 8, "2" }, { "objects_first_words", "tcp", 8, "3" },

@@ -170,6 +170,16 @@ double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call
  * not begin at the same time. */
 #define GAPS       1.05
 #define RING_CHUNK (256e3)
+/* Round a ring both ways half a block of so much is sent without READY, by tcp: it is there
+ * before it is wanted, and both halves of a step cost one delay. */
+#define AT_ONCE (64.0 * 1024)
+
+static int goes_at_once(const struct bny_scope *s, const struct bny_builder_ops *b,
+                        double nranks, enum bny_forest_use use, double bytes)
+{
+    return s->link_Bps > 0 && !s->shares_memory && use == BNY_FOREST_ALLREDUCE &&
+           !strcmp(b->name, "ring") && bytes / nranks / 2 <= AT_ONCE;
+}
 
 static double idle_s(const struct bny_scope *s, const struct bny_builder_ops *b, double nranks,
                      enum bny_forest_use use, double bytes, double beta)
@@ -177,6 +187,8 @@ static double idle_s(const struct bny_scope *s, const struct bny_builder_ops *b,
     double block = bytes / nranks;
 
     if (s->link_Bps <= 0 || s->shares_memory || use != BNY_FOREST_ALLREDUCE)
+        return 0;
+    if (goes_at_once(s, b, nranks, use, bytes))
         return 0;
     if (!(b->traits & BNY_BUILDER_NEIGHBOURS))
         return (GAPS - 1) * 2 * (nranks - 1) * block * beta;
@@ -195,6 +207,8 @@ double bny_cost_mesh(const struct bny_scope *s, int nranks, const struct bny_bui
 
     if (nhosts > 1 && nhosts < nranks && !(b->traits & BNY_BUILDER_NEIGHBOURS))
         shared.beta *= n / nhosts; /* ranks of a host share its port; a ring crosses once */
+    if (goes_at_once(s, b, n, use, bytes))
+        shared.alpha_s /= 2;
     if (s->shares_memory && (b->traits & BNY_BUILDER_DIRECT) && use != BNY_FOREST_ROOTED) {
         double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
         /* 0.8 us: the system calls of a message to pull or to put */
@@ -203,7 +217,7 @@ double bny_cost_mesh(const struct bny_scope *s, int nranks, const struct bny_bui
     }
     if (s->shares_memory && (b->traits & BNY_BUILDER_DIRECT))
         return m->alpha_s + (n - 1) * 0.1e-6 + bytes * m->beta * (n > 8 ? n / 8 : 1);
-    return b->cost(nranks, use, bytes, m->alpha_s, shared.beta, m->gamma) +
+    return b->cost(nranks, use, bytes, shared.alpha_s, shared.beta, m->gamma) +
            idle_s(s, b, n, use, bytes, shared.beta);
 }
 

@@ -173,6 +173,23 @@ static int draw_loan(struct job *j, const struct bny_pass *p, int vector)
     return bny_rng_below(&j->s, vector || bny_rng_below(&j->s, 2) ? 3 : 1) == 0;
 }
 
+/* What it borrows by, its tile, and the areas of all. */
+static void pass_prepare(struct job *j, int o, int r, size_t chunk)
+{
+    struct bny_pass *p = &j->rank[r].pass[o];
+
+    loans[o][r] = (struct loan){ j, o, r };
+    p->borrow = borrow;
+    p->give_back = give_back;
+    p->store = store;
+    p->ctx = &loans[o][r];
+    p->tile = malloc(BNY_PASS_TILE);
+    bny_pass_cut(p, chunk);
+    for (int q = 0; q < j->n; q++)
+        p->peers[q].area = (struct bny_pass_head *)(void *)j->area[q];
+    j->rank[r].started[o] = j->rank[r].done[o] = 0;
+}
+
 static void op_make(struct job *j, int o, size_t chunk)
 {
     static const enum banyan_dtype types[] = { BANYAN_F32, BANYAN_F64, BANYAN_F16, BANYAN_BF16,
@@ -231,16 +248,7 @@ static void op_make(struct job *j, int o, size_t chunk)
         p->slice = ((uint32_t)o + (uint32_t)r) % BNY_PASS_SLICES;
         p->direct = (uint8_t)direct;
         p->lends = draw_loan(j, p, vector);
-        loans[o][r] = (struct loan){ j, o, r };
-        p->borrow = borrow;
-        p->give_back = give_back;
-        p->store = store;
-        p->ctx = &loans[o][r];
-        p->tile = malloc(BNY_PASS_TILE);
-        bny_pass_cut(p, chunk);
-        for (int q = 0; q < j->n; q++)
-            p->peers[q].area = (struct bny_pass_head *)(void *)j->area[q];
-        j->rank[r].started[o] = j->rank[r].done[o] = 0;
+        pass_prepare(j, o, r, chunk);
     }
     for (int r = 0; r < j->n; r++)
         expect(j, o, r);

@@ -739,16 +739,12 @@ static int objects_go_on(struct test *t)
 
 /* ---- a rank that lacks something ---- */
 
-/* Rank 0 finds no descriptor for its connections: it is told so at once, ends, and is a rank
- * that died to the others. */
-static int objects_no_descriptors(struct test *t)
+/* Each rank has put an object, and rank 0 has no descriptors left. */
+static struct banyan_objects *store_without_descriptors(struct test *t)
 {
     struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 60 };
     struct banyan_object_id own = name_of(1, (uint64_t)t->rank);
     struct banyan_objects *s;
-    struct banyan_object o;
-    uint64_t begin;
-    int rc = 0;
 
     CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
     put(t, s, &own, 300000);
@@ -756,6 +752,18 @@ static int objects_no_descriptors(struct test *t)
     if (t->rank == 0)
         fate_use_up_descriptors();
     mp_shared_barrier(t->shared, t->n);
+    return s;
+}
+
+/* Rank 0 finds no descriptor for its connections: it is told so at once, ends, and is a rank
+ * that died to the others. */
+static int objects_no_descriptors(struct test *t)
+{
+    struct banyan_objects *s = store_without_descriptors(t);
+    struct banyan_object o;
+    uint64_t begin;
+    int rc = 0;
+
     begin = bny_now_ns();
     for (int i = 1; i < t->n && rc == 0; i++) {
         struct banyan_object_id id = name_of(1, (uint64_t)((t->rank + i) % t->n));
@@ -784,19 +792,12 @@ static int objects_no_descriptors(struct test *t)
  */
 static int objects_out_of_reach(struct test *t)
 {
-    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 60 };
-    struct banyan_object_id own = name_of(1, (uint64_t)t->rank), zero = name_of(1, 0);
-    struct banyan_objects *s;
+    struct banyan_object_id zero = name_of(1, 0);
+    struct banyan_objects *s = store_without_descriptors(t);
     struct banyan_object o;
     uint64_t begin, word = 1;
     int rc;
 
-    CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
-    put(t, s, &own, 300000);
-    CHECK_OK(t, banyan_barrier(t->comm, NULL));
-    if (t->rank == 0)
-        fate_use_up_descriptors();
-    mp_shared_barrier(t->shared, t->n);
     begin = bny_now_ns();
     if (t->rank) {
         rc = banyan_object_get(s, &zero, -1, &o);
@@ -819,19 +820,12 @@ static int objects_out_of_reach(struct test *t)
  * no more. */
 static int objects_out_of_reach_dies(struct test *t)
 {
-    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 60 };
-    struct banyan_object_id own = name_of(1, (uint64_t)t->rank), zero = name_of(1, 0);
-    struct banyan_objects *s;
+    struct banyan_object_id zero = name_of(1, 0);
+    struct banyan_objects *s = store_without_descriptors(t);
     struct banyan_object o;
     uint64_t begin;
     int rc;
 
-    CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
-    put(t, s, &own, 300000);
-    CHECK_OK(t, banyan_barrier(t->comm, NULL));
-    if (t->rank == 0)
-        fate_use_up_descriptors();
-    mp_shared_barrier(t->shared, t->n);
     if (t->rank) {
         rc = banyan_object_get(s, &zero, -1, &o);
         CHECK(t, rc == -BANYAN_ESYSTEM, "get returned %d (%s)", rc, banyan_last_error());

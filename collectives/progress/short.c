@@ -5,8 +5,9 @@
 #include "base/cpu.h"
 #include "collectives/op/trace.h"
 #include "collectives/progress/progress.h"
+#include "collectives/xfer/xfer.h"
 
-/* Longer ones may have to be announced. */
+/* Longer ones may have to be announced; on shared memory one that a slot holds has not. */
 #define SHORT_BYTES 4096u
 
 static struct bny_ep *ep_of(const struct bny_op *op)
@@ -19,6 +20,15 @@ static size_t bytes_of(const struct bny_op *op)
     return op->call.count * op->esz;
 }
 
+static size_t short_bytes(const struct bny_op *op, const struct bny_ep *ep)
+{
+    size_t most = ep->slot_max < op->plan.chunk_bytes ? ep->slot_max : op->plan.chunk_bytes;
+
+    if (ep->ops->caps & BNY_TP_SHARED && most > SHORT_BYTES)
+        return most;
+    return ep->eager_max < SHORT_BYTES ? ep->eager_max : SHORT_BYTES;
+}
+
 /* Is it a short message, and its communicator at rest? */
 static int is_short(const struct bny_op *op)
 {
@@ -26,14 +36,24 @@ static int is_short(const struct bny_op *op)
     const struct bny_ep *ep;
 
     if (op->call.collective != BNY_SENDRECV || op->plan.path != BNY_PATH_ENGINE ||
-        op->plan.codec || op->is_timed || bytes_of(op) > SHORT_BYTES || bny_op_is_staged(op) ||
-        bny_trace_is_on(op) || c->active_first || c->world->held.draining ||
-        bny_comm_has_failed(c))
+        op->plan.codec || op->is_timed || bny_op_is_staged(op) || bny_trace_is_on(op) ||
+        c->active_first || c->world->held.draining || bny_comm_has_failed(c))
         return 0;
     ep = ep_of(op);
-    return ep && bytes_of(op) <= ep->eager_max &&
+    return ep && bytes_of(op) <= short_bytes(op, ep) &&
            !((ep->ops->caps & BNY_TP_DESC) && bytes_of(op) >= ep->zcopy_min) &&
            !bny_match_has_early(c->match) && !bny_match_is_busy(c->match);
+}
+
+/* 1: sent. Memory that the peer can reach is lent, which takes an operation. */
+static int say(const struct bny_op *op, struct bny_ep *ep, struct bny_hdr *h)
+{
+    const void *ptr = op->call.sendbuf;
+
+    if (h->len <= ep->eager_max)
+        return ep->ops->eager(ep, h, ptr) == 0;
+    return !ep->ops->mem_is_shared(ep->tp, ptr, h->len) &&
+           bny_xfer_copy(ep, h, ptr, h->len) == 1;
 }
 
 /* 1: sent. */
@@ -47,7 +67,7 @@ static int send(struct bny_op *op)
     struct bny_ep *ep = ep_of(op);
 
     if (!bny_match_next_send(op->comm->match, op->call.root, &op->sig, h.len, &h) ||
-        ep->ops->eager(ep, &h, op->call.sendbuf) != 0)
+        !say(op, ep, &h))
         return 0;
     bny_match_sent(op->comm->match, op->call.root, h.len, &h);
     bny_op_passed(op);

@@ -59,17 +59,17 @@ static int by_reference(const struct bny_xfer_send *s, struct bny_hdr *h)
     return rc == 0 ? 2 : rc;
 }
 
-static int by_copy(const struct bny_xfer_send *s, struct bny_hdr *h)
+int bny_xfer_copy(struct bny_ep *ep, struct bny_hdr *h, const void *ptr, uint32_t len)
 {
     struct bny_slot slot;
-    int rc = s->ep->ops->reserve(s->ep, s->len, &slot);
+    int rc = ep->ops->reserve(ep, len, &slot);
 
     if (rc != 0)
         return rc;
-    BNY_ASSERT(slot.cap >= s->len);
-    bny_local_place(slot.mem, s->ptr, s->len);
-    bny_tp_staged(s->ep->tp, s->len);
-    rc = s->ep->ops->commit(s->ep, &slot, h);
+    BNY_ASSERT(slot.cap >= len);
+    bny_local_place(slot.mem, ptr, len);
+    bny_tp_staged(ep->tp, len);
+    rc = ep->ops->commit(ep, &slot, h);
     return rc == 0 ? 1 : rc;
 }
 
@@ -125,7 +125,7 @@ static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
         if (rc != -BANYAN_ENOTSUP || s->len > ep->slot_max)
             return rc;
     }
-    return by_copy(s, h);
+    return bny_xfer_copy(ep, h, s->ptr, s->len);
 }
 
 static int waits_for_ready(const struct bny_xfer_send *s, const struct bny_hdr *h)

@@ -10,12 +10,12 @@
 #include "tests/mp/model.h"
 
 enum how { GROUP, RECEIVES_FIRST, BLOCKING, REVERSED, REQUESTS, HOWS };
-enum { MESSAGES = 6, LONGEST = 9001 };
+enum { MESSAGES = 6, LONGEST = 131073 };
 
 struct plan { /* of a round, the same on all ranks */
     enum how how;
-    int n, to; /* messages that each rank sends to rank + to */
-    int has_collective, sleeper;
+    int n, to;                           /* messages that each rank sends to rank + to */
+    int has_collective, sleeper, is_own; /* sent from memory of banyan_mem_alloc */
     struct {
         uint32_t tag;
         size_t bytes;
@@ -29,12 +29,15 @@ static uint8_t value(uint64_t round, int from, int i, size_t at)
 
 static struct plan plan_of(const struct test *t, uint64_t round)
 {
-    static const size_t sizes[] = { 0, 1, 8, 64, 1000, 4095, 4096, 4097, LONGEST };
+    static const size_t sizes[] = { 0,    1,    8,     64,    1000,  4095,   4096,
+                                    4097, 9001, 16384, 16385, 70001, 131072, LONGEST };
+    enum { ALL = sizeof sizes / sizeof *sizes, SHORT = 7 };
     uint64_t x = model_mix(t->seed, round);
     struct plan p = { .how = (enum how)(x % HOWS),
                       .n = 1 + (int)(x >> 8) % MESSAGES,
                       .to = 1 + (int)((x >> 16) % (uint64_t)(t->n - 1)),
                       .has_collective = (x >> 24) % 4 == 0,
+                      .is_own = (x >> 40) % 4 == 0,
                       .sleeper = (x >> 28) % 16 ? -1 : (int)((x >> 32) % (uint64_t)t->n) };
     int may_wait = p.how != BLOCKING && p.how != REVERSED; /* nobody receives before he sent */
 
@@ -45,7 +48,7 @@ static struct plan plan_of(const struct test *t, uint64_t round)
         p.message[i].tag =
             y % 5 ? (uint32_t)(y % 5) : 1000u + (uint32_t)round * MESSAGES + (uint32_t)i;
         p.message[i].bytes =
-            sizes[(y >> 8) % (sizeof sizes / sizeof *sizes - (may_wait ? 0 : 2))];
+            sizes[(y >> 8) % (may_wait && (y >> 16) % 2 ? ALL : SHORT + may_wait)];
     }
     return p;
 }
@@ -125,10 +128,19 @@ static void exchange(struct test *t, const struct plan *p, uint8_t (*out)[LONGES
         CHECK_OK(t, banyan_group_end());
 }
 
-static void round_of(struct test *t, uint64_t round, uint8_t (*out)[LONGEST],
+/* Bytes of a receive buffer: the message's, and some behind that must stay as they were. */
+static size_t looked_at(const struct plan *p, int i)
+{
+    size_t bytes = p->message[i].bytes + 64;
+
+    return bytes < LONGEST ? bytes : LONGEST;
+}
+
+static void round_of(struct test *t, uint64_t round, uint8_t (*const outs[2])[LONGEST],
                      uint8_t (*in)[LONGEST])
 {
     struct plan p = plan_of(t, round);
+    uint8_t(*out)[LONGEST] = outs[p.is_own];
     int from = (t->rank + t->n - p.to) % t->n;
     uint32_t one = 1, sum = 0;
     struct banyan_request *rq = NULL;
@@ -136,7 +148,7 @@ static void round_of(struct test *t, uint64_t round, uint8_t (*out)[LONGEST],
     for (int i = 0; i < p.n; i++) {
         for (size_t at = 0; at < p.message[i].bytes; at++)
             out[i][at] = value(round, t->rank, i, at);
-        memset(in[i], 0x5a, LONGEST);
+        memset(in[i], 0x5a, looked_at(&p, i));
     }
     if (p.sleeper == t->rank)
         usleep(3000);
@@ -152,11 +164,12 @@ static void round_of(struct test *t, uint64_t round, uint8_t (*out)[LONGEST],
         CHECK(t, sum == (uint32_t)t->n, "%u", sum);
     }
     for (int i = 0; i < p.n; i++)
-        for (size_t at = 0; at < LONGEST; at++) {
+        for (size_t at = 0; at < looked_at(&p, i); at++) {
             uint8_t want = at < p.message[i].bytes ? value(round, from, i, at) : 0x5a;
             CHECK(t, in[i][at] == want,
-                  "round %llu, way %d, message %d of %d, tag %u, %zu bytes: byte %zu is %u",
-                  (unsigned long long)round, p.how, i, p.n, p.message[i].tag,
+                  "round %llu, way %d, own %d, message %d of %d, tag %u, %zu bytes: byte %zu "
+                  "is %u",
+                  (unsigned long long)round, p.how, p.is_own, i, p.n, p.message[i].tag,
                   p.message[i].bytes, at, in[i][at]);
         }
 }
@@ -164,13 +177,15 @@ static void round_of(struct test *t, uint64_t round, uint8_t (*out)[LONGEST],
 /* "ROUNDS" */
 static int short_messages(struct test *t)
 {
-    uint8_t(*out)[LONGEST] = case_malloc(MESSAGES * LONGEST),
+    uint8_t(*outs[2])[LONGEST] = { case_malloc(MESSAGES * LONGEST) },
     (*in)[LONGEST] = case_malloc(MESSAGES * LONGEST);
     uint64_t rounds = strtoull(t->arg, NULL, 10);
 
+    CHECK_OK(t, banyan_mem_alloc(t->comm, MESSAGES * LONGEST, (void **)&outs[1]));
     for (uint64_t round = 0; round < rounds; round++)
-        round_of(t, round, out, in);
-    free(out);
+        round_of(t, round, outs, in);
+    free(outs[0]);
+    CHECK_OK(t, banyan_mem_free(t->comm, outs[1]));
     free(in);
     return 0;
 }

@@ -373,12 +373,15 @@ static int quick(struct bny_op *op, uint32_t seq, int tries)
         return 0;
     for (int r = 0; r < n; r++) {
         const struct bny_cell *c = cell_of(op, r);
+        int before = tries;
 
         if (!bny_call_sends(&op->call, r, op->comm->rank))
             continue;
         for (; !bny_cell_has(c, seq); bny_pause())
             if (tries-- <= 0)
                 return 0;
+        if (tries == before) /* it is ahead of us, and may have shown the next one, too */
+            __builtin_prefetch(bny_cell_of(w->peers[r].cells, seq + 1));
         if (c->what != s->key.what ||
             atomic_load_explicit(&c->word, memory_order_relaxed) != s->key.word)
             return 0;

@@ -18,6 +18,9 @@
 #include "collectives/op/op.h"
 #include "collectives/writeback/area.h"
 
+/* Bytes of a rank's next operation that are read ahead; the processor goes on by itself. */
+#define FETCHED 512u
+
 struct lines {            /* the path's state of an operation */
     struct bny_link link; /* of the communicator's, in order */
     struct bny_op *op;
@@ -356,6 +359,17 @@ static int poll(struct bny_op *op)
     return s->missing && !bny_cell_has(s->missing, bny_op_seq(op)) ? 0 : advance(op);
 }
 
+/* Of a rank that is ahead of us, which may have shown the next one, too, probably one like
+ * this: its lines, of longer data the first. Any lines are right. */
+static void fetch_next(const struct lines *s, struct bny_cells *theirs, uint32_t seq)
+{
+    const char *data = bny_cell_payload(theirs, seq, s->all);
+
+    __builtin_prefetch(bny_cell_of(theirs, seq));
+    for (size_t i = 0; s->all > BNY_CELL_INLINE && i < s->all && i < FETCHED; i += 64)
+        __builtin_prefetch(data + i);
+}
+
 /* Shows it under a number that is not taken yet. Whatever is not as it should be is left to
  * those who begin as usual: they find the cell filled, and the key the same. */
 static int quick(struct bny_op *op, uint32_t seq, int tries)
@@ -380,8 +394,8 @@ static int quick(struct bny_op *op, uint32_t seq, int tries)
         for (; !bny_cell_has(c, seq); bny_pause())
             if (tries-- <= 0)
                 return 0;
-        if (tries == before) /* it is ahead of us, and may have shown the next one, too */
-            __builtin_prefetch(bny_cell_of(w->peers[r].cells, seq + 1));
+        if (tries == before)
+            fetch_next(s, w->peers[r].cells, seq + 1);
         if (c->what != s->key.what ||
             atomic_load_explicit(&c->word, memory_order_relaxed) != s->key.word)
             return 0;

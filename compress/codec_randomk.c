@@ -96,7 +96,7 @@ static int randomk_finish(struct bny_linear *l)
         size_t at = drawn(l, &p, g, &len, &size);
 
         for (size_t i = 0; i < len; i++)
-            l->dst[at + i] = code[out++] * l->scale;
+            bny_linear_result(l, at + i, code[out++]);
     }
     return 0;
 }

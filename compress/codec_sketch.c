@@ -195,7 +195,7 @@ static int sketch_finish(struct bny_linear *l)
         l->ef[place[j]] = 0;
     memset(l->dst, 0, 4 * l->n);
     for (size_t j = 0; j < k; j++)
-        l->dst[place[j]] = code[j] * l->scale;
+        bny_linear_result(l, place[j], code[j]);
     return 0;
 }
 

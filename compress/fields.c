@@ -123,7 +123,7 @@ int bny_linear_dense_finish(struct bny_linear *l)
     if (rc)
         return rc;
     for (size_t i = 0; i < l->n; i++)
-        l->dst[i] = code[i] * l->scale;
+        bny_linear_result(l, i, code[i]);
     if (l->ef && l->n)
         memset(l->ef, 0, 4 * l->n);
     return 0;

@@ -23,10 +23,20 @@ void bny_fields_put(const struct bny_linear_kernels *k, void *code, unsigned wid
 void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *code,
                     unsigned width, size_t at, size_t n, int32_t limit, int nranks);
 
-/* src[i] + ef_scale * ef[i]. */
+/* src[i] + ef_scale * ef[i]; src is the user's and may lie at any address. */
 static inline float bny_linear_value(const struct bny_linear *l, size_t i)
 {
-    return l->ef ? l->src[i] + l->ef_scale * l->ef[i] : l->src[i];
+    float x;
+
+    memcpy(&x, (const char *)l->src + 4 * i, sizeof x);
+    return l->ef ? x + l->ef_scale * l->ef[i] : x;
+}
+
+/* dst[i] = sum * scale, wherever dst lies. */
+static inline void bny_linear_result(const struct bny_linear *l, size_t i, float sum)
+{
+    sum *= l->scale;
+    memcpy((char *)l->dst + 4 * i, &sum, sizeof sum);
 }
 
 /* The same from element `at` on, for the kernels. */

@@ -240,6 +240,43 @@ ParameterizedTest(struct spec *spec, linear, zeros_tiny_tensors_and_not_finite)
         }
 }
 
+ParameterizedTestParameters(linear, tensors_may_lie_at_any_address)
+{
+    return cr_make_param_array(struct spec, specs, sizeof specs / sizeof specs[0]);
+}
+
+/* The same bits as aligned ones; UBSan says where a float is read as if it were aligned. */
+ParameterizedTest(struct spec *spec, linear, tensors_may_lie_at_any_address)
+{
+    struct job even = job_new(spec->text, 3, 37, 53), odd = job_new(spec->text, 3, 37, 53);
+    char *src[3], *dst[3];
+    uint64_t rng = SEED;
+
+    for (int r = 0; r < 3; r++) {
+        samples(even.src[r], even.n, GAUSS, 1, &rng);
+        free(odd.src[r]);
+        free(odd.dst[r]);
+        src[r] = malloc(4 * odd.n + 4);
+        dst[r] = malloc(4 * odd.n + 4);
+        odd.src[r] = (void *)(src[r] + 1 + r);
+        odd.dst[r] = (void *)(dst[r] + 3 - r);
+        memcpy(src[r] + 1 + r, even.src[r], 4 * odd.n);
+    }
+    cr_assert_eq(operate(&even), 0, "%s", banyan_last_error());
+    cr_assert_eq(operate(&odd), 0, "%s", banyan_last_error());
+    for (int r = 0; r < 3; r++) {
+        cr_assert(!memcmp(dst[r] + 3 - r, even.dst[r], 4 * odd.n), "%s: rank %d has other bits",
+                  spec->text, r);
+        cr_assert(!memcmp(odd.ef[r], even.ef[r], 4 * odd.n), "%s: rank %d keeps other bits",
+                  spec->text, r);
+        free(src[r]);
+        free(dst[r]);
+        odd.src[r] = odd.dst[r] = NULL;
+    }
+    job_free(&even);
+    job_free(&odd);
+}
+
 /* Acceptance: the sum of codes decodes to the sum of decoded codes, exactly. */
 Test(linear, integers_are_summed_exactly)
 {

@@ -211,8 +211,9 @@ static int chain_is_in(struct bny_sum *s)
         return 0;
     last = &s->slots[s->nslots - 1];
     if (last->rank != st->rank) {
-        if (!s->in) /* no memory: at the next look */
+        if (!s->in)
             s->in = bny_partial_pull(st, &last->name, last->rank, s->target);
+        st->sums_short |= !s->in;
         return s->in && s->in->state == BNY_ENTRY_WHOLE;
     }
     e = bny_partial_find(st, &last->name);
@@ -311,8 +312,10 @@ static void begin(struct bny_sum *s, struct source *from)
 {
     struct bny_entry *e = bny_entry_get(s->target->store, &from->name);
 
-    if (!e)
-        return; /* no memory: at the next look */
+    if (!e) {
+        s->target->store->sums_short = 1;
+        return;
+    }
     e->refs++;
     from->entry = e;
     from->state = SOURCE_COMING;
@@ -338,7 +341,11 @@ static int run_star(struct bny_sum *s)
         struct source *from = &s->sources[i];
         const struct bny_entry *e = from->entry;
 
-        if (from->state == SOURCE_COMING && e->state == BNY_ENTRY_DEAD)
+        if (from->state == SOURCE_COMING && e->state == BNY_ENTRY_DEAD &&
+            e->code == -BANYAN_ENOMEM) {
+            fail(s, e->code); /* of this rank: the object is where it was */
+            return -1;
+        } else if (from->state == SOURCE_COMING && e->state == BNY_ENTRY_DEAD)
             lose(s, from);
         else if (from->state == SOURCE_COMING && e->data && e->bytes != s->target->bytes) {
             fail(s, -BANYAN_EMISMATCH);

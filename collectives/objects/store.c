@@ -758,6 +758,10 @@ static void tick(struct banyan_comm *c, uint64_t now)
             break;
     }
     bny_directory_prune(st);
+    if (st->sums_short) {
+        st->sums_short = 0;
+        bny_sum_progress(st);
+    }
     bny_obj_drain(st);
 }
 

@@ -215,6 +215,7 @@ struct bny_store {
     struct bny_link partials_here; /* made for sums of any rank */
     uint64_t partial_names;
     int sums_stirred;
+    int sums_short;                              /* of memory: at the next tick */
     struct bny_record *ended_first, *ended_last; /* records of objects that are no more */
     size_t nended;
     struct bny_outbox *outboxes; /* [n] */

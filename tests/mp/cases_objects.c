@@ -991,6 +991,48 @@ static int objects_first_words(struct test *t)
     return 0;
 }
 
+/* Rank 0 finds no memory at the n-th allocation of a sum of what the others have, for each n:
+ * it says so, or goes on when there is memory again. arg: how many elements. */
+static int objects_starved_sum(struct test *t)
+{
+    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 10 };
+    size_t count = (size_t)atol(t->arg), others = (size_t)t->n - 1;
+    struct banyan_object_id ids[MP_RANKS_MAX];
+    struct banyan_objects *s;
+    struct banyan_object o;
+    int failed = 0, nth = 0;
+
+    CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
+    objects_warm(t, s);
+    for (int round = 0; round < 60; round++) {
+        struct banyan_object_id sum = name_of(11, (uint64_t)round);
+        int rc;
+
+        for (size_t i = 0; i < others; i++)
+            ids[i] = name_of(10, (uint64_t)round << 8 | i);
+        if (t->rank)
+            put(t, s, &ids[t->rank - 1], count * 4);
+        mp_shared_barrier(t->shared, t->n);
+        if (t->rank == 0) {
+            case_starve_after(nth, 1 + round % 3);
+            rc = banyan_object_reduce(s, &sum, ids, others, others, count, BANYAN_U32,
+                                      BANYAN_SUM);
+            rc = rc ? rc : banyan_object_get(s, &sum, -1, &o);
+            case_starve_after(0, 0);
+            CHECK(t, rc == 0 || rc == -BANYAN_ENOMEM, "round %d: %d (%s)", round, rc,
+                  banyan_last_error());
+            failed += rc != 0;
+            if (rc == 0)
+                CHECK_OK(t, banyan_object_release(s, &o));
+            nth = (nth + 1) % 30;
+        }
+        mp_shared_barrier(t->shared, t->n);
+    }
+    printf("note: %d of 60 found no memory\n", failed);
+    CHECK_OK(t, banyan_objects_finalize(s));
+    return 0;
+}
+
 const struct mp_case cases_objects[] = {
     { "objects_first_words", objects_first_words, CASE_OWN_INIT | CASE_NO_THREADS },
     { "objects_basic", objects_basic, 0 },
@@ -1003,6 +1045,7 @@ const struct mp_case cases_objects[] = {
     { "objects_out_of_reach_dies", objects_out_of_reach_dies, CASE_FAILS | CASE_NO_THREADS },
     { "objects_left", objects_left, CASE_FAILS },
     { "objects_starved", objects_starved, CASE_NO_THREADS },
+    { "objects_starved_sum", objects_starved_sum, CASE_NO_THREADS },
     { "objects_deaths", objects_deaths, CASE_FAILS | CASE_NO_THREADS },
     { "objects_chain_deaths", objects_chain_deaths, CASE_FAILS | CASE_NO_THREADS },
     { "objects_go_on", objects_go_on, CASE_FAILS | CASE_NO_THREADS },

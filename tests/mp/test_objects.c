@@ -33,6 +33,10 @@ static struct mp_row starved[] = {
     { "objects_starved", "shm", 2, "300" },
     { "objects_starved", "shm", 4, "300" },
     { "objects_starved", "tcp", 3, "300" },
+    { "objects_starved_sum", "shm", 3, "50" },
+    { "objects_starved_sum", "tcp", 3, "50" },
+    { "objects_starved_sum", "shm", 4, "400000" },
+    { "objects_starved_sum", "tcp", 3, "400000" },
 };
 MP_TABLE(objects, who_asks_a_rank_without_memory_gets_an_answer, starved)
 

@@ -321,6 +321,8 @@ int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t 
         *blamed = code ? comm->blamed : -1;
     if (buf && cap)
         snprintf(buf, cap, "%s", code ? comm->failure_text : "");
+    if (code)
+        bny_comm_note_told(comm);
     return code;
 }
 

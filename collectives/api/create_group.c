@@ -113,9 +113,11 @@ static int make(struct banyan_comm *comm, const int *ranks, int n, int tag, uint
                                     "was revoked or",
                              .members = sets,
                              .timeout_s = comm->op_timeout_s };
-    struct bny_contribution mine = {
-        .bits = 1, .each = sizeof drawn, .mine = &drawn, .parent = comm->id
-    };
+    struct bny_contribution mine = { .bits = 1,
+                                     .each = sizeof drawn,
+                                     .mine = &drawn,
+                                     .parent = comm->id,
+                                     .told = atomic_load(&comm->told) };
     struct bny_agreed got = { .gone = sets + bny_world_words(comm->world),
                               .given = (uint8_t *)given };
     int rc = check_ranks(comm, ranks, n, sets);
@@ -128,6 +130,8 @@ static int make(struct banyan_comm *comm, const int *ranks, int n, int tag, uint
         return bny_fail(BANYAN_ENOMEM, WHAT ": no memory");
     m.call |= BNY_CALL_OF_SOME;
     rc = bny_meet(&m, &mine, &got);
+    if (rc == -BANYAN_ETIMEDOUT)
+        bny_comm_note_told(comm);
     if (rc == 0)
         rc = check_gone(comm, ranks, n, got.gone);
     if (rc)

@@ -250,6 +250,7 @@ int banyan_comm_agree(struct banyan_comm *comm, uint64_t *bits, int *dead, int c
     if (!out.gone)
         return bny_fail(BANYAN_ENOMEM, "banyan_comm_agree: no memory");
     rc = bny_comm_agree(comm, "banyan_comm_agree", &mine, &out);
+    bny_comm_note_told(comm); /* who went on to it has nothing left from before */
     if (rc == 0 && bits)
         *bits = mine.bits;
     if (rc == 0)

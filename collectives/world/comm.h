@@ -57,6 +57,7 @@ struct banyan_comm {
     atomic_int failed; /* negative code, 0 while healthy */
     int blamed;
     char failure_text[320];
+    atomic_int told; /* how many failures of the world were logged when a call last told one */
     struct bny_init *init; /* while not joined yet: api/join.c */
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
@@ -81,5 +82,7 @@ static inline int bny_comm_has_failed(const struct banyan_comm *comm)
 
 /* The communicator's failure as this thread's error; 0 when healthy. Any thread. */
 int bny_comm_error(struct banyan_comm *comm);
+/* The program knows from this call on what has failed up to now. Any thread. */
+void bny_comm_note_told(struct banyan_comm *comm);
 
 #endif

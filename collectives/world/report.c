@@ -33,9 +33,18 @@ void bny_report(struct bny_world *w, struct banyan_comm *comm, enum bny_cause ca
     }
 }
 
+void bny_comm_note_told(struct banyan_comm *comm)
+{
+    if (comm->world->control)
+        atomic_store_explicit(&comm->told, bny_control_logged(comm->world->control),
+                              memory_order_relaxed);
+}
+
 int bny_comm_error(struct banyan_comm *comm)
 {
     int code = atomic_load_explicit(&comm->failed, memory_order_acquire);
 
+    if (code)
+        bny_comm_note_told(comm);
     return code ? bny_fail((enum banyan_error) - code, "%s", comm->failure_text) : 0;
 }

@@ -332,7 +332,8 @@ BANYAN_API int banyan_job_restarts(void);
  * order in which each rank makes them; threads of a rank use different tags. comm may have
  * failed. Returns 0, or at all members alike: -BANYAN_ERANKDEAD when one of them has died or
  * left; -BANYAN_ETIMEDOUT when one has not called it within comm's op_timeout_s, or when comm
- * is revoked or aborted while others wait for it.
+ * is revoked or aborted while others wait for it, or was before, and no call on comm has told
+ * one of them yet.
  * -BANYAN_ERANKDEAD when the others took this rank for dead; -BANYAN_EINVAL, -BANYAN_EBUSY,
  * -BANYAN_ENOMEM. Blocks; a rank of the world that is stopped delays it by 2 s. */
 BANYAN_API int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n,

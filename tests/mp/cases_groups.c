@@ -182,6 +182,38 @@ static int groups_revoked(struct test *t)
     return 0;
 }
 
+/* As that, where the communicator was given up before others called it, and no call has told
+ * them. Who was told may make groups of it. */
+static int groups_revoked_before(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm, *group;
+    int ranks[MP_RANKS_MAX], code;
+    uint64_t begin;
+
+    cfg.op_timeout_s = 30 * mp_patience();
+    CHECK_OK(t, case_init(t, &cfg, &comm));
+    for (int r = 0; r < t->n; r++)
+        ranks[r] = r;
+    mp_shared_barrier(t->shared, t->n);
+    begin = bny_now_ns();
+    if (t->rank == 1)
+        CHECK_OK(t, banyan_comm_revoke(comm, "a test"));
+    usleep(500000); /* the control threads hear it, the program does not */
+    if (t->rank != 1)
+        CHECK_RC(t, -BANYAN_ETIMEDOUT, banyan_comm_create_group(comm, ranks, t->n, 3, &group));
+    CHECK(t, (double)(bny_now_ns() - begin) < 10e9 * mp_patience(), "it waited for %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    while ((code = banyan_barrier(comm, NULL)) == 0)
+        ;
+    CHECK(t, code == -BANYAN_EABORTED, "%d (%s)", code, banyan_last_error());
+    CHECK_OK(t, banyan_comm_create_group(comm, ranks, t->n, 4, &group));
+    check_group(t, group, ranks, t->n);
+    CHECK_OK(t, banyan_comm_finalize(group));
+    banyan_comm_destroy(comm);
+    return 0;
+}
+
 static int groups_wrong(struct test *t)
 {
     struct banyan_comm *group;
@@ -201,11 +233,13 @@ static int groups_wrong(struct test *t)
     return 0;
 }
 
-const struct mp_case cases_groups[] = { { "groups_alone", groups_alone, 0 },
-                                        { "groups_crossing", groups_crossing, 0 },
-                                        { "groups_and_deaths", groups_and_deaths,
-                                          CASE_NO_THREADS | CASE_FAILS },
-                                        { "groups_late", groups_late, CASE_OWN_INIT },
-                                        { "groups_revoked", groups_revoked, CASE_OWN_INIT },
-                                        { "groups_wrong", groups_wrong, 0 },
-                                        { NULL, NULL, 0 } };
+const struct mp_case cases_groups[] = {
+    { "groups_alone", groups_alone, 0 },
+    { "groups_crossing", groups_crossing, 0 },
+    { "groups_and_deaths", groups_and_deaths, CASE_NO_THREADS | CASE_FAILS },
+    { "groups_late", groups_late, CASE_OWN_INIT },
+    { "groups_revoked", groups_revoked, CASE_OWN_INIT },
+    { "groups_revoked_before", groups_revoked_before, CASE_OWN_INIT },
+    { "groups_wrong", groups_wrong, 0 },
+    { NULL, NULL, 0 }
+};

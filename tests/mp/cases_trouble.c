@@ -18,7 +18,6 @@
 
 #define STEPS   8
 #define GROWTHS 4 /* ids that members make, at most */
-#define OP_S    20
 
 /* ---- the job ---- */
 
@@ -103,7 +102,7 @@ static void check_time(struct job *j, uint64_t begin, const char *what)
     uint64_t ns = bny_now_ns() - begin;
 
     j->worst_ns = ns > j->worst_ns ? ns : j->worst_ns;
-    CHECK(j->t, (double)ns < (2 * OP_S + 10) * 1e9 * mp_patience(), "%s took %.1f s", what,
+    CHECK(j->t, (double)ns < (2 * WORK_OP_S + 10) * 1e9 * mp_patience(), "%s took %.1f s", what,
           (double)ns * 1e-9);
 }
 
@@ -143,7 +142,7 @@ static int grow(struct job *j)
     struct banyan_id id;
 
     cfg.init_timeout_s = 3 * mp_patience();
-    cfg.op_timeout_s = OP_S * mp_patience();
+    cfg.op_timeout_s = WORK_OP_S * mp_patience();
     if (makes) {
         make_id(j, number);
         memcpy(&id, j->t->shared->blob[0] + number * sizeof id, sizeof id);
@@ -258,7 +257,7 @@ static int join(struct job *j)
     struct banyan_comm *comm;
 
     cfg.init_timeout_s = 3 * mp_patience();
-    cfg.op_timeout_s = OP_S * mp_patience();
+    cfg.op_timeout_s = WORK_OP_S * mp_patience();
     for (uint32_t tried = 0;;) {
         uint32_t number = (uint32_t)atomic_load(&shared->value[0][7]);
         struct banyan_id id;
@@ -291,7 +290,7 @@ static int start(struct job *j, int n)
     int rc;
 
     cfg.init_timeout_s = 10 * mp_patience();
-    cfg.op_timeout_s = OP_S * mp_patience();
+    cfg.op_timeout_s = WORK_OP_S * mp_patience();
     if (j->t->rank == 0) {
         CHECK_OK(j->t, banyan_id_create(&id));
         memcpy(at, &id, sizeof id);

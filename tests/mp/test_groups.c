@@ -3,12 +3,13 @@
 #include "tests/mp/table.h"
 
 static struct mp_row groups[] = {
-    { "groups_alone", "shm", 1 },    { "groups_alone", "shm", 4 },
-    { "groups_alone", "tcp", 3 },    { "groups_alone", "tcp", 9 },
-    { "groups_crossing", "shm", 4 }, { "groups_crossing", "tcp", 3 },
-    { "groups_late", "shm", 3 },     { "groups_late", "tcp", 4 },
-    { "groups_revoked", "shm", 3 },  { "groups_revoked", "tcp", 4 },
-    { "groups_wrong", "shm", 2 },    { "groups_wrong", "tcp", 3 },
+    { "groups_alone", "shm", 1 },          { "groups_alone", "shm", 4 },
+    { "groups_alone", "tcp", 3 },          { "groups_alone", "tcp", 9 },
+    { "groups_crossing", "shm", 4 },       { "groups_crossing", "tcp", 3 },
+    { "groups_late", "shm", 3 },           { "groups_late", "tcp", 4 },
+    { "groups_revoked", "shm", 3 },        { "groups_revoked", "tcp", 4 },
+    { "groups_revoked_before", "shm", 2 }, { "groups_revoked_before", "tcp", 4 },
+    { "groups_wrong", "shm", 2 },          { "groups_wrong", "tcp", 3 },
 };
 MP_TABLE(groups, made_by_members_only, groups)
 

@@ -330,6 +330,7 @@ static void drop_extras(struct work *w)
 /* The even and the odd members, backwards; each half on its own. */
 static int make_group(struct fate *fate, struct banyan_comm *comm, struct banyan_comm **out)
 {
+    uint64_t begin = bny_now_ns();
     int rank = banyan_comm_rank(comm), n = 0, rc, ranks[MP_RANKS_MAX];
 
     for (int r = banyan_comm_count(comm) - 1; r >= 0; r--)
@@ -338,6 +339,8 @@ static int make_group(struct fate *fate, struct banyan_comm *comm, struct banyan
     fate_enter(fate, FATE_GROUP);
     rc = banyan_comm_create_group(comm, ranks, n, 7, out);
     fate_leave(fate, FATE_GROUP);
+    if (rc == -BANYAN_ETIMEDOUT && bny_now_ns() - begin < 1000000000ull * WORK_OP_S / 2)
+        rc = -BANYAN_EABORTED; /* long before its deadline: somebody gave comm up */
     return rc;
 }
 

@@ -11,6 +11,8 @@
 #include "tests/mp/case.h"
 #include "tests/mp/fate.h"
 
+#define WORK_OP_S 20 /* deadline of operations */
+
 struct work_place { /* the same at all members, but slow */
     struct banyan_comm *comm;
     uint32_t members; /* as the harness numbers them, a bit each */

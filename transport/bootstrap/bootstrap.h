@@ -198,6 +198,7 @@ struct bny_contribution {
     int hasty;        /* of this rank alone: members that do not answer are not waited for */
     uint32_t parent;  /* of this rank alone; 0: none. Once that communicator is aborted members
                        * that have not come are waited for no longer */
+    int told;         /* of bny_control_logged(): aborts of parent among these do not count */
 };
 struct bny_agreed {
     uint64_t *bits;
@@ -239,6 +240,8 @@ int bny_control_ready(struct bny_control *c);
 /* Reports a failure of our own and floods it. Any thread; never blocks (it may leave the
  * sending to the next progress). */
 void bny_control_report(struct bny_control *c, const struct bny_failure *f);
+/* How many failures were agreed on. An atomic load. Any thread. */
+int bny_control_logged(const struct bny_control *c);
 /* Any failure known at all, agreed on or not? An atomic load. Any thread. */
 int bny_control_suspect(struct bny_control *c);
 /* Was something decided since the latest progress? An atomic load. Any thread. */

@@ -201,6 +201,11 @@ int bny_control_progress(struct bny_control *c)
     return atomic_load_explicit(&c->logged, memory_order_acquire) != 0;
 }
 
+int bny_control_logged(const struct bny_control *c)
+{
+    return atomic_load_explicit(&c->logged, memory_order_acquire);
+}
+
 int bny_control_ready(struct bny_control *c)
 {
     int ready, starved;

@@ -602,7 +602,7 @@ int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
         it->deadline_ns = deadline_ns;
         it->hasty = mine->hasty;
         it->parent = mine->parent;
-        it->log_from = c->nlog;
+        it->log_from = mine->told;
         it->asked = 1;
         control_progress_locked(c);
     } else if (rc == 0) {

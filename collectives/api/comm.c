@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "base/param.h"
 #include "collectives/api/job.h"
+#include "collectives/api/survive.h"
 #include "collectives/local/memory_kind.h"
 #include "collectives/progress/progress.h"
 #include "collectives/writeback/writeback.h"
@@ -364,8 +365,9 @@ static int id_is_used(struct bny_world *w, uint32_t id)
     for (const struct bny_msg *m = w->unclaimed.first; m; m = m->next)
         if (m->hdr.comm == id)
             return 1;
-    return w->control && bny_control_failure_among(w->control, id, nobody, NULL, &f) &&
-           f.comm == id;
+    return w->control &&
+           ((bny_control_failure_among(w->control, id, nobody, NULL, &f) && f.comm == id) ||
+            bny_control_not_made(w->control, id, UINT32_MAX, &f));
 }
 
 /* The next id that this rank may give, or 0: all are in use. Lock held. */
@@ -459,6 +461,25 @@ void bny_comm_name(struct banyan_comm *comm, uint32_t id)
     bny_world_unlock(comm->world);
 }
 
+/* What this call makes is there at others, perhaps, which would wait in it for this rank. They
+ * know neither its number nor whether it was made; the parent's calls are counted alike. */
+static void not_made(struct banyan_comm *parent)
+{
+    struct bny_failure f = { .cause = BNY_CAUSE_NOT_MADE,
+                             .code = BANYAN_EABORTED,
+                             .blamed = -1,
+                             .reporter = parent->world->rank,
+                             .comm = parent->id,
+                             .call = parent->splits };
+
+    snprintf(f.text, sizeof f.text,
+             "rank %d does not have this communicator, as the one that it was made of failed "
+             "meanwhile",
+             parent->rank);
+    if (parent->world->control)
+        bny_control_report(parent->world->control, &f);
+}
+
 /* ranks: memory for a number a member of the parent. */
 static int make_child(struct banyan_comm *parent, const struct member *all, int color,
                       int *ranks, struct banyan_comm **out)
@@ -477,10 +498,15 @@ static int make_child(struct banyan_comm *parent, const struct member *all, int 
     if (*out) {
         atomic_fetch_add(&w->refs, 1);
         inherit(*out, parent);
+        (*out)->parent_id = parent->id;
+        (*out)->parent_call = parent->splits;
         bny_comm_settle(*out);
     }
     bny_world_unlock(w);
-    return *out || color < 0 ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    if (*out || color < 0)
+        return 0;
+    bny_comm_not_made(parent, id);
+    return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
 }
 
 /* One round: every rank's wish and id. 1: some member still uses the id that its group would
@@ -522,16 +548,18 @@ static int exchange(struct banyan_comm *comm, struct member *mine, struct member
 int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
 {
     struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
-    int rc = bny_comm_enter(comm, "banyan_comm_split"), *ranks;
+    int rc = bny_comm_enter(comm, "banyan_comm_split"), *ranks, was_well;
 
     if (rc)
         return rc;
+    was_well = !bny_comm_has_failed(comm);
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_split: out must not be NULL");
     *out = NULL;
     if (bny_in_group())
         return bny_fail(BANYAN_EBUSY,
                         "banyan_comm_split: called inside a group; end the group first");
+    comm->splits++;
     all = malloc((size_t)comm->n * sizeof *all);
     ranks = malloc((size_t)comm->n * sizeof *ranks);
     if (!all || !ranks)
@@ -539,6 +567,8 @@ int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banya
     else
         while ((rc = exchange(comm, &mine, all, ranks)) == 1)
             ;
+    if (rc && was_well && bny_comm_has_failed(comm))
+        not_made(comm);
     if (rc == 0)
         rc = make_child(comm, all, mine.color, ranks, out);
     free(all);

@@ -49,9 +49,10 @@ void bny_failure_adopt(struct bny_world *w)
 
         if (atomic_load_explicit(&c->failed, memory_order_relaxed))
             continue;
-        if (local
-                ? concerns(c, &f)
-                : w->control && bny_control_failure_among(w->control, c->id, has_rank, c, &f)) {
+        if (local ? concerns(c, &f)
+                  : w->control &&
+                        (bny_control_failure_among(w->control, c->id, has_rank, c, &f) ||
+                         bny_control_not_made(w->control, c->parent_id, c->parent_call, &f))) {
             f.text[sizeof f.text - 1] = '\0';
             bny_comm_set_failure(c, &f);
         }

@@ -67,6 +67,8 @@ struct banyan_comm {
     struct bny_lateness lateness;
     atomic_uint_fast64_t sums_asked, sums_by_arrival; /* for statistics */
     uint32_t agree_calls;                             /* api/survive.c: on all members alike */
+    uint32_t splits;                 /* calls of banyan_comm_split; on all members alike */
+    uint32_t parent_id, parent_call; /* that made it; 0: none of these */
     int begin_failed; /* op/: of an operation that has its number, and is reported */
     int was_missed;   /* a member did not come to one of these in time; alike, too */
     struct bny_grow_id *grow_ids; /* api/grow.c: that this rank made and nobody used yet */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Communicators: dup, split, non-blocking init, the caller's own all-gather, many
  * communicators. */
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -442,6 +444,91 @@ static int part_destroyed(struct test *t)
     return 0;
 }
 
+static void nap(int ms)
+{
+    struct timespec ts = { .tv_nsec = ms * 1000000l };
+
+    nanosleep(&ts, NULL);
+}
+
+struct holder {
+    struct test *t;
+    struct banyan_comm *comm;
+};
+
+/* Rank 2 has said its part of the split, and looks at nothing more before it knows that the
+ * communicator was given up. */
+static void *hold(void *arg)
+{
+    struct holder *h = arg;
+    struct bny_world *w = h->comm->world;
+    struct bny_failure f;
+    int begun = 0;
+
+    while (!begun) {
+        bny_world_lock(w);
+        begun = h->comm->active_first != NULL;
+        bny_world_unlock(w);
+        nap(1);
+    }
+    nap(100); /* it is sent */
+    bny_world_lock(w);
+    atomic_store(&h->t->shared->value[2][0], 1);
+    while (!bny_control_failure_of(w->control, h->comm->id, &f))
+        nap(1);
+    bny_failure_adopt(w);
+    bny_world_unlock(w);
+    return NULL;
+}
+
+static void await_value(struct test *t, int rank)
+{
+    while (!atomic_load(&t->shared->value[rank][0]))
+        nap(1);
+}
+
+/* A communicator fails while it is split, behind the split at some ranks and before it at
+ * another: who has the new one is not left waiting in it. */
+static int split_half_made(struct test *t)
+{
+    struct banyan_comm *comm, *child = NULL;
+    struct holder h = { .t = t };
+    int32_t x = 1;
+    pthread_t thread;
+    uint64_t begin;
+    int rc;
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &comm));
+    case_check_works(t, comm);
+    h.comm = comm;
+    if (t->rank == 2)
+        CHECK(t, pthread_create(&thread, NULL, hold, &h) == 0, "a thread");
+    if (t->rank == 0)
+        await_value(t, 2);
+    rc = banyan_comm_dup(comm, &child);
+    CHECK(t, rc == (t->rank == 2 ? -BANYAN_EABORTED : 0), "%d (%s)", rc, banyan_last_error());
+    if (t->rank == 1)
+        atomic_store(&t->shared->value[1][0], 1);
+    if (t->rank == 0) {
+        await_value(t, 1);
+        CHECK_OK(t, banyan_comm_revoke(comm, "a test"));
+    }
+    if (t->rank == 2)
+        pthread_join(thread, NULL);
+    begin = bny_now_ns();
+    if (t->rank < 2) {
+        CHECK_RC(t, -BANYAN_EABORTED,
+                 banyan_allreduce(&x, &x, 1, BANYAN_I32, BANYAN_SUM, child, NULL));
+        CHECK_HAS(t, banyan_last_error(), "does not have this communicator");
+    }
+    CHECK(t, (double)(bny_now_ns() - begin) < 10e9 * mp_patience(), "it waited for %.1f s",
+          (double)(bny_now_ns() - begin) * 1e-9);
+    mp_shared_barrier(t->shared, t->n);
+    banyan_comm_destroy(child);
+    banyan_comm_destroy(comm);
+    return 0;
+}
+
 const struct mp_case cases_comms[] = {
     { "split", split, 0 },
     { "split_network", split_network, 0 },
@@ -454,5 +541,6 @@ const struct mp_case cases_comms[] = {
     { "init_allgather", init_allgather, CASE_OWN_INIT },
     { "init_again", init_again, CASE_OWN_INIT },
     { "part_destroyed", part_destroyed, CASE_OWN_INIT },
+    { "split_half_made", split_half_made, CASE_NO_THREADS },
     { 0 },
 };

@@ -14,6 +14,8 @@ static struct mp_row comms[] = {
     { "overlapping", "shm", 4 },
     { "overlapping", "shm", 6 },
     { "overlapping", "tcp", 4 },
+    { "split_half_made", "shm", 3 },
+    { "split_half_made", "tcp", 3, "", 0, { "BANYAN_OP_TIMEOUT=20" } },
     { "part_destroyed", "shm", 2 },
     { "part_destroyed", "tcp", 2 },
     { "split_network", "shm", 8, "", 0, { "BANYAN_TOPO=torus:2x4" } },

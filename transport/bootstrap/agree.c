@@ -37,16 +37,13 @@ int bny_failure_compare(const struct bny_failure *a, const struct bny_failure *b
         return a->blamed < b->blamed ? -1 : 1;
     if (a->comm != b->comm)
         return a->comm < b->comm ? -1 : 1;
+    if (a->call != b->call)
+        return a->call < b->call ? -1 : 1;
     if (a->reporter != b->reporter)
         return a->reporter < b->reporter ? -1 : 1;
     if (a->code != b->code)
         return a->code < b->code ? -1 : 1;
     return strcmp(a->text, b->text);
-}
-
-static int same_failure(const struct bny_failure *a, const struct bny_failure *b)
-{
-    return a->cause == b->cause && a->blamed == b->blamed && a->comm == b->comm;
 }
 
 /* ---- sets ---- */
@@ -302,10 +299,10 @@ static int add_record(struct bny_instance *it, const struct bny_failure *f)
 
     if (!it->records) /* of a call */
         return 0;
-    while (at < it->nrecords && !same_failure(&it->records[at], f) &&
+    while (at < it->nrecords && !bny_failure_same(&it->records[at], f) &&
            bny_failure_compare(&it->records[at], f) < 0)
         at++;
-    if (at < it->nrecords && same_failure(&it->records[at], f)) {
+    if (at < it->nrecords && bny_failure_same(&it->records[at], f)) {
         if (bny_failure_compare(f, &it->records[at]) >= 0)
             return 0;
         it->records[at] = *f;
@@ -514,7 +511,7 @@ static int get_records(const struct bny_agree *a, struct reader *in, int n)
             len >= sizeof f->text || get(in, f->text, len) || strlen(f->text) != len ||
             !bny_failure_valid(f, a->nranks))
             return -1;
-        if (i && (same_failure(f - 1, f) || bny_failure_compare(f - 1, f) >= 0))
+        if (i && (bny_failure_same(f - 1, f) || bny_failure_compare(f - 1, f) >= 0))
             return -1;
         g->nrecords = i + 1;
     }

@@ -125,6 +125,8 @@ enum bny_cause { /* order of precedence: the smallest wins, then the smallest ra
                  BNY_CAUSE_DEADLINE,
                  BNY_CAUSE_LEFT, /* a rank that is needed left in order, mostly for one of the
                                     causes above */
+                 BNY_CAUSE_NOT_MADE, /* communicators that were split from comm as number `call`
+                                        of those calls, or later, are not there at a rank */
 };
 /* What happened, as it floods. */
 struct bny_failure {
@@ -133,6 +135,7 @@ struct bny_failure {
     int32_t blamed;   /* world rank, or -1 */
     int32_t reporter; /* world rank that saw it first */
     uint32_t comm;    /* communicator it concerns, 0: all of the world */
+    uint32_t call;    /* NOT_MADE; else 0 */
     char text[300];   /* NUL-terminated sentence */
 };
 
@@ -240,6 +243,10 @@ int bny_control_ready(struct bny_control *c);
 /* Reports a failure of our own and floods it. Any thread; never blocks (it may leave the
  * sending to the next progress). */
 void bny_control_report(struct bny_control *c, const struct bny_failure *f);
+/* As bny_control_failure, of the communicator that was split from `parent` as number `call` of
+ * those calls: a member does not have it. */
+int bny_control_not_made(struct bny_control *c, uint32_t parent, uint32_t call,
+                         struct bny_failure *out);
 /* How many failures were agreed on. An atomic load. Any thread. */
 int bny_control_logged(const struct bny_control *c);
 /* Any failure known at all, agreed on or not? An atomic load. Any thread. */

@@ -86,7 +86,7 @@ static void mark_told(struct bny_control *c, const struct bny_failure *f)
     for (int i = 0; i < c->known.count; i++) {
         struct bny_record *r = &c->known.list[i];
 
-        r->told |= r->f.cause == f->cause && r->f.blamed == f->blamed && r->f.comm == f->comm;
+        r->told |= bny_failure_same(&r->f, f);
     }
 }
 
@@ -207,6 +207,25 @@ int bny_control_failure_among(struct bny_control *c, uint32_t comm,
         found = bny_failure_concerns(f, comm) && !follows_abort(c, i, comm) &&
                 (f->comm || f->blamed < 0 || !has || has(ctx, f->blamed) ||
                  c->log[i].view > c->agree.view);
+        if (found)
+            *out = *f;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+int bny_control_not_made(struct bny_control *c, uint32_t parent, uint32_t call,
+                         struct bny_failure *out)
+{
+    int found = 0;
+
+    if (!parent || !atomic_load_explicit(&c->logged, memory_order_acquire))
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < c->nlog && !found; i++) {
+        const struct bny_failure *f = &c->log[i].f;
+
+        found = f->cause == BNY_CAUSE_NOT_MADE && f->comm == parent && f->call <= call;
         if (found)
             *out = *f;
     }

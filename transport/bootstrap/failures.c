@@ -28,7 +28,7 @@ int bny_failures_add(struct bny_failures *t, const struct bny_failure *f, uint64
     for (int i = 0; i < t->count; i++) {
         const struct bny_failure *have = &t->list[i].f;
 
-        if (have->cause == f->cause && have->blamed == f->blamed && have->comm == f->comm)
+        if (bny_failure_same(have, f))
             return 0;
     }
     if (t->count == t->cap) {
@@ -45,7 +45,7 @@ int bny_failures_add(struct bny_failures *t, const struct bny_failure *f, uint64
 
 int bny_failure_valid(const struct bny_failure *f, int nranks)
 {
-    return f->cause >= BNY_CAUSE_DEATH && f->cause <= BNY_CAUSE_LEFT && f->code > 0 &&
+    return f->cause >= BNY_CAUSE_DEATH && f->cause <= BNY_CAUSE_NOT_MADE && f->code > 0 &&
            f->code < BANYAN_ERROR_COUNT && f->blamed >= -1 && f->blamed < nranks &&
            f->reporter >= 0 && f->reporter < nranks && memchr(f->text, 0, sizeof f->text);
 }

@@ -31,7 +31,14 @@ int bny_failures_add(struct bny_failures *t, const struct bny_failure *f, uint64
 /* Does it concern this communicator, as far as its number tells? BNY_ALL_COMMS: any. */
 static inline int bny_failure_concerns(const struct bny_failure *f, uint32_t comm)
 {
-    return comm == BNY_ALL_COMMS || f->comm == 0 || f->comm == comm;
+    return f->cause != BNY_CAUSE_NOT_MADE &&
+           (comm == BNY_ALL_COMMS || f->comm == 0 || f->comm == comm);
+}
+/* Two reports of one thing? */
+static inline int bny_failure_same(const struct bny_failure *a, const struct bny_failure *b)
+{
+    return a->cause == b->cause && a->blamed == b->blamed && a->comm == b->comm &&
+           a->call == b->call;
 }
 /* Foreign bytes: is this a failure that a rank of nranks may report? */
 int bny_failure_valid(const struct bny_failure *f, int nranks);

@@ -138,7 +138,7 @@ static int pending(struct model_rank *r, struct bny_failure *out)
     for (int i = 0; i < r->nrecords; i++) {
         for (const struct bny_instance *it = r->a.first; it; it = it->next)
             for (int k = 0; it->decided && k < it->nrecords; k++)
-                r->told[i] |= same_failure(&it->records[k], &r->records[i]);
+                r->told[i] |= bny_failure_same(&it->records[k], &r->records[i]);
         if (!r->told[i])
             out[n++] = r->records[i];
     }

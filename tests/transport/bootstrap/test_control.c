@@ -590,7 +590,7 @@ Test(control, broken_records_are_refused)
     cr_assert(bny_failure_valid(&good, 2));
     f = good, f.cause = 0;
     cr_assert(!bny_failure_valid(&f, 2));
-    f = good, f.cause = BNY_CAUSE_LEFT + 1;
+    f = good, f.cause = BNY_CAUSE_NOT_MADE + 1;
     cr_assert(!bny_failure_valid(&f, 2));
     f = good, f.code = BANYAN_ERROR_COUNT;
     cr_assert(!bny_failure_valid(&f, 2));

@@ -148,6 +148,10 @@ static void end_detached(struct banyan_comm *comm)
     }
 }
 
+/* A program may give a communicator up by one thread while another finalizes it: held while
+ * the handle goes, before which the world is there. */
+static struct bny_lock ending = BNY_LOCK(NULL);
+
 void banyan_comm_destroy(struct banyan_comm *comm)
 {
     struct bny_world *w;
@@ -188,7 +192,9 @@ void banyan_comm_destroy(struct banyan_comm *comm)
     }
     if (!comm->finalized || comm->had_desk)
         bny_unclaimed_end(w, comm->id);
+    bny_lock_take(&ending);
     bny_comm_free(comm);
+    bny_lock_give(&ending);
     bny_world_unlock(w);
     bny_world_unref(w);
 }
@@ -277,22 +283,39 @@ int banyan_comm_count(const struct banyan_comm *comm)
     return rc ? rc : comm->n;
 }
 
-int bny_comm_give_up(struct banyan_comm *comm, const char *did, const char *why)
+/* 1: done; 0: this world has no control plane; or an error. */
+static int report_give_up(struct banyan_comm *comm, const char *what, const char *did,
+                          const char *why, struct bny_failure *f)
 {
-    struct bny_world *w = comm->world;
-    struct bny_failure f;
+    int rc = bny_comm_check(comm, what);
 
-    memset(&f, 0, sizeof f);
-    f.cause = BNY_CAUSE_ABORT;
-    f.code = BANYAN_EABORTED;
-    f.blamed = f.reporter = w->rank;
-    f.comm = comm->id;
-    snprintf(f.text, sizeof f.text, "rank %d %s the communicator: %.200s", comm->rank, did,
+    if (rc)
+        return rc;
+    memset(f, 0, sizeof *f);
+    f->cause = BNY_CAUSE_ABORT;
+    f->code = BANYAN_EABORTED;
+    f->blamed = f->reporter = comm->world->rank;
+    f->comm = comm->id;
+    snprintf(f->text, sizeof f->text, "rank %d %s the communicator: %.200s", comm->rank, did,
              why ? why : "no reason given");
-    if (w->control) {
-        bny_control_report(w->control, &f); /* any thread */
-        return 0;
-    }
+    if (comm->world->control)
+        bny_control_report(comm->world->control, f); /* any thread */
+    return comm->world->control != NULL;
+}
+
+int bny_comm_give_up(struct banyan_comm *comm, const char *what, const char *did,
+                     const char *why)
+{
+    struct bny_world *w;
+    struct bny_failure f;
+    int rc;
+
+    bny_lock_take(&ending);
+    rc = report_give_up(comm, what, did, why, &f);
+    bny_lock_give(&ending);
+    if (rc)
+        return rc < 0 ? rc : 0;
+    w = comm->world;
     if (bny_in_user_op) { /* of this world's: there is only this thread, with the lock */
         w->has_local_failure = 1;
         w->local_failure = f;
@@ -306,9 +329,7 @@ int bny_comm_give_up(struct banyan_comm *comm, const char *did, const char *why)
 
 int banyan_abort(struct banyan_comm *comm, const char *reason)
 {
-    int rc = bny_comm_check(comm, "banyan_abort");
-
-    return rc ? rc : bny_comm_give_up(comm, "aborted", reason);
+    return bny_comm_give_up(comm, "banyan_abort", "aborted", reason);
 }
 
 int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap)

@@ -56,9 +56,10 @@ void bny_comm_free(struct banyan_comm *comm);
 /* Endpoints are known: derives what depends on them, and delivers messages that came before. */
 void bny_comm_settle(struct banyan_comm *comm);
 
-/* Fails it at all ranks, with -BANYAN_EABORTED: rank 3 `did` the communicator: why. Any thread.
- */
-int bny_comm_give_up(struct banyan_comm *comm, const char *did, const char *why);
+/* Fails it at all ranks, with -BANYAN_EABORTED: rank 3 `did` the communicator: why. Any thread,
+ * also while another one finalizes or destroys it. what: the function that is called. */
+int bny_comm_give_up(struct banyan_comm *comm, const char *what, const char *did,
+                     const char *why);
 
 /* A split in pieces, for callers whose members agree on an id by other means (the MPI
  * interposer: any subset of the ranks, while the others are elsewhere). `ranks` are the members

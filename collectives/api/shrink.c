@@ -203,7 +203,8 @@ static int shrink(struct banyan_comm *const *comms, int n, struct banyan_comm **
     for (int i = 0; i < n; i++) /* who knows of a failure has it from all, or has told all: of
                                    N ranks N more notices would be N floods */
         if (!atomic_load_explicit(&comms[i]->failed, memory_order_acquire))
-            bny_comm_give_up(comms[i], "shrank", "its survivors go on with another");
+            bny_comm_give_up(comms[i], "banyan_comm_shrink", "shrank",
+                             "its survivors go on with another");
     for (int i = 0; i < n; i++) {
         bny_meeting_of_all(&all[i].meeting, comms[i], what, all[i].members);
         all[i].meeting.takes_late = 1;

@@ -48,9 +48,7 @@ int banyan_comm_failed(struct banyan_comm *comm, int *ranks, int cap)
 
 int banyan_comm_revoke(struct banyan_comm *comm, const char *why)
 {
-    int rc = bny_comm_check(comm, "banyan_comm_revoke");
-
-    return rc ? rc : bny_comm_give_up(comm, "revoked", why);
+    return bny_comm_give_up(comm, "banyan_comm_revoke", "revoked", why);
 }
 
 /* ---- agreement ---- */

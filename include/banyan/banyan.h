@@ -232,7 +232,8 @@ BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
 BANYAN_API void banyan_comm_destroy(struct banyan_comm *comm);
 BANYAN_API int banyan_comm_rank(const struct banyan_comm *comm);
 BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);
-/* Fails the communicator everywhere with -BANYAN_EABORTED. Returns at once. Any thread. */
+/* Fails the communicator everywhere with -BANYAN_EABORTED. Returns at once. Any thread, also
+ * while another one is in banyan_comm_finalize. */
 BANYAN_API int banyan_abort(struct banyan_comm *comm, const char *reason);
 /* 0 while healthy, else the first cause; *blamed (may be NULL) is the rank at fault or -1; text
  * into buf (may be NULL). Any thread. */

@@ -675,6 +675,56 @@ static int dies_while_leaving(struct test *t)
     return 0;
 }
 
+/* ---- given up while it is finalized, by another thread, to the last moment ---- */
+
+static void *abort_until_it_is_gone(void *arg)
+{
+    struct banyan_comm *comm = arg;
+
+    while (banyan_abort(comm, "a test") == 0)
+        sched_yield();
+    return NULL;
+}
+
+/* Each rank in its turn, while others are in finalize, or have not come to it. */
+static int finalize_aborted(struct test *t)
+{
+    uint64_t s = t->seed + (uint64_t)t->rank, begin;
+    struct banyan_config cfg = case_config(t);
+    struct banyan_id id;
+
+    cfg.op_timeout_s = 20 * mp_patience();
+    for (int i = 0; i < 12; i++) {
+        int aborts = i % t->n == t->rank, rc;
+        struct banyan_comm *comm;
+        pthread_t thread;
+
+        if (t->rank == 0)
+            CHECK_OK(t, banyan_id_create(&id));
+        if (t->rank == 0)
+            memcpy(t->shared->blob[0], &id, sizeof id);
+        mp_shared_barrier(t->shared, t->n);
+        memcpy(&id, t->shared->blob[0], sizeof id);
+        CHECK_OK(t, banyan_comm_init(&comm, &id, t->n, t->rank, &cfg));
+        case_check_works(t, comm);
+        mp_shared_barrier(t->shared, t->n);
+        begin = bny_now_ns();
+        if (i % 2 && t->rank == (i + 1) % t->n)
+            usleep(20000);
+        if (aborts)
+            CHECK(t, pthread_create(&thread, NULL, abort_until_it_is_gone, comm) == 0, "no");
+        usleep((useconds_t)bny_rng_below(&s, 300));
+        rc = banyan_comm_finalize(comm);
+        CHECK(t, rc == 0 || rc == -BANYAN_EABORTED, "%d (%s)", rc, banyan_last_error());
+        if (aborts)
+            pthread_join(thread, NULL);
+        CHECK(t, (double)(bny_now_ns() - begin) < 10e9 * mp_patience(), "it took %.1f s",
+              (double)(bny_now_ns() - begin) * 1e-9);
+        mp_shared_barrier(t->shared, t->n);
+    }
+    return 0;
+}
+
 /* ---- a codec that finds only from the ranks' values that it cannot encode them ---- */
 static int codec_refuses(struct test *t)
 {
@@ -768,5 +818,6 @@ const struct mp_case cases_failures[] = {
     { "fork_busy", fork_busy, CASE_NO_THREADS },
     { "leave_early", leave_early, CASE_FAILS },
     { "dies_while_leaving", dies_while_leaving, CASE_FAILS },
+    { "finalize_aborted", finalize_aborted, CASE_OWN_INIT | CASE_NO_THREADS },
     { 0 },
 };

@@ -336,10 +336,12 @@ static void finalize(struct job *j)
 
     work_free(j->work, 1);
     pthread_mutex_lock(&j->fate->lock);
-    atomic_store(&j->fate->world, NULL);
-    j->fate->comm = NULL;
+    atomic_store(&j->fate->world, NULL); /* but it may be aborted all the time */
     pthread_mutex_unlock(&j->fate->lock);
     rc = banyan_comm_finalize(j->comm);
+    pthread_mutex_lock(&j->fate->lock);
+    j->fate->comm = NULL;
+    pthread_mutex_unlock(&j->fate->lock);
     check_time(j, begin, "finalize");
     CHECK(j->t,
           rc == 0 || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_ENOMEM || rc == -BANYAN_ESYSTEM ||

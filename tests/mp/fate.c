@@ -59,7 +59,7 @@ void fate_draw(struct test *t, int members, struct fate *f)
         if (rank != t->rank)
             continue;
         f->at[f->n].kind = kind;
-        f->at[f->n].after_us = f->in_finalize ? after % 5000 : after;
+        f->at[f->n].after_us = !f->in_finalize ? after : after % (kind == ABORT ? 800 : 5000);
         f->at[f->n++].lasts_us = lasts;
         printf("trouble: %s after %u us, for %u us\n", names[kind], after, lasts);
     }

@@ -25,7 +25,7 @@ struct fate {
         uint32_t after_us, lasts_us;
     } at[3];
     int in_init;     /* the time runs from before init */
-    int in_finalize; /* only from there on, and in the first 5 ms */
+    int in_finalize; /* only from there on, and in the first 5 ms; an abort 0.8 */
     int begun;
     atomic_int slow_us, over;
     _Atomic(struct bny_world *) world; /* whose connections are reset; locked below */

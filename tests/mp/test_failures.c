@@ -190,6 +190,8 @@ static struct mp_row others[] = {
     { "abort_other_thread", "shm", 3, "large" },
     { "abort_other_thread", "tcp", 3 },
     { "abort_other_thread", "tcp", 2, "large" },
+    { "finalize_aborted", "shm", 3 },
+    { "finalize_aborted", "tcp", 4 },
     { "abort_one_of_two", "shm", 3 },
     { "abort_one_of_two", "tcp", 2 },
     { "abort_one_of_two", "shm", 2, "", 20, { "BANYAN_TEST_ONE_CPU=1" } },

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How long survivors need: one death a run.
- *   survive -P 8 [--transport tcp] [--seed 1] [--agrees 200] [--stop]
+ *   survive -P 8 [--transport tcp] [--seed 1] [--agrees 200] [--newcomers 1]
  * Ranks of this machine agree --agrees times, timed between barriers; then a rank, by the seed,
  * kills itself in a loop of allreduces (every other run in the middle of a long one), and those
  * who are left time: from the kill to the error, agree, shrink, and the first allreduce
- * thereafter; then grow, by a process that waits for it, and the first allreduce of all. One
+ * thereafter; then grow, by processes that wait for it, and the first allreduce of all. One
  * line of JSON, microseconds: the agreements' median and 99th of a hundred, of the others the
  * slowest survivor's. */
 #include <getopt.h>
@@ -35,10 +35,10 @@ struct shared { /* of all ranks */
 };
 
 static struct {
-    int n, agrees;
+    int n, agrees, newcomers;
     uint64_t seed;
     const char *transport;
-} opt = { .n = 8, .agrees = 200, .seed = 1 };
+} opt = { .n = 8, .agrees = 200, .newcomers = 1, .seed = 1 };
 
 static struct shared *all;
 
@@ -139,7 +139,7 @@ static void come(void)
     while (!all->has_grow_id)
         usleep(1000);
     ok(banyan_comm_join(&comm, &all->grow_id, &cfg), "join");
-    count(comm, opt.n);
+    count(comm, opt.n - 1 + opt.newcomers);
     ok(banyan_comm_finalize(comm), "finalize");
 }
 
@@ -154,12 +154,14 @@ static void get_back(struct banyan_comm *comm, int rank)
         ok(banyan_comm_grow_id(comm, &all->grow_id), "grow_id");
         all->has_grow_id = 1;
     }
-    usleep(20000); /* the newcomer is there: what is timed is growing alone */
+    usleep(20000 *
+           (useconds_t)opt.newcomers); /* they are there: what is timed is growing alone */
     ok(banyan_barrier(comm, NULL), "barrier");
     begin = bny_now_ns();
-    ok(banyan_comm_grow(comm, makes ? &all->grow_id : NULL, 1, &cfg, &grown), "grow");
+    ok(banyan_comm_grow(comm, makes ? &all->grow_id : NULL, opt.newcomers, &cfg, &grown),
+       "grow");
     all->grow_ns[rank] = bny_now_ns() - begin;
-    all->grown_ns[rank] = count(grown, opt.n);
+    all->grown_ns[rank] = count(grown, opt.n - 1 + opt.newcomers);
     ok(banyan_comm_finalize(comm), "finalize");
     ok(banyan_comm_finalize(grown), "finalize");
 }
@@ -211,7 +213,7 @@ static int wait_all(const pid_t *pid)
 {
     int failed = 0, killed = 0, status;
 
-    for (int r = 0; r <= opt.n; r++) {
+    for (int r = 0; r < opt.n + opt.newcomers; r++) {
         waitpid(pid[r], &status, 0);
         killed += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
         failed |= !(WIFEXITED(status) && WEXITSTATUS(status) == 0) &&
@@ -225,8 +227,9 @@ int main(int argc, char **argv)
     static const struct option options[] = { { "transport", 1, NULL, 't' },
                                              { "seed", 1, NULL, 's' },
                                              { "agrees", 1, NULL, 'a' },
+                                             { "newcomers", 1, NULL, 'n' },
                                              { NULL, 0, NULL, 0 } };
-    pid_t pid[RANKS_MAX + 1]; /* the last one comes later */
+    pid_t pid[2 * RANKS_MAX]; /* the last ones come later */
     int o;
 
     while ((o = getopt_long(argc, argv, "P:", options, NULL)) != -1) {
@@ -238,13 +241,15 @@ int main(int argc, char **argv)
             opt.seed = strtoull(optarg, NULL, 0);
         else if (o == 'a')
             opt.agrees = atoi(optarg);
+        else if (o == 'n')
+            opt.newcomers = atoi(optarg);
         else
             return 2;
     }
-    if (opt.n < 2 || opt.n > RANKS_MAX)
+    if (opt.n < 2 || opt.n > RANKS_MAX || opt.newcomers < 1 || opt.newcomers > RANKS_MAX)
         return 2;
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    for (int r = 0; r <= opt.n; r++) {
+    for (int r = 0; r < opt.n + opt.newcomers; r++) {
         pid[r] = fork();
         if (pid[r] == 0) {
             if (r < opt.n)

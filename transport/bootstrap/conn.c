@@ -160,8 +160,10 @@ static void flush(struct bny_conn *c)
             continue;
         else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             break;
-        else
-            c->mute = 1; /* what the peer sent before may still be read; next() finds the end */
+        else { /* what the peer sent before may still be read; next() finds the end */
+            c->mute = 1;
+            c->mute_err = errno == EPIPE ? 0 : errno; /* the kernel tells it once */
+        }
     }
     if (c->mute || c->out_at == c->out_len)
         c->out_at = c->out_len = 0;
@@ -264,7 +266,7 @@ static int fill(struct bny_conn *c, size_t want)
         return 0;
     c->fin = n == 0 && !c->mute;
     return ended(c, n == 0 ? "it closed the connection" : "the connection broke",
-                 n < 0 ? errno : 0);
+                 n < 0 ? errno : c->mute_err);
 }
 
 /* The next whole frame; tag: whether it carries one. Results as bny_conn_next. */

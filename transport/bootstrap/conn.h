@@ -73,6 +73,7 @@ struct bny_conn {
     uint8_t others;  /* with look: bny_conn_is_another_users, while the other end waited */
     uint8_t fin;     /* the peer's kernel ended the stream in order */
     int err;         /* errno of the end, 0: orderly end or broken protocol */
+    int mute_err;    /* of the sending that failed */
     const char *why; /* why it ended, static text */
     struct bny_addr peer;
     const struct bny_conn_self *self;

@@ -2,6 +2,8 @@
 /* Whatever bytes arrive, a connection ends cleanly and never hands out a frame that its peer
  * did not send. */
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -221,6 +223,56 @@ Test(conn, frames_before_the_end_are_not_lost)
 }
 
 /* The kernel says user 0 of a socket that nobody holds: that is not root's. */
+/* Two ends of a connection of this host, both ready. */
+static void tcp_pair(struct bny_conn *c[2])
+{
+    struct sockaddr_in at = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), fd[2], none = 0;
+
+    cr_assert_eq(bind(listener, (struct sockaddr *)&at, len), 0);
+    cr_assert_eq(listen(listener, 1), 0);
+    cr_assert_eq(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    fd[0] = socket(AF_INET, SOCK_STREAM, 0);
+    cr_assert_eq(connect(fd[0], (struct sockaddr *)&at, len), 0);
+    fd[1] = accept(listener, NULL, NULL);
+    close(listener);
+    for (int k = 0; k < 2; k++)
+        c[k] = make(fd[k], k == 0);
+    for (int i = 0;
+         i < 1000 && !(c[0]->state == BNY_CONN_READY && c[1]->state == BNY_CONN_READY); i++) {
+        cr_assert_geq(drain(c[0], &none), 0);
+        cr_assert_geq(drain(c[1], &none), 0);
+        usleep(1000);
+    }
+    cr_assert_eq(c[1]->state, BNY_CONN_READY);
+}
+
+/* Whether a host is silent follows from how its connection ended, whoever was told: the one who
+ * sent, or the one who read. */
+Test(conn, how_it_ended_is_known_when_sending_found_it)
+{
+    for (int sends = 0; sends < 2; sends++) {
+        struct linger reset = { .l_onoff = 1 };
+        struct bny_conn *c[2];
+        int rc = 0, none = 0;
+
+        tcp_pair(c);
+        setsockopt(c[1]->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        bny_conn_free(c[1]);
+        usleep(10000);
+        if (sends)
+            send_frame(c[0], 7, 100);
+        for (int i = 0; i < 100 && rc >= 0; i++)
+            rc = drain(c[0], &none);
+        cr_assert_lt(rc, 0);
+        cr_assert_eq(c[0]->err, ECONNRESET, "sends %d: errno %d", sends, c[0]->err);
+        cr_assert_eq(c[0]->fin, 0);
+        bny_conn_free(c[0]);
+    }
+}
+
 Test(conn, whose_the_other_end_is_shows_while_it_is_held)
 {
     struct bny_addr at = { .family = 4, .ip = { 127, 0, 0, 1 } }, from;

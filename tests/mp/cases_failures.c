@@ -172,6 +172,54 @@ static int early_word(struct test *t)
     return 0;
 }
 
+/* ---- one that computes ---- */
+
+static void count_warnings(void *ctx, enum banyan_log_level level, const char *line)
+{
+    (void)ctx;
+    if (level <= BANYAN_LOG_WARN)
+        fprintf(stderr, "said: %s\n", line);
+    atomic_fetch_add(&words, level <= BANYAN_LOG_WARN);
+}
+
+/* The last rank calls nothing for arg seconds (times BANYAN_TEST_SCALE), while the others send
+ * it more than all buffers on the way hold: no connection is lost or replaced, nobody is
+ * thought dead, nothing is wrong.
+ */
+static int computes(struct test *t)
+{
+    enum { COUNT = 8 << 20 };
+    struct banyan_stats s = { .size = sizeof s };
+    const char *scale = getenv("BANYAN_TEST_SCALE");
+    double seconds = atof(t->arg) * (scale ? atof(scale) : 1);
+    uint64_t until = bny_now_ns() + (uint64_t)(seconds * 1e9);
+    uint32_t *x = case_malloc(sizeof *x * COUNT), *all = NULL;
+    volatile uint64_t work = 0;
+    int root = t->n - 1, ranks[MP_RANKS_MAX];
+
+    if (t->rank == root)
+        all = case_malloc(sizeof *x * COUNT * (size_t)t->n);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    banyan_set_log(count_warnings, NULL, BANYAN_LOG_WARN);
+    for (size_t i = 0; i < COUNT; i++)
+        x[i] = (uint32_t)i * 7u + (uint32_t)t->rank;
+    while (t->rank == root && bny_now_ns() < until)
+        work = work + 1;
+    CHECK_OK(t, banyan_gather(x, all, COUNT, BANYAN_U32, root, t->comm, NULL));
+    for (size_t i = 0; i < (size_t)t->n * COUNT && all; i++)
+        CHECK(t, all[i] == (uint32_t)(i % COUNT) * 7u + (uint32_t)(i / COUNT), "element %zu",
+              i);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
+    CHECK_OK(t, banyan_comm_stats(t->comm, &s));
+    CHECK(t, s.replaced == 0, "%llu connections were replaced", (unsigned long long)s.replaced);
+    CHECK(t, atomic_load(&words) == 0, "%d warnings", atomic_load(&words));
+    CHECK(t, banyan_comm_failed(t->comm, ranks, MP_RANKS_MAX) == 0, "somebody is dead");
+    free(all);
+    free(x);
+    return 0;
+}
+
 /* ---- a stopped rank ---- */
 static int until_stopped(struct test *t)
 {
@@ -808,6 +856,7 @@ const struct mp_case cases_failures[] = {
     { "codec_refuses", codec_refuses, CASE_FAILS },
     { "until_death", until_death, CASE_FAILS | CASE_NO_THREADS },
     { "early_word", early_word, CASE_NO_THREADS },
+    { "computes", computes, CASE_NO_THREADS },
     { "until_stopped", until_stopped, CASE_OWN_INIT | CASE_FAILS | CASE_NO_THREADS },
     { "deadline", deadline, CASE_FAILS },
     { "abort_other_thread", abort_other_thread, CASE_FAILS },

@@ -153,6 +153,15 @@ static struct stop stops[] = {
 static struct mp_row late[] = { { "early_word", "shm", 2 }, { "early_word", "tcp", 2 } };
 MP_TABLE(failures, whom_an_operation_waits_for_is_said_early, late)
 
+/* Longer than the library waits for a host that says nothing; BANYAN_TEST_SCALE=7.5 makes
+ * it a minute. */
+static struct mp_row computing[] = {
+    { "computes", "shm", 3, "8", 100 },
+    { "computes", "tcp", 3, "8", 100 },
+    { "computes", "tcp", 2, "8", 100, { "BANYAN_CONTROL_THREAD=0" } },
+};
+MP_TABLE(failures, who_computes_is_waited_for, computing)
+
 ParameterizedTestParameters(failures, a_stopped_rank_ends_in_the_deadline_without_spinning)
 {
     return cr_make_param_array(struct stop, stops, sizeof stops / sizeof stops[0]);

@@ -36,6 +36,20 @@ echo "rank $RANK: exit $?"
 """
 
 
+# Host $2 goes, as by a loss of power: its card is down, and nobody says so. Lines have their time, in ms; $1: a file with that of the end.
+VANISH = r"""
+mark=$1; host=$2; shift 2
+if [ $NETNS_HOST = $host ]; then
+  (
+    until [ "$(awk '/eth0:/ {print $3}' /proc/net/dev)" -gt 4000 ]; do kill -0 $$ || exit; sleep 0.01; done
+    date +%s%3N > $mark
+    ip link set eth0 down
+  ) >/dev/null 2>&1 &
+fi
+"$@" 2>&1 | while read -r line; do echo "$(date +%s%3N) rank $RANK: $line"; done
+"""
+
+
 def between(a, b):
     """What the hosts of both sides cannot reach."""
     return " ".join([f"{h}:{','.join(map(str, b))}" for h in a] + [f"{h}:{','.join(map(str, a))}" for h in b])
@@ -54,6 +68,16 @@ def train(hosts, cut, after=4000, lasts=0, silent=2, epochs=60, **env):
                            timeout=120, env={**os.environ, "BANYAN_SILENT_S": str(silent), "BANYAN_OP_TIMEOUT": "20", **env})
     said = p.stdout + p.stderr
     return {int(r): int(s) for r, s in re.findall(r"rank (\d+): exit (\d+)", said)}, said
+
+
+def vanish(hosts, host):
+    """When the host went, and what was said with times. All settings are the defaults."""
+    env = {k: v for k, v in os.environ.items() if k != "BANYAN_SILENT_S"}
+    with tempfile.TemporaryDirectory() as folder:
+        p = subprocess.run([CLUSTER, "--net", f"star:0*{hosts}", "--timeout", "90", "--", "sh", "-c", VANISH, "sh", folder + "/mark", str(host),
+                            TRAIN, "--epochs", "60"], capture_output=True, text=True, timeout=120, env={**env, "BANYAN_DEBUG": "info"})
+        with open(folder + "/mark") as f:
+            return int(f.read()), p.stdout + p.stderr
 
 
 # They wait most of the time: two run beside each other.
@@ -76,6 +100,7 @@ class Cut(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.pool = concurrent.futures.ThreadPoolExecutor(2)
+        cls.vanished = cls.pool.submit(vanish, 4, 2)
         cls.runs = {name: cls.pool.submit(train, *a, **kw) for name, (a, kw) in RUNS.items()}
 
     @classmethod
@@ -91,6 +116,17 @@ class Cut(unittest.TestCase):
         """The training of those who went on learnt what it always does."""
         accuracy = [float(a) for a in re.findall(r"test accuracy ([\d.]+)", said)]
         self.assertTrue(accuracy and min(accuracy) > 0.94, said)
+
+    def test_a_host_that_vanishes(self):
+        """It is found within BANYAN_SILENT_S, 5 s by default, once, and alike by all. The bound has room for a busy machine."""
+        went, said = self.vanished.result()
+        heard = {int(r): (int(ms) - went) / 1e3 for ms, r in re.findall(r"(\d+) rank (\d): .*communicator 1 failed: rank 2 died: nothing was heard", said)}
+        self.assertEqual(sorted(heard), [0, 1, 3], said)
+        print(f"# a host that vanished was named after {min(heard.values()):.2f} to {max(heard.values()):.2f} s")
+        self.assertLess(max(heard.values()), 8, said)
+        self.assertEqual(len(re.findall(r"ranks go on from step", said)), 1, said)
+        self.assertIn("3 of 4 ranks go on", said)
+        self.right(said)
 
     def test_most_go_on(self):
         status, said = self.ended("most")

@@ -28,8 +28,10 @@
 #include "transport/bootstrap/newcomers.h"
 
 static const char grow[] = "banyan_comm_grow";
-#define MARGIN_S   10.0        /* of the broadcast, over what its root may take */
-#define FAILING_NS 2000000000u /* a death that is agreed on: until comm has failed */
+#define MARGIN_S 10.0 /* of the broadcast, over what its root may take */
+#define FAILING_NS                                                                             \
+    2000000000u /* a death that is agreed on: until comm has failed; and how long              \
+                 * there may be no memory for a word */
 
 /* ---- ids ---- */
 
@@ -117,6 +119,32 @@ static void fill_word(struct word *w, int rc)
         snprintf(w->text, sizeof w->text, "%.390s", banyan_last_error());
 }
 
+/* One that found no memory before it had a number was none: this rank's next one would be taken
+ * for it, and the others wait. So it is tried again, and then said. */
+static int broadcast(struct growth *g, int root, struct word *w, const struct banyan_opts *opts)
+{
+    struct banyan_comm *comm = g->comm;
+    uint64_t since = bny_now_ns();
+    struct bny_waiter wt;
+    int rc;
+
+    bny_wait_init(&wt);
+    for (;;) {
+        rc = banyan_broadcast(w, sizeof *w, BANYAN_U8, root, comm, opts);
+        if (rc != -BANYAN_ENOMEM || bny_comm_has_failed(comm) || comm->begin_failed)
+            return rc;
+        if (bny_now_ns() - since > FAILING_NS)
+            break;
+        bny_world_poll(comm->world);
+        bny_wait_turn(&wt, comm->world, comm);
+    }
+    bny_world_lock(comm->world);
+    bny_report(comm->world, comm, BNY_CAUSE_RESET, BANYAN_ENOMEM, comm->world->rank,
+               "rank %d has no memory to grow", comm->rank);
+    bny_world_unlock(comm->world);
+    return rc;
+}
+
 /* root's word to all. Returns the code that it says, or the broadcast's own error. */
 static int tell(struct growth *g, int root, struct word *w)
 {
@@ -126,7 +154,7 @@ static int tell(struct growth *g, int root, struct word *w)
     opts.codec = "none";
     opts.schedule = "auto";
     opts.timeout_s = g->cfg.init_timeout_s > 0 ? g->cfg.init_timeout_s + MARGIN_S : 0;
-    rc = banyan_broadcast(w, sizeof *w, BANYAN_U8, root, g->comm, &opts);
+    rc = broadcast(g, root, w, &opts);
     if (rc == 0 && w->code) {
         w->text[sizeof w->text - 1] = '\0';
         bny_set_last_error(w->text);
@@ -335,7 +363,8 @@ static int same_error(struct growth *g, int rc)
     if (agreed)
         return agreed;
     agreed = dead > 0 || !c.bits ? await_failure(g->comm) : 0;
-    return agreed ? agreed : tell(g, 0, &w);
+    agreed = agreed ? agreed : tell(g, 0, &w);
+    return agreed ? agreed : bny_fail(BANYAN_EPROTO, "%s: rank 0 knows of no error", grow);
 }
 
 /* ---- all ---- */

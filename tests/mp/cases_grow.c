@@ -428,11 +428,54 @@ static int grow_member_dies(struct test *t)
     return 0;
 }
 
+/* Nobody comes, and rank 1 finds no memory at the n-th allocation, for each n: no member takes
+ * that for a success, and all but rank 1, which may know better, say the same. */
+static int grow_starved(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    _Atomic uint64_t *said = &t->shared->value[0][1];
+
+    cfg.op_timeout_s = 1 * mp_patience();
+    for (int nth = 0; nth < 12; nth++) {
+        struct banyan_comm *comm, *next;
+        struct banyan_id id;
+        int rc;
+
+        if (t->rank == 0) {
+            CHECK_OK(t, banyan_id_create(&id));
+            publish(t, (uint32_t)nth + 1, &id);
+        }
+        id = await(t, (uint32_t)nth + 1);
+        cfg.init_timeout_s = 20 * mp_patience();
+        CHECK_OK(t, banyan_comm_init(&comm, &id, t->n, t->rank, &cfg));
+        CHECK_OK(t, banyan_barrier(comm, NULL));
+        cfg.init_timeout_s = 0.1;
+        if (t->rank == 0)
+            CHECK_OK(t, banyan_comm_grow_id(comm, &id));
+        mp_shared_barrier(t->shared, t->n);
+        if (t->rank == 1)
+            case_starve_after(nth, 1);
+        rc = banyan_comm_grow(comm, t->rank ? NULL : &id, 1, &cfg, &next);
+        if (t->rank == 1)
+            case_starve_after(0, 0);
+        CHECK(t, rc < 0 && !next, "%d: %d, %p", nth, rc, (void *)next);
+        if (t->rank == 0)
+            atomic_store(said, (uint64_t)-rc);
+        mp_shared_barrier(t->shared, t->n);
+        CHECK(t, t->rank == 1 || atomic_load(said) == (uint64_t)-rc,
+              "%d: %d here, -%llu at rank 0", nth, rc, (unsigned long long)atomic_load(said));
+        mp_shared_barrier(t->shared, t->n);
+        banyan_comm_destroy(comm);
+    }
+    return 0;
+}
+
 const struct mp_case cases_grow[] = {
     { "grow_steps", grow_steps, CASE_OWN_INIT | CASE_NO_THREADS },
     { "grow_refused", grow_refused, CASE_OWN_INIT | CASE_NO_THREADS },
     { "grow_again", grow_again, CASE_OWN_INIT | CASE_NO_THREADS },
     { "grow_newcomer_dies", grow_newcomer_dies, CASE_OWN_INIT | CASE_NO_THREADS },
     { "grow_member_dies", grow_member_dies, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "grow_starved", grow_starved, CASE_OWN_INIT | CASE_NO_THREADS },
     { NULL, NULL, 0 }
 };

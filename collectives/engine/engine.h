@@ -45,6 +45,7 @@ struct bny_engine_peer {
     uint32_t parked;      /* 1 + the first send that waits for its READY; 0: none */
     uint32_t borrowed;    /* chunks that the transport has by reference */
     uint32_t candidate;   /* of a pass: the send with the oldest chunk; UINT32_MAX: none */
+    uint8_t is_awaited;   /* counts in unheard */
 };
 
 struct bny_coded;
@@ -59,7 +60,8 @@ struct bny_engine {
     size_t steps_cap, ready_cap, blocks_cap, writers_cap;
     uint32_t steps_left;
     uint32_t unannounced; /* peers that are to hear READY and have not */
-    uint64_t start_ns;    /* where the plan has a pace */
+    uint32_t unheard;     /* peers of which READY is to come before the first sends go */
+    uint64_t start_ns;    /* where the plan has a pace, or READY is waited for */
     uint64_t close_ns;    /* a failed operation waits for its windows until then; 0: not set */
     char *scratch, *scratch2, *tile;
     size_t scratch_cap, scratch2_cap, tile_cap;

@@ -138,6 +138,35 @@ static int twins_prepare(struct bny_op *op)
     return 0;
 }
 
+/* Must the peer say READY before the step's first chunk goes? */
+static int awaits(const struct bny_op *op, uint32_t i)
+{
+    const struct bny_engine *e = bny_engine_of(op);
+    const struct bny_step *s = &e->program->steps[i];
+
+    return bny_is_send(s) && s->peer != op->comm->rank &&
+           bny_xfer_needs_ready(op->comm->peers[s->peer].ep,
+                                wire_len(op, i, bny_engine_chunk(op, &e->steps[i], 0)),
+                                bny_engine_placeable(op, i));
+}
+
+static void unheard_prepare(struct bny_op *op)
+{
+    struct bny_engine *e = bny_engine_of(op);
+    const struct bny_program *p = e->program;
+
+    e->unheard = 0;
+    for (uint32_t i = 0; op->plan.ready_s > 0 && i < p->nsteps; i++) {
+        uint8_t *is_awaited =
+            p->steps[i].peer < 0 ? NULL : &e->peers[p->steps[i].peer].is_awaited;
+
+        if (!is_awaited || *is_awaited || !awaits(op, i))
+            continue;
+        *is_awaited = 1;
+        e->unheard++;
+    }
+}
+
 /* Which peers must hear READY, because bulk will come from them. */
 static void ready_prepare(struct bny_op *op)
 {
@@ -186,12 +215,13 @@ static int start(struct bny_op *op)
     if (rc)
         return rc;
     ready_prepare(op);
+    unheard_prepare(op);
     memset(e->ready, 0xff, (p->nsteps + 63) / 64 * sizeof *e->ready);
     if (p->nsteps % 64)
         e->ready[p->nsteps / 64] = (1ull << (p->nsteps % 64)) - 1;
     e->steps_left = p->nsteps;
     e->tile_of = NULL;
-    e->start_ns = op->plan.pace_s > 0 || op->plan.step_s > 0 ? bny_now_ns() : 0;
+    e->start_ns = op->plan.pace_s > 0 || op->plan.step_s > 0 || e->unheard ? bny_now_ns() : 0;
     e->close_ns = 0;
     return 0;
 }
@@ -261,7 +291,11 @@ static void unpark(struct bny_op *op, int peer)
 
 void bny_engine_announced(struct bny_op *op, int from, struct bny_msg *msg)
 {
-    bny_xfer_announced(&bny_engine_of(op)->peers[from].xfer, msg, output_bytes(op));
+    struct bny_engine *e = bny_engine_of(op);
+
+    e->unheard -= e->peers[from].is_awaited;
+    e->peers[from].is_awaited = 0;
+    bny_xfer_announced(&e->peers[from].xfer, msg, output_bytes(op));
     unpark(op, from);
     bny_msg_release(&op->comm->world->held, msg);
 }

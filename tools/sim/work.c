@@ -308,31 +308,53 @@ static size_t find(const char *name)
     return 0;
 }
 
+static void sleep_ns(uint64_t ns)
+{
+    struct timespec ts = { .tv_sec = (time_t)(ns / SIM_S), .tv_nsec = (long)(ns % SIM_S) };
+
+    nanosleep(&ts, NULL);
+}
+
 static void think(uint64_t *s)
 {
     uint64_t ns = sim_work.think_ns ? bny_rng_below(s, sim_work.think_ns) : 0;
-    struct timespec ts = { .tv_sec = (time_t)(ns / SIM_S), .tv_nsec = (long)(ns % SIM_S) };
 
     if (ns && bny_rng_below(s, 4) == 0)
-        nanosleep(&ts, NULL);
+        sleep_ns(ns);
 }
 
 static void be_late(struct job *j)
 {
     uint64_t ns = sim_work.late_ns;
-    struct timespec ts;
 
     if (!ns || (sim_work.late_rank >= 0 && sim_work.late_rank != j->r->rank))
         return;
     ns = sim_work.late_rank < 0 ? bny_rng_below(&j->own, ns) : ns;
-    ts = (struct timespec){ .tv_sec = (time_t)(ns / SIM_S), .tv_nsec = (long)(ns % SIM_S) };
-    nanosleep(&ts, NULL);
+    sleep_ns(ns);
 }
 
 static void dies(void *a, uint64_t b)
 {
     (void)b;
     sim_rank_kill(a);
+}
+
+#define TOGETHER_NS SIM_MS /* more than ranks leave a barrier apart, on an idle network */
+
+/* All begin the call that is named at the same time. Else the barrier's last messages stand
+ * behind the data of those who have left it, and who has begun early is not measured. */
+static void begin_together(const struct job *j)
+{
+    static int op = -1;
+    static uint64_t at_ns;
+    uint64_t now_ns = sim_time();
+
+    if (op != j->op) {
+        op = j->op;
+        at_ns = now_ns + TOGETHER_NS;
+    }
+    if (now_ns < at_ns)
+        sleep_ns(at_ns - now_ns);
 }
 
 /* Its times are those from when it was begun first: it may be tried again. */
@@ -343,6 +365,8 @@ static void begins(struct job *j)
     if (j->tried == j->op)
         return;
     j->tried = j->op;
+    if (!sim_work.ops)
+        begin_together(j);
     be_late(j);
     j->r->op_begun_ns = sim_time();
     if (sim_work.kill_rank >= 0 && j->op + 1 == j->total && !has_killer) {

@@ -80,6 +80,7 @@ static int as_tcp(struct bny_sim_opts *s, const struct bny_graph *g, struct bny_
         chunk = bny_topology_chunk(&k, (double)o->bytes, BNY_NETWORK_ALPHA_S);
     s->chunks = chunks_of(f, o, chunk);
     s->separate = !bny_topology_joins(&k, (double)o->bytes, chunk);
+    s->joined = (double)chunk;
     s->slots = 0;
     s->order = BNY_SIM_FIFO;
     s->routing = bny_grid_of(&grid, g) ? BNY_ROUTE_DIMENSIONS : BNY_ROUTE_ECMP;

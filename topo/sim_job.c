@@ -150,9 +150,10 @@ static int same_way(const struct bny_route *a, const struct bny_route *b)
            !memcmp(a->links, b->links, (size_t)a->nlinks * sizeof *a->links);
 }
 
-static int joins(const struct plan *p, const struct edge *a, const struct edge *b)
+static int joins(const struct plan *p, const struct edge *a, const struct edge *b, double bytes)
 {
-    return !p->opts->separate && a->step == b->step && a->from == b->from && a->to == b->to &&
+    return !p->opts->separate && (p->opts->joined <= 0 || bytes <= p->opts->joined) &&
+           a->step == b->step && a->from == b->from && a->to == b->to &&
            a->spreads == b->spreads && same_way(route_of(p, a), route_of(p, b));
 }
 
@@ -167,7 +168,8 @@ static void add_transfers(struct plan *p)
         double bytes = p->opts->bytes * tree->weight_num / tree->weight_den;
         uint32_t id;
 
-        if (i && joins(p, &p->edges[i - 1], e) && !p->job->failed) {
+        if (i && !p->job->failed &&
+            joins(p, &p->edges[i - 1], e, p->job->transfers[p->job->n - 1].bytes + bytes)) {
             id = p->job->n - 1;
             p->job->transfers[id].bytes += bytes;
         } else {

@@ -174,7 +174,8 @@ static int check(const struct bny_graph *g, const struct bny_sim_job *job,
         return bny_fail(BANYAN_ENOMEM, "no memory for the transfers of a simulation");
     if (!(o->bytes >= 0) || !(o->alpha_s >= 0) || !(o->gamma_s_per_byte >= 0) ||
         !(o->hop_s >= 0) || !(o->overhead_s >= 0) || !(o->burst_s >= 0) || !(o->send_s >= 0) ||
-        !(o->recv_s >= 0) || !(o->copy_s_per_byte >= 0) || o->chunks < 0 || o->slots < 0)
+        !(o->recv_s >= 0) || !(o->copy_s_per_byte >= 0) || !(o->joined >= 0) || o->chunks < 0 ||
+        o->slots < 0)
         return bny_fail(BANYAN_EINVAL, "a simulation needs bytes, costs, chunks and slots of 0 "
                                        "or more");
     return 0;

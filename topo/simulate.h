@@ -49,9 +49,11 @@ struct bny_sim_opts {
     int slots; /* chunks on the way in a channel (from, to, transfer.channel) at most; 0: no
                 * limit. A slot is free again when its chunk was added or stored */
     int lockstep;
-    int separate; /* 1: trees do not share messages where they go the same way in the same step
-                   */
-    int spans;    /* 1: the result says when each transfer was under way */
+    int separate;  /* 1: trees do not share messages where they go the same way in the same step
+                    */
+    double joined; /* bytes of such a message at most: a longer one is sent on in so long parts;
+                      0: no limit */
+    int spans;     /* 1: the result says when each transfer was under way */
     enum bny_sim_order order;
     enum bny_routing routing;
     uint64_t seed; /* ECMP */

@@ -309,7 +309,6 @@ Test(simulate, each_part_of_the_model_follows_its_formula)
     bny_graph_free(g);
 }
 
-/* One long flow and two short ones: 2/3 and 1/3 of the second link (Bertsekas and Gallager). */
 /* All roots of a star of all with all have their sums at once: where each sent to rank 0 first,
  * the others' ports would stand idle. */
 Test(simulate, what_is_ready_at_once_goes_in_the_order_of_its_steps)
@@ -324,6 +323,28 @@ Test(simulate, what_is_ready_at_once_goes_in_the_order_of_its_steps)
     bny_graph_free(g);
 }
 
+/* Half of the vector is joined into one message in the first step of a butterfly: where it
+ * waits as a whole in each step, a rank stands idle while it comes. */
+Test(simulate, joined_messages_are_sent_on_by_parts)
+{
+    struct bny_graph *g = graph("torus:8x8");
+    struct bny_forest *f = forest(g, "swing");
+    struct bny_sim_opts o = units(g);
+    double whole, by_parts;
+
+    o.order = BNY_SIM_FIFO;
+    o.copy_s_per_byte = 1 / g->unit_Bps;
+    whole = simulate(g, f, &o);
+    o.joined = o.bytes / 64 * 2;
+    by_parts = simulate(g, f, &o);
+    cr_assert_lt(by_parts, 0.9 * whole, "%g and %g s", by_parts, whole);
+    o.joined = o.bytes;
+    cr_assert_eq(simulate(g, f, &o), whole);
+    bny_forest_free(f);
+    bny_graph_free(g);
+}
+
+/* One long flow and two short ones: 2/3 and 1/3 of the second link (Bertsekas and Gallager). */
 Test(simulate, fair_rates_are_max_min)
 {
     struct bny_graph *g = row_of_three();

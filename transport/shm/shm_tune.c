@@ -293,19 +293,20 @@ static uint64_t hash(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
-/* Its processor, kernel and name. */
-uint64_t bny_shm_tune_host(void)
+static uint64_t make_host(void)
 {
     uint64_t h = 0xcbf29ce484222325u;
     long cpus = sysconf(_SC_NPROCESSORS_CONF);
     struct utsname u;
 
 #if defined(__x86_64__)
-    for (unsigned leaf = 0x80000002u; leaf <= 0x80000004u; leaf++) {
+    unsigned most = __get_cpuid_max(0x80000000u, NULL);
+
+    for (unsigned leaf = 0x80000002u; leaf <= 0x80000004u && leaf <= most; leaf++) {
         unsigned r[4] = { 0 };
 
-        if (__get_cpuid(leaf, &r[0], &r[1], &r[2], &r[3]))
-            h = hash(h, r, sizeof r);
+        __cpuid(leaf, r[0], r[1], r[2], r[3]);
+        h = hash(h, r, sizeof r);
     }
 #endif
     if (uname(&u) == 0) {
@@ -314,6 +315,19 @@ uint64_t bny_shm_tune_host(void)
         h = hash(h, u.machine, strlen(u.machine));
     }
     return hash(h, &cpus, sizeof cpus);
+}
+
+/* Its processor, kernel and name. Once: each CPUID leaves a virtual machine, some 20 us. */
+uint64_t bny_shm_tune_host(void)
+{
+    static _Atomic uint64_t known;
+    uint64_t h = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (!h) {
+        h = make_host();
+        atomic_store_explicit(&known, h, memory_order_relaxed);
+    }
+    return h;
 }
 
 /* Without the variable a file in the user's cache, one for each host. */

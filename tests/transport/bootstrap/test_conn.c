@@ -222,7 +222,6 @@ Test(conn, frames_before_the_end_are_not_lost)
     bny_conn_free(s);
 }
 
-/* The kernel says user 0 of a socket that nobody holds: that is not root's. */
 /* Two ends of a connection of this host, both ready. */
 static void tcp_pair(struct bny_conn *c[2])
 {
@@ -273,6 +272,7 @@ Test(conn, how_it_ended_is_known_when_sending_found_it)
     }
 }
 
+/* The kernel says user 0 of a socket that nobody holds: that is not root's. */
 Test(conn, whose_the_other_end_is_shows_while_it_is_held)
 {
     struct bny_addr at = { .family = 4, .ip = { 127, 0, 0, 1 } }, from;

@@ -26,6 +26,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/counter.h"
 #include "transport/wire.h"
@@ -288,6 +289,22 @@ struct bny_transport_ops {
      * itself. */
     void (*fence)(struct bny_ep *ep, const struct bny_window *win);
 };
+
+/* Sends a copy of len bytes, which a slot holds, under h, which is complete. 1: sent, BNY_AGAIN,
+ * or an error. */
+static inline int bny_tp_send_copy(struct bny_ep *ep, const struct bny_hdr *h, const void *ptr,
+                                   uint32_t len)
+{
+    struct bny_slot slot;
+    int rc = ep->ops->reserve(ep, len, &slot);
+
+    if (rc != 0)
+        return rc;
+    memcpy(slot.mem, ptr, len);
+    bny_tp_staged(ep->tp, len);
+    rc = ep->ops->commit(ep, &slot, h);
+    return rc == 0 ? 1 : rc;
+}
 
 /* NULL-terminated. Mandatory members are never NULL (a test asserts it); members of windows and
  * memory are present when caps says so. */

@@ -5,7 +5,6 @@
 #include "base/cpu.h"
 #include "collectives/op/trace.h"
 #include "collectives/progress/progress.h"
-#include "collectives/xfer/xfer.h"
 
 /* Longer ones may have to be announced; on shared memory one that a slot holds has not. */
 #define SHORT_BYTES 4096u
@@ -55,7 +54,7 @@ static int say(const struct bny_op *op, struct bny_ep *ep, struct bny_hdr *h)
     if (h->len <= ep->eager_max)
         return ep->ops->eager(ep, h, ptr) == 0;
     return !ep->ops->mem_is_shared(ep->tp, ptr, h->len) &&
-           bny_xfer_copy(ep, h, ptr, h->len) == 1;
+           bny_tp_send_copy(ep, h, ptr, h->len) == 1;
 }
 
 /* 1: sent. */

@@ -59,20 +59,6 @@ static int by_reference(const struct bny_xfer_send *s, struct bny_hdr *h)
     return rc == 0 ? 2 : rc;
 }
 
-int bny_xfer_copy(struct bny_ep *ep, struct bny_hdr *h, const void *ptr, uint32_t len)
-{
-    struct bny_slot slot;
-    int rc = ep->ops->reserve(ep, len, &slot);
-
-    if (rc != 0)
-        return rc;
-    BNY_ASSERT(slot.cap >= len);
-    bny_local_place(slot.mem, ptr, len);
-    bny_tp_staged(ep->tp, len);
-    rc = ep->ops->commit(ep, &slot, h);
-    return rc == 0 ? 1 : rc;
-}
-
 /* A put into memory that both map is a copy, any other on shared memory the kernel's, which may
  * cost more than one through a slot. */
 static int put_pays(const struct bny_xfer_send *s)
@@ -125,7 +111,7 @@ static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
         if (rc != -BANYAN_ENOTSUP || s->len > ep->slot_max)
             return rc;
     }
-    return bny_xfer_copy(ep, h, s->ptr, s->len);
+    return bny_tp_send_copy(ep, h, s->ptr, s->len);
 }
 
 static int waits_for_ready(const struct bny_xfer_send *s, const struct bny_hdr *h)

@@ -75,8 +75,6 @@ int bny_xfer_send(const struct bny_xfer_send *s, struct bny_hdr *h);
 /* Eagerly, whatever it is. 1, BNY_AGAIN, BNY_PARKED (no credit) or an error. */
 int bny_xfer_eager(struct bny_op *op, struct bny_ep *ep, const struct bny_xfer *peer,
                    struct bny_hdr *h, const void *ptr, uint32_t len);
-/* Through a slot of the transport; h is complete. 1: sent, BNY_AGAIN, or an error. */
-int bny_xfer_copy(struct bny_ep *ep, struct bny_hdr *h, const void *ptr, uint32_t len);
 /* READY to the peer, with a window over [memory, memory + bytes) where one is wanted and can be
  * made. 1: sent, BNY_AGAIN, or an error. */
 int bny_xfer_announce(struct bny_op *op, struct bny_ep *ep, struct bny_xfer *x, void *memory,

@@ -290,8 +290,8 @@ struct bny_transport_ops {
     void (*fence)(struct bny_ep *ep, const struct bny_window *win);
 };
 
-/* Sends a copy of len bytes, which a slot holds, under h, which is complete. 1: sent, BNY_AGAIN,
- * or an error. */
+/* Sends a copy of len bytes, which a slot holds, under h, which is complete. 1: sent,
+ * BNY_AGAIN, or an error. */
 static inline int bny_tp_send_copy(struct bny_ep *ep, const struct bny_hdr *h, const void *ptr,
                                    uint32_t len)
 {

@@ -79,6 +79,11 @@ int banyan_start(struct banyan_request *req)
     if (is_active(req))
         return bny_fail(BANYAN_EBUSY,
                         "banyan_start: this request is in flight; wait for it first");
+    if (bny_op_is_done(&req->op)) /* some ranks may have got here sooner: all hear the same */
+        return req->op.result ? harvest(req)
+                              : bny_fail(BANYAN_EBUSY, "banyan_start: this request was started "
+                                                       "before and nobody waited for it; call "
+                                                       "banyan_wait or banyan_test first");
     bny_world_lock(req->op.comm->world);
     rc = req->kind ? req->kind->start(req) : bny_op_start(&req->op);
     bny_world_unlock(req->op.comm->world);

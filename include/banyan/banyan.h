@@ -701,7 +701,7 @@ BANYAN_API int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype
                                 struct banyan_request **out);
 
 /* Starts an inactive request; buffers are borrowed until it completes. -EBUSY when already
- * started. */
+ * started: it is active until a wait or a test has said that it is complete. */
 BANYAN_API int banyan_start(struct banyan_request *req);
 /* Progresses; *done = 1 when complete or failed (the error is returned then). Never blocks. */
 BANYAN_API int banyan_test(struct banyan_request *req, int *done);

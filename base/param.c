@@ -188,6 +188,8 @@ int banyan_param(size_t i, const char **name, const char **type, const char **de
     if (i >= NPARAMS)
         return bny_fail(BANYAN_EINVAL, "banyan_param: there are %zu variables, index %zu",
                         NPARAMS, i);
+    if (!name || !type || !def || !doc)
+        return bny_fail(BANYAN_EINVAL, "banyan_param: name, type, def, doc must not be NULL");
     *name = params[i].name;
     *type = params[i].type;
     *def = params[i].def;

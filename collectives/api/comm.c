@@ -680,6 +680,8 @@ int banyan_progress_fd(struct banyan_comm *comm)
 
 void banyan_config_default(struct banyan_config *cfg)
 {
+    if (!cfg)
+        return;
     memset(cfg, 0, sizeof *cfg);
     cfg->size = sizeof *cfg;
     cfg->init_timeout_s = bny_param_real("BANYAN_INIT_TIMEOUT");

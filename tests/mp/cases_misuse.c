@@ -413,6 +413,8 @@ static int arguments(struct test *t)
     WRONG("", banyan_wait(NULL, 1));
     WRONG("", banyan_test(NULL, &done));
     WRONG("comm", banyan_barrier(NULL, NULL));
+    WRONG("name, type", banyan_param(0, NULL, NULL, NULL, NULL));
+    banyan_config_default(NULL);
     banyan_comm_destroy(NULL);
     case_check_works(t, comm);
     /* Count 0 needs no buffers. */

@@ -159,8 +159,10 @@ int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, ui
 
     if (!ptr || bytes == 0)
         return bny_fail(BANYAN_EINVAL, "shm: registering no memory");
-    if (fd >= 0 && (fstat(fd, &st) != 0 || offset > (uint64_t)st.st_size ||
-                    bytes > (uint64_t)st.st_size - offset))
+    if (fd >= 0 && fstat(fd, &st) != 0)
+        return bny_fail(BANYAN_EINVAL, "shm: fd %d of the registration is no open file: %s", fd,
+                        strerror(errno));
+    if (fd >= 0 && (offset > (uint64_t)st.st_size || bytes > (uint64_t)st.st_size - offset))
         return bny_fail(BANYAN_EINVAL,
                         "shm: the file of the registration is shorter than offset %llu "
                         "+ %zu bytes",

@@ -107,6 +107,8 @@ Test(shm_memory, registered_file_is_shared_at_its_offset)
     cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 100, BYTES, fd, 100), -BANYAN_EINVAL);
     cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 5100, 70000, fd, 5200), -BANYAN_EINVAL,
                  "another place of the file");
+    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem, BYTES, 99999, 0), -BANYAN_EINVAL);
+    cr_assert(strstr(banyan_last_error(), "fd 99999 of"), "%s", banyan_last_error());
     cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], &p, 64, fd, 0), -BANYAN_EINVAL,
                  "no mapping");
     cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 5100, 70000, fd, 5100), 0);

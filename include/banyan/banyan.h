@@ -105,7 +105,8 @@ BANYAN_API size_t banyan_dtype_bytes(enum banyan_dtype dtype);
 BANYAN_API const char *banyan_dtype_name(enum banyan_dtype dtype);
 
 /* Reduction operations. f16 and bf16 are added in f32 and rounded once per step. Integer sums
- * wrap. AVG is the sum divided by the number of ranks (integers: truncated). Bitwise ops:
+ * wrap. AVG is the sum divided by the number of ranks (integers: truncated; floats: times the
+ * number's reciprocal, so within a unit in the last place of the quotient). Bitwise ops:
  * integers only. min/max of floats: when exactly one operand is NaN the other one is the
  * result. */
 enum banyan_op_kind {
@@ -388,11 +389,12 @@ BANYAN_API int banyan_mem_deregister(struct banyan_comm *comm, void *ptr);
  * codec, parameters and number of ranks:
  *     inputs + old residuals = result + new residuals
  * where all but the result are sums over the ranks, and AVG's result is taken times their
- * number. A state serves one operation at a time, of the thread that owns the communicator. An
- * operation that runs without a codec (a type or an op that it cannot do, or refused because
- * it would lose) leaves it alone. When an operation fails, elements that were encoded already
- * have their new residuals, others the old ones: the state can be used, but what the failed
- * operation took from it is lost; to be exact undo it, or load a saved one.
+ * number. (Codec dgc adds its momentum, kept in the state too, to the left side.) A state
+ * serves one operation at a time, of the thread that owns the communicator. An operation that
+ * runs without a codec (a type or an op that it cannot do, or refused because it would lose)
+ * leaves it alone. When an operation fails, elements that were encoded already have their new
+ * residuals, others the old ones: the state can be used, but what the failed operation took
+ * from it is lost; to be exact undo it, or load a saved one.
  */
 struct banyan_codec_state; /* opaque */
 /* A state of a tensor of count elements: allreduce, reduce, broadcast: the call's count;

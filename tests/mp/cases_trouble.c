@@ -234,6 +234,8 @@ static void go_on(struct job *j)
 
         if (works)
             rc = work(j);
+        else if (rc)
+            work_miss(j->work);
         if (rc)
             check_code(j, rc, "an operation", 0);
         well = agree(j, rc == 0, &dead);

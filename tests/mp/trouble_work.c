@@ -393,6 +393,13 @@ int work_shrink(struct work *w, struct banyan_comm *comm, struct banyan_comm **n
     return rc;
 }
 
+void work_miss(struct work *w)
+{
+    for (int c = 1; c < w->mix.ncomms; c++)
+        if (w->mix.comm[c])
+            banyan_comm_revoke(w->mix.comm[c], "a step is missed");
+}
+
 void work_leave(struct work *w)
 {
     drop_store(w);

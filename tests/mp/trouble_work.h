@@ -26,6 +26,8 @@ struct work *work_make(struct test *t);
 void work_free(struct work *w, int finalize);
 /* 0, or the first error of a call, with everything revoked. */
 int work_step(struct work *w, const struct work_place *at);
+/* Where this rank does not come to a step that others may be in. */
+void work_miss(struct work *w);
 /* All know whether the step went well with all who live, and how many are gone: keeps what came
  * of it, or goes back. */
 void work_settle(struct work *w, int well, int dead);

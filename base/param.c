@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -292,7 +293,7 @@ double bny_param_real(const char *name)
     char *end;
     double v = strtod(text, &end);
 
-    if (end != text && *end == '\0' && v >= 0)
+    if (end != text && *end == '\0' && v >= 0 && isfinite(v))
         return v;
     if (bny_param_first_wrong(name))
         bny_warn("%s=%s is not a number >= 0; using %s", name, text, find(name)->def);

@@ -29,9 +29,9 @@
 
 static const char grow[] = "banyan_comm_grow";
 #define MARGIN_S 10.0 /* of the broadcast, over what its root may take */
-#define FAILING_NS                                                                             \
-    2000000000u /* a death that is agreed on: until comm has failed; and how long              \
-                 * there may be no memory for a word */
+/* A death that is agreed on: until comm has failed. And how long there may be no memory for a
+ * word. */
+#define FAILING_NS 2000000000u
 
 /* ---- ids ---- */
 

@@ -722,9 +722,9 @@ Test(control, a_lost_peer_whose_kernel_answers_is_not_dead)
         w.same_host[0] = w.same_host[1] = 0; /* at the interface's address */
         world_connect(&w);
         world_until_ready(&w);
-        w.c[awake]->silent_ns = 1000u * 1000000;
+        w.c[awake]->silent_ns = 300u * 1000000;
         link_reset(w.c[awake], !awake);
-        end = bny_deadline_in(5);
+        end = bny_deadline_in(1.5);
         while (!bny_deadline_passed(end))
             cr_assert_eq(bny_control_progress(w.c[awake]), 0, "it is given up");
         end = bny_deadline_in(5);

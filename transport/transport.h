@@ -81,6 +81,9 @@ struct bny_tp {
     uint32_t eager_max, slot_max, whole_max;
     uint32_t touches; /* shared memory: who reads what another rank wrote calls bny_touch() */
     uint32_t cpu;     /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
+    /* Set by the owner for a call of eager(): it sends more to this peer at once, or polls. Who
+     * pays for each hand-over, to a kernel, may wait for that. */
+    uint8_t more;
 };
 
 /* n bytes of payload were copied before they are sent. */

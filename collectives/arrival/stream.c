@@ -102,6 +102,19 @@ static int send_kept(struct bny_op *op, int to, struct bny_hdr *h, const struct 
     return send_to(op, to, h, from->coded + from->coded_stride * c, from->len[c], cookie);
 }
 
+/* As send_kept; `more` follows at once for the same rank. What takes work first, does not. */
+static int send_joined(struct bny_op *op, int to, struct bny_hdr *h,
+                       const struct bny_kept *from, uint32_t cookie, int more)
+{
+    struct bny_tp *tp = op->comm->peers[to].ep->tp;
+    int rc;
+
+    tp->more = more && !op->plan.codec;
+    rc = send_kept(op, to, h, from, cookie);
+    tp->more = 0;
+    return rc;
+}
+
 int bny_feed_advance(struct bny_op *op, struct bny_feed *feed, uint32_t cookie, uint32_t seq,
                      const struct bny_kept *result, const uint8_t *have, const uint64_t *set)
 {
@@ -114,7 +127,8 @@ int bny_feed_advance(struct bny_op *op, struct bny_feed *feed, uint32_t cookie, 
         h.seq = seq;
         h.step = BNY_ARRIVAL_DOWN;
         h.chunk = feed->next;
-        rc = send_kept(op, feed->to, &h, result, FEED_COOKIE | cookie);
+        rc = send_joined(op, feed->to, &h, result, FEED_COOKIE | cookie,
+                         feed->next + 1 < nchunks ? have[feed->next + 1] : set != NULL);
         if (!rc)
             return moved;
         feed->borrowed += rc == 2;
@@ -167,7 +181,9 @@ static int send_up(struct bny_op *op)
             failed(op, -1, rc, "a chunk could not be encoded");
             return moved;
         }
-        rc = send_kept(op, a->parent, &h, &sum, c);
+        rc = send_joined(op, a->parent, &h, &sum, c,
+                         c + 1 < a->nchunks ? a->added[c + 1] == a->nchildren
+                                            : a->nsets == a->nchildren);
         if (!rc)
             return moved;
         if (rc == 1)

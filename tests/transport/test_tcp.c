@@ -435,6 +435,65 @@ Test(tcp, partial_arrival_accumulates_to_whole_64s)
     tpset_close(&s);
 }
 
+/* Rank 0 says of n messages whether more follow. */
+static void say(struct tpset *s, uint32_t *seq, int n, uint32_t len, int more)
+{
+    static uint8_t buf[TCP_EAGER_MAX];
+
+    for (int i = 0; i < n; i++) {
+        struct bny_hdr hdr = tpset_hdr(1, *seq, len);
+
+        tpset_fill(buf, len, 0, 1, (*seq)++);
+        s->tp[0]->more = (uint8_t)more;
+        cr_assert_eq(s->ops->eager(s->ep[0][1], &hdr, buf), 0);
+        s->tp[0]->more = 0;
+    }
+}
+
+static void expect_messages(struct tpset *s, uint32_t *from, uint32_t to, uint32_t len)
+{
+    for (; *from < to; (*from)++) {
+        struct bny_msg *msg = tpset_wait(s, 1, BNY_EV_MSG).msg;
+
+        cr_assert_eq(msg->hdr.seq, *from);
+        cr_assert_eq(tpset_check(msg->data, len, 0, 1, *from), -1);
+        s->ops->release(msg);
+    }
+}
+
+/* Bytes that rank 0 has given to the kernel. */
+static uint64_t given(const struct tpset *s)
+{
+    return ((const struct tcp_ep *)s->ep[0][1])->out[1 % TCP_LANES].put;
+}
+
+/* With the last one, with a poll, or as soon as they are many. */
+Test(tcp, messages_of_which_more_follow_go_together)
+{
+    enum { LEN = 9000 };
+    const uint64_t frame = sizeof(struct bny_hdr) + LEN + tcp_pad(LEN);
+    uint32_t seq = 2, from = 2;
+    uint64_t before;
+    struct tpset s;
+
+    tpset_open(&s, &bny_tcp_ops, 2, NULL);
+    expect_traffic(&s, 1);
+    before = given(&s);
+    say(&s, &seq, 3, LEN, 1);
+    cr_assert_eq(given(&s), before, "the first ones went alone");
+    say(&s, &seq, 1, LEN, 0);
+    cr_assert_eq(given(&s), before + 4 * frame, "the last one did not take them along");
+    expect_messages(&s, &from, seq, LEN);
+    say(&s, &seq, 2, LEN, 1);
+    expect_messages(&s, &from, seq, LEN);
+    before = given(&s);
+    say(&s, &seq, 8, LEN, 1);
+    cr_assert_geq(given(&s), before + 7 * frame, "as many as that wait for nothing");
+    say(&s, &seq, 1, LEN, 0);
+    expect_messages(&s, &from, seq, LEN);
+    tpset_close(&s);
+}
+
 Test(tcp, exhausted_port_range_is_named)
 {
     struct sockaddr_in in = { .sin_family = AF_INET,

@@ -20,6 +20,7 @@
 #define FLUSH_BYTES  (1u << 20) /* then let the other direction have its turn */
 #define SEALED_AHEAD 131072u    /* records that are made before the socket takes them */
 #define LITTLE       16384u     /* copied as soon as another question costs */
+#define JOINED_BYTES 65536u     /* of eager messages that go to the socket at once */
 
 static const uint8_t zeros[16];
 
@@ -468,9 +469,16 @@ static int write_now(struct tcp_conn *c, const struct bny_hdr *hdr, const void *
     return 1;
 }
 
+/* May the message wait for the next one? */
+static int waits_for_more(const struct tcp_conn *c, const struct bny_hdr *hdr)
+{
+    return c->tp->tp.more && !c->sec &&
+           plain_bytes(c, JOINED_BYTES) + frame_bytes(hdr) < JOINED_BYTES;
+}
+
 int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
 {
-    int rc = check(ep, hdr, TCP_EAGER_MAX);
+    int rc = check(ep, hdr, TCP_EAGER_MAX), waits;
     struct tcp_conn *c;
     struct tcp_item *it;
     uint64_t put = 0;
@@ -485,7 +493,8 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
     /* Who has sent may poll no more: nobody would finish the handshake. */
     if (c->state != TCP_OPEN || c->queued - c->reported >= TCP_ITEMS_SOFT)
         return BNY_AGAIN;
-    if (!c->sec && c->reported == c->queued && !c->resend && c->writable &&
+    waits = waits_for_more(c, hdr);
+    if (!waits && !c->sec && c->reported == c->queued && !c->resend && c->writable &&
         bny_tcp_may_keep(c, frame_bytes(hdr)) && write_now(c, hdr, buf, &put)) {
         count(ep, hdr, 0);
         return 0;
@@ -500,7 +509,7 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
     if (put)
         c->write_off = put;
     count(ep, hdr, 1);
-    if (c->sec)
+    if (!waits)
         bny_tcp_flush(c);
     bny_tcp_activate(c);
     return 0;

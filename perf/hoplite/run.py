@@ -33,6 +33,13 @@ def bytes_of(text):
     return int(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else int(text)
 
 
+def net(args, nbytes):
+    """Ports of the hosts. They may not let much of a message through at once: a twentieth of it, and no less than the shaper
+    can keep up with."""
+    burst = min(5, max(1, 1e3 * 8 * nbytes / 20 / (args.gbps * 1e9)))
+    return ["--net", f"star:{args.gbps * 1000:g}*{args.hosts}", "--burst", f"{burst:.3g}"]
+
+
 def measure_peer(args, backend, job, size, steps, spread):
     """The same microbenchmark by another library's collective: perf/peers/peer_loop.h."""
     nbytes, n = bytes_of(size), args.hosts
@@ -45,7 +52,7 @@ def measure_peer(args, backend, job, size, steps, spread):
             command = ["sh", "-c", f"PEER_ADDRESS=10.77.0.$((RANK + 1)) exec {args.have['gloo']} $RANK {n} {folder} {' '.join(loop)}"]
         else:
             command = codec_wire.mpi("openmpi", args.have["openmpi"], n, f.name, *loop)
-        done = subprocess.run([os.path.join(ROOT, "scripts", "netns-cluster"), "--net", f"star:{args.gbps * 1000:g}*{n}", "--timeout",
+        done = subprocess.run([os.path.join(ROOT, "scripts", "netns-cluster"), *net(args, bytes_of(size)), "--timeout",
                                "120", "--", *command], capture_output=True, text=True, check=False,
                               env=dict(os.environ, WIRE_DIR=folder, PEER_SPREAD=str(spread), OMPI_MCA_btl_base_warn_component_unused="0"))
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -63,7 +70,7 @@ def measure(args, backend, job, size, steps, spread):
     env = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"), BANYAN_LIBRARY=library, PYTHONDONTWRITEBYTECODE="1",
                BANYAN_LINK_GBPS=str(args.gbps))
     own = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if os.geteuid() == 0 else []
-    command = own + [os.path.join(ROOT, "scripts", "netns-cluster"), "--net", f"star:{args.gbps * 1000:g}*{args.hosts}",
+    command = own + [os.path.join(ROOT, "scripts", "netns-cluster"), *net(args, bytes_of(size)),
                      "--timeout", "300", "--", python, os.path.join(ROOT, "perf", "hoplite", "node.py"),
                      backend, job, str(bytes_of(size)), str(steps), str(spread)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

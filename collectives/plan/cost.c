@@ -52,13 +52,17 @@ double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,
 }
 
 /* Less than a message's delay, as none is made; each rank reads what n - 1 others show, or, of
- * a broadcast, what one does. */
+ * a broadcast, what one does. Two ranks that both add, both read all of it, where others share
+ * that. */
 double bny_cost_lines(const struct bny_scope *s, const struct bny_call *call,
                       const struct bny_cost_model *m)
 {
     double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
 
-    double per_byte = s->n > 2 ? 0.75 * m->beta : 2.5 * m->beta;
+    double per_byte = s->n == 2 && (call->collective == BNY_ALLREDUCE ||
+                                    call->collective == BNY_REDUCE_SCATTER)
+                          ? 2.5 * m->beta
+                          : 0.75 * m->beta;
 
     if (call->collective == BNY_BROADCAST && s->n > 2)
         return m->alpha_s / 5 + (s->n - 1) * 0.02e-6 + bytes * m->beta;

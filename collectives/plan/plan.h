@@ -27,8 +27,10 @@ enum bny_path {
 #define BNY_WRITEBACK_ELEM_MAX  4096u
 #define BNY_WRITEBACK_RANKS_MAX 64
 
-/* Of a short operation in lines: the most that a rank shows. */
-#define BNY_LINES_BYTES 4096u
+/* Of a short operation in lines: the most that a rank shows; of more than two ranks, with which
+ * longer ones were not measured. */
+#define BNY_LINES_BYTES      16384u
+#define BNY_LINES_MANY_BYTES 4096u
 
 /* A part for one rank, where ranks have several. Longer ones begin in a line of their own. */
 static inline size_t bny_lines_part(size_t bytes)

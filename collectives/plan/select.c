@@ -84,13 +84,13 @@ static int needs_no_forest(const struct bny_scope *s, const struct bny_call *cal
  * part for each of the others shows them side by side. */
 static int lines_possible(const struct bny_scope *s, const struct bny_call *call)
 {
-    size_t bytes = call->count * banyan_dtype_bytes(call->dtype);
+    size_t bytes = call->count * banyan_dtype_bytes(call->dtype),
+           most = s->n == 2 ? BNY_LINES_BYTES : BNY_LINES_MANY_BYTES;
 
     return bny_call_row(call)->lines && s->shares_memory && s->n > 1 && s->n <= 64 &&
            !call->codec && !call->vector && !call->has_set && !call->first && !call->is_stage &&
-           call->count <= BNY_LINES_BYTES &&
-           bny_lines_bytes((enum bny_collective)call->collective, s->n, bytes) <=
-               BNY_LINES_BYTES;
+           call->count <= most &&
+           bny_lines_bytes((enum bny_collective)call->collective, s->n, bytes) <= most;
 }
 
 /* The schedules that are paths of their own. */

@@ -15,14 +15,15 @@
 /* s is the same on all ranks, own is this rank's. */
 static void draw(struct call *c, int n, uint64_t *s, uint64_t *own)
 {
-    static const size_t edges[] = { 0, 1, 47, 48, 49, 63, 64, 65, 240, 241, 1000 };
+    static const size_t edges[] = { 0, 1, 47, 48, 49, 63, 64, 65, 240, 241, 1000, 4096, 16384 };
     size_t unit, most;
 
     do
         call_random(c, n, 1 << 16, bny_rng_next(s), bny_rng_next(own));
     while (c->coll == C_SENDRECV);
     unit = model_unit(c->op);
-    most = 5000 / banyan_dtype_bytes(c->dtype) / unit; /* a little beyond what fits */
+    /* a little beyond what fits */
+    most = (n == 2 ? 17000 : 5000) / banyan_dtype_bytes(c->dtype) / unit;
     c->count = edges[bny_rng_below(s, sizeof edges / sizeof *edges)] % (most + 1) * unit;
     c->schedule = bny_rng_below(s, 3) ? "lines" : NULL;
     c->chunk_bytes = 0;
@@ -77,12 +78,12 @@ static int lines_ahead(struct test *t)
 {
     uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
     struct banyan_opts o = BANYAN_OPTS_INIT;
-    uint32_t buf[1000], all[1000 * MP_RANKS_MAX / 8];
+    uint32_t buf[2000], all[4000];
     int n = t->n, root = 0;
 
     o.schedule = "lines";
     for (uint32_t i = 0; i < 3000; i++) {
-        size_t count = 1 + bny_rng_below(&s, i % 7 ? 50 : 900 / (size_t)n);
+        size_t count = 1 + bny_rng_below(&s, i % 7 ? 50 : (n == 2 ? 4000 : 900) / (size_t)n);
 
         if (bny_rng_below(&s, 40) == 0)
             root = (int)bny_rng_below(&s, (uint64_t)n);

@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "collectives/world/comm.h"
 #include "tests/mp/call.h"
-#include "tests/support/cut.h"
+#include "tests/mp/cutter.h"
 #include "transport/tcp/tcp.h"
 
 struct cutter {
@@ -23,18 +23,6 @@ struct cutter {
     unsigned cuts;
 };
 
-/* One connection of this rank, each in turn; of those that come in only where the kernel ends
- * them as a network does, with what they have received left to be read. */
-static void cut_one(struct cutter *k, struct tcp_tp *tp, unsigned turn)
-{
-    struct tcp_ep *e = tp->eps[turn / (2 * TCP_LANES) % (unsigned)tp->tp.nranks];
-    unsigned lane = turn / 2 % TCP_LANES;
-    struct tcp_conn *c = !e ? NULL : turn % 2 ? e->in[lane] : &e->out[lane];
-
-    if (c && c->state == TCP_OPEN && c->fd >= 0)
-        k->cuts += (c->outgoing ? cut(c->fd) : cut_kill(c->fd)) == 0;
-}
-
 static void *cutter_main(void *arg)
 {
     struct cutter *k = arg;
@@ -42,11 +30,7 @@ static void *cutter_main(void *arg)
 
     for (unsigned turn = 0; !atomic_load(&k->stop); turn++) {
         usleep(500 + (useconds_t)bny_rng_below(&s, 6000));
-        bny_world_lock(k->world);
-        for (int i = 0; i < k->world->ntps; i++)
-            if (!strcmp(k->world->tps[i]->ops->name, "tcp"))
-                cut_one(k, (struct tcp_tp *)k->world->tps[i], turn);
-        bny_world_unlock(k->world);
+        k->cuts += (unsigned)cutter_data(k->world, turn);
     }
     return NULL;
 }
@@ -94,17 +78,17 @@ static int resets_no_descriptors(struct test *t)
         case_check_works(t, t->comm);
     mp_shared_barrier(t->shared, t->n);
     if (t->rank == 0) {
-        struct cutter k = { .t = t, .world = t->comm->world };
+        struct bny_world *w = t->comm->world;
+        int cuts = 0;
 
-        bny_world_lock(k.world);
-        for (int i = 0; i < k.world->ntps; i++)
-            for (unsigned turn = 0; turn < 2 * TCP_LANES * (unsigned)t->n; turn += 2)
-                cut_one(&k, (struct tcp_tp *)k.world->tps[i], turn);
+        bny_world_lock(w);
+        for (unsigned turn = 0; turn < 2 * TCP_LANES * (unsigned)t->n; turn += 2)
+            cuts += cutter_data_locked(w, turn);
         getrlimit(RLIMIT_NOFILE, &limit);
         limit.rlim_cur = 3; /* also those that are closed now cannot be had again */
         setrlimit(RLIMIT_NOFILE, &limit);
-        bny_world_unlock(k.world);
-        CHECK(t, k.cuts > 0, "no connection to cut");
+        bny_world_unlock(w);
+        CHECK(t, cuts > 0, "no connection to cut");
     }
     mp_shared_barrier(t->shared, t->n);
     begin = bny_now_ns();

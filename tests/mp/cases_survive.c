@@ -14,7 +14,9 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "collectives/world/comm.h"
 #include "tests/mp/case.h"
+#include "tests/mp/cutter.h"
 
 /* ---- the fault of a run ---- */
 
@@ -235,6 +237,79 @@ static int sleep_and_wake(struct test *t, const struct fault *f)
     return 0;
 }
 
+struct vandal {
+    struct test *t;
+    struct bny_world *world;
+    uint64_t s;
+    int data, control; /* connections that were reset */
+    atomic_int stop;
+    pthread_t thread;
+};
+
+static void *vandal_main(void *arg)
+{
+    struct vandal *v = arg;
+    unsigned data = (unsigned)bny_rng_below(&v->s, 100), control = data;
+
+    while (!atomic_load(&v->stop)) {
+        usleep((useconds_t)bny_rng_below(&v->s, 20000));
+        if (bny_rng_below(&v->s, 4))
+            v->data += cutter_data(v->world, data++);
+        else
+            v->control += cutter_control(v->world, control++);
+    }
+    return NULL;
+}
+
+/* Connections of one rank are reset in the middle of work, of data and of control: it goes on,
+ * and nobody is to blame. */
+static int resets_at_one(struct test *t, const struct fault *f)
+{
+    struct vandal v = { .t = t, .world = t->comm->world, .s = f->s };
+    size_t n = at_place(f, "chunk") ? 1u << 20 : 16;
+    uint32_t *x = case_malloc(n * sizeof *x), go_on = 1;
+    struct banyan_stats stats = { .size = sizeof stats };
+    int is_vandal = victim_number(f, t->rank) >= 0;
+    uint64_t until, sums[2];
+
+    if (!at_place(f, "first"))
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (is_vandal)
+        CHECK(t, pthread_create(&v.thread, NULL, vandal_main, &v) == 0, "a thread");
+    until = bny_deadline_in(0.6);
+    for (uint32_t i = 0; go_on; i++) {
+        for (size_t k = 0; k < n; k++)
+            x[k] = i + (uint32_t)k;
+        CHECK_OK(t, banyan_allreduce(x, x, n, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+        for (size_t k = 0; k < n; k++)
+            CHECK(t, x[k] == (i + (uint32_t)k) * (uint32_t)t->n, "%u at %zu", x[k], k);
+        if (at_place(f, "between"))
+            usleep(2000 + 1000 * (unsigned)t->rank);
+        go_on = !bny_deadline_passed(until);
+        CHECK_OK(t, banyan_allreduce(&go_on, &go_on, 1, BANYAN_U32, BANYAN_MAX, t->comm, NULL));
+    }
+    if (is_vandal) {
+        atomic_store(&v.stop, 1);
+        pthread_join(v.thread, NULL);
+        CHECK(t, v.control > 0, "no control link was reset");
+        CHECK(t, v.data > 0 || strcmp(t->transport, "tcp") != 0, "no connection was reset");
+    }
+    CHECK_OK(t, banyan_comm_stats(t->comm, &stats));
+    sums[0] = (uint64_t)v.data;
+    sums[1] = stats.replaced;
+    CHECK_OK(t, banyan_allreduce(sums, sums, 2, BANYAN_U64, BANYAN_SUM, t->comm, NULL));
+    CHECK(t, sums[0] == 0 || sums[1] > 0, "nothing was replaced");
+    if (is_vandal)
+        printf("note: %d resets of data, %d of control, %llu replaced by all\n", v.data,
+               v.control, (unsigned long long)sums[1]);
+    CHECK_RC(t, 0, banyan_async_error(t->comm, NULL, NULL, 0));
+    CHECK(t, banyan_comm_failed(t->comm, NULL, 0) == 0, "somebody is dead");
+    CHECK_OK(t, banyan_comm_finalize(t->comm));
+    t->comm = NULL;
+    free(x);
+    return 0;
+}
+
 /* Nobody hangs: that is all that init and finalize promise while ranks end in them. */
 static int fault_at_the_edge(struct test *t, const struct fault *f, struct sentence *s)
 {
@@ -268,8 +343,8 @@ static int fault_at_the_edge(struct test *t, const struct fault *f, struct sente
 }
 
 /* value[r]: 0 code, 1 rank blamed, 2 its words, 3 ns from the first end to the error. arg: the
- * fault (kill, double, triple, exit, abort, stop, stopcont) and the place (init, first, chunk,
- * between, finalize). */
+ * fault (kill, double, triple, exit, abort, stop, stopcont, reset) and the place (init, first,
+ * chunk, between, finalize). */
 static int survive(struct test *t)
 {
     struct banyan_config cfg = case_config(t);
@@ -286,6 +361,8 @@ static int survive(struct test *t)
     CHECK_OK(t, case_init(t, &cfg, &t->comm));
     if (is_kind(&f, "stopcont"))
         return sleep_and_wake(t, &f);
+    if (is_kind(&f, "reset"))
+        return resets_at_one(t, &f);
     rc = work_until(t, &f, &s);
     atomic_store(&t->shared->value[t->rank][3],
                  bny_now_ns() - atomic_load(&t->shared->signal_ns));

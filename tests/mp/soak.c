@@ -2,9 +2,9 @@
 /* Random faults against real processes:
  *   soak ROUNDS [SEED]   rounds; each prints its line and its seed, a failed one its output.
  *                        Without SEED times BANYAN_TEST_SCALE
- *   soak ROUNDS SEED TRANSPORT [trouble]   over that one only (any: shm and tcp; verbs: 2 to
- *                        4 ranks, on interfaces by BANYAN_TEST_IFNAMES), and that half of the
- *                        rounds only; SEED 0: BANYAN_TEST_SEED, as without any
+ *   soak ROUNDS SEED TRANSPORT [KINDS]   over that one only (any: shm and tcp; verbs: 2 to 4
+ *                        ranks, on interfaces by BANYAN_TEST_IFNAMES), and those kinds only,
+ *                        with commas; SEED 0: BANYAN_TEST_SEED, as without any
  *   soak 1 SEED KIND PLACE TRANSPORT RANKS   one round again
  * Exit status 0 when none failed. scripts/soak builds and runs it. */
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "tests/support/mp.h"
 
 static const char *const kinds[] = { "kill",     "double", "triple", "stop",
-                                     "stopcont", "exit",   "abort" };
+                                     "stopcont", "exit",   "abort",  "reset" };
 static const char *const places[] = { "first", "chunk", "between", "init", "finalize" };
 static const char *const transports[] = { "shm", "tcp" };
 
@@ -110,13 +110,63 @@ static int one_round(uint64_t seed, const char *kind, const char *place, const c
         chosen |= v;
         bny_rng_next(&s); /* its time */
     }
-    mp.may_end = strcmp(kind, "stopcont") ? chosen : 0;
+    mp.may_end = strcmp(kind, "stopcont") && strcmp(kind, "reset") ? chosen : 0;
     snprintf(arg, sizeof arg, "%s %s", kind, place);
     bad = mp_run(&mp) != 0;
     count(bad, begin, kind, place, transport, n, seed);
-    if (!bad && strcmp(kind, "stop") != 0)
+    if (!bad && strcmp(kind, "stop") != 0) /* which waits for a deadline */
         add_times(&out, n);
     return bad;
+}
+
+/* Of a round that is not trouble: one of those that are asked for. */
+static const char *draw_kind(const char *asked, uint64_t *s)
+{
+    const char *chosen[sizeof kinds / sizeof kinds[0]];
+    int n = 0;
+
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        size_t len = strlen(kinds[k]);
+        const char *at = asked;
+
+        while (at && (strncmp(at, kinds[k], len) != 0 || (at[len] && at[len] != ',')))
+            at = (at = strchr(at, ',')) ? at + 1 : NULL;
+        if (at || !*asked)
+            chosen[n++] = kinds[k];
+    }
+    return n ? chosen[bny_rng_below(s, (uint64_t)n)] : NULL;
+}
+
+/* Returns 0 when nothing that is asked for is known. */
+static int random_round(uint64_t seed, const char *only, const char *asked)
+{
+    uint64_t pick = seed;
+    int is_slow = !strcmp(only, "verbs"), only_trouble = !strcmp(asked, "trouble");
+    const char *kind = draw_kind(only_trouble ? "" : asked, &pick);
+    const char *place = places[bny_rng_below(&pick, sizeof places / sizeof places[0])];
+    const char *transport = transports[bny_rng_below(&pick, 2)];
+    int n;
+
+    if (!kind)
+        return 0;
+    n = (!strcmp(kind, "triple") ? 5 : 3) + (int)bny_rng_below(&pick, 5);
+    transport = strcmp(only, "any") ? only : transport;
+    if (is_slow) /* emulated devices on an emulated machine */
+        n = !strcmp(kind, "triple") ? 4 : 2 + n % 3;
+    if (is_slow && n < 3 && !strcmp(kind, "double"))
+        n = 3;
+    if (only_trouble || (!*asked && bny_rng_below(&pick, 2))) {
+        n = 2 + (int)bny_rng_below(&pick, is_slow ? 3 : 6);
+        trouble(seed, "all", transport, n);
+        return 1;
+    }
+    /* A stop in init or finalize only waits for deadlines; a sleep, or a reset, needs work to
+     * go on. */
+    if ((!strncmp(kind, "stop", 4) || !strcmp(kind, "reset")) &&
+        (!strcmp(place, "init") || !strcmp(place, "finalize")))
+        place = "between";
+    one_round(seed, kind, place, transport, n);
+    return 1;
 }
 
 int main(int argc, char **argv)
@@ -124,9 +174,9 @@ int main(int argc, char **argv)
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 20;
     uint64_t s = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     const char *scale = getenv("BANYAN_TEST_SCALE"),
-               *only = argc == 4 || argc == 5 ? argv[3] : "any";
-    int is_slow = !strcmp(only, "verbs");
-    int fixed = s != 0, only_trouble = argc == 5 && !strcmp(argv[4], "trouble");
+               *only = argc == 4 || argc == 5 ? argv[3] : "any",
+               *asked = argc == 5 ? argv[4] : "";
+    int fixed = s != 0;
 
     s = fixed ? s : mp_seed();
     if (argc == 7 && !strcmp(argv[3], "trouble"))
@@ -135,28 +185,11 @@ int main(int argc, char **argv)
         return one_round(s, argv[3], argv[4], argv[5], atoi(argv[6]));
     if (scale && !fixed)
         rounds = (uint64_t)((double)rounds * atof(scale)) + 1;
-    for (uint64_t i = 0; i < rounds; i++) {
-        uint64_t seed = bny_rng_next(&s) >> 16 | 1, pick = seed;
-        const char *kind = kinds[bny_rng_below(&pick, sizeof kinds / sizeof kinds[0])];
-        const char *place = places[bny_rng_below(&pick, sizeof places / sizeof places[0])];
-        const char *transport = transports[bny_rng_below(&pick, 2)];
-        int n = (!strcmp(kind, "triple") ? 5 : 3) + (int)bny_rng_below(&pick, 5);
-
-        transport = strcmp(only, "any") ? only : transport;
-        if (is_slow) /* emulated devices on an emulated machine */
-            n = !strcmp(kind, "triple") ? 4 : 2 + n % 3;
-        if (is_slow && n < 3 && !strcmp(kind, "double"))
-            n = 3;
-        if (bny_rng_below(&pick, 2) || only_trouble) {
-            n = 2 + (int)bny_rng_below(&pick, is_slow ? 3 : 6);
-            trouble(seed, "all", transport, n);
-            continue;
+    for (uint64_t i = 0; i < rounds; i++)
+        if (!random_round(bny_rng_next(&s) >> 16 | 1, only, asked)) {
+            fprintf(stderr, "soak: no kind in '%s' is known\n", asked);
+            return 2;
         }
-        /* A stop in init or finalize only waits for deadlines; a sleep needs work to go on. */
-        if (!strncmp(kind, "stop", 4) && (!strcmp(place, "init") || !strcmp(place, "finalize")))
-            place = "between";
-        one_round(seed, kind, place, transport, n);
-    }
     printf("%llu rounds, %llu failed; the last survivor heard of a death after %.1f ms, %llu "
            "survivors after more than 100 ms\n",
            (unsigned long long)total.rounds, (unsigned long long)total.failed,

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Networks that are cut in two under a training (examples/elastic_train), in network namespaces: one part at most goes on, the
 others say that they are cut off; where the way is back in time nobody notices.
-Usage: test_netns_cut.py NETNS_CLUSTER ELASTIC_TRAIN"""
+Usage: test_netns_cut.py NETNS_CLUSTER ELASTIC_TRAIN [ROUNDS SEED]
+With ROUNDS: random cuts of 3 to 6 hosts, two beside each other; a line a round, exit status 0 when none failed."""
 import concurrent.futures
 import os
+import random
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import tempfile
 import unittest
 
 CLUSTER, TRAIN = sys.argv[1:3]
+ROUNDS = sys.argv[3:5]
 
 # Frames to the far side go to a card that nobody has: silence, as on a cable that was pulled. $1: "HOST:FAR,FAR ..." what each host
 # cannot reach; $2: after host 0 has received so many packets, of the 20000 and more of a training, on a fast machine as on a slow
@@ -175,9 +178,53 @@ class Cut(unittest.TestCase):
             self.right(said)
 
 
+def random_cut(seed):
+    """Cuts at random, for ever or for less than anybody minds. Returns what was cut, and what was wrong: "" where nothing was."""
+    r = random.Random(seed)
+    hosts = r.randint(3, 6)
+    order = r.sample(range(hosts), hosts)
+    few = sorted(order[:r.randint(1, hosts // 2)])
+    most = sorted(order[len(few):])
+    if len(few) == len(most) and 0 in few:
+        few, most = most, few
+    heals, after = r.random() < 0.25, r.randint(300, 6000)
+    what = f"seed {seed}: {few} from {most} after {after} packets" + (", heals" if heals else "")
+    status, said = train(hosts, between(few, most), after, lasts=r.choice([1, 2]) if heals else 0, silent=10 if heals else 2, BANYAN_DEBUG="info")
+    blamed = {int(k): (int(b), words) for k, b, words in
+              reversed(re.findall(r"rank (\d+): info: communicator 1 failed: rank (\d+) (.*)", said))}  # the first of each
+    wrong = []
+    if status != {h: int(not heals and h in few) for h in range(hosts)}:
+        wrong.append(f"ended with {status}")
+    if heals and blamed:
+        wrong.append(f"blamed {blamed}")
+    if not heals:
+        wrong += [f"rank {h} blames {blamed.get(h)}" for h in most if blamed.get(h, (-1,))[0] not in few]
+        if len({blamed.get(h) for h in most}) != 1:
+            wrong.append(f"not alike: {blamed}")
+        wrong += [f"rank {h} does not say that it is cut off" for h in few if not re.search(f"rank {h} is cut off from {len(most)} of {hosts}", said)]
+    accuracy = [float(a) for a in re.findall(r"test accuracy ([\d.]+)", said)]
+    if not accuracy or min(accuracy) < 0.94:
+        wrong.append(f"accuracy {accuracy}")
+    return what, "; ".join(wrong), said
+
+
+def campaign(rounds, seed):
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for what, wrong, said in pool.map(random_cut, range(seed, seed + rounds)):
+            failed += bool(wrong)
+            print(f"cut {what}: {'FAILED: ' + wrong if wrong else 'ok'}", flush=True)
+            if wrong:
+                print(said, file=sys.stderr, flush=True)
+    print(f"{rounds} rounds, {failed} failed")
+    return failed > 0
+
+
 if __name__ == "__main__":
     probe = subprocess.run([CLUSTER, "--probe"], capture_output=True, text=True)
     if probe.returncode == 77:
         print(probe.stderr.strip())
         sys.exit(77)
+    if ROUNDS:
+        sys.exit(campaign(int(ROUNDS[0]), int(ROUNDS[1])))
     unittest.main(argv=sys.argv[:1])

@@ -482,23 +482,30 @@ void bny_comm_name(struct banyan_comm *comm, uint32_t id)
     bny_world_unlock(comm->world);
 }
 
-/* What this call makes is there at others, perhaps, which would wait in it for this rank. They
- * know neither its number nor whether it was made; the parent's calls are counted alike. */
-static void not_made(struct banyan_comm *parent)
+void bny_comm_not_made(struct banyan_comm *comm, uint32_t id)
 {
-    struct bny_failure f = { .cause = BNY_CAUSE_NOT_MADE,
-                             .code = BANYAN_EABORTED,
-                             .blamed = -1,
-                             .reporter = parent->world->rank,
-                             .comm = parent->id,
-                             .call = parent->splits };
+    struct bny_failure f = { .reporter = comm->world->rank };
 
-    snprintf(f.text, sizeof f.text,
-             "rank %d does not have this communicator, as the one that it was made of failed "
-             "meanwhile",
-             parent->rank);
-    if (parent->world->control)
-        bny_control_report(parent->world->control, &f);
+    if (id) {
+        f.cause = BNY_CAUSE_RESET;
+        f.code = BANYAN_ENOMEM;
+        f.blamed = comm->world->rank;
+        f.comm = id;
+        snprintf(f.text, sizeof f.text,
+                 "rank %d has no memory for a communicator that the others have", comm->rank);
+    } else {
+        f.cause = BNY_CAUSE_NOT_MADE;
+        f.code = BANYAN_EABORTED;
+        f.blamed = -1;
+        f.comm = comm->id;
+        f.call = comm->splits;
+        snprintf(f.text, sizeof f.text,
+                 "rank %d does not have this communicator, as the one that it was made of "
+                 "failed meanwhile",
+                 comm->rank);
+    }
+    if (comm->world->control)
+        bny_control_report(comm->world->control, &f);
 }
 
 /* ranks: memory for a number a member of the parent. */
@@ -589,7 +596,7 @@ int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banya
         while ((rc = exchange(comm, &mine, all, ranks)) == 1)
             ;
     if (rc && was_well && bny_comm_has_failed(comm))
-        not_made(comm);
+        bny_comm_not_made(comm, 0);
     if (rc == 0)
         rc = make_child(comm, all, mine.color, ranks, out);
     free(all);

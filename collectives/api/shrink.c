@@ -10,20 +10,6 @@
 #include "collectives/api/survive.h"
 #include "collectives/progress/progress.h"
 
-void bny_comm_not_made(struct banyan_comm *comm, uint32_t id)
-{
-    struct bny_failure f = { .cause = BNY_CAUSE_RESET,
-                             .code = BANYAN_ENOMEM,
-                             .blamed = comm->world->rank,
-                             .reporter = comm->world->rank,
-                             .comm = id };
-
-    snprintf(f.text, sizeof f.text,
-             "rank %d has no memory for a communicator that the others have", comm->rank);
-    if (comm->world->control)
-        bny_control_report(comm->world->control, &f);
-}
-
 /* What a member contributes: it has come; and knows that somebody has missed a deadline. */
 enum { HAS_COME = 1, KNOWS_LATE = 2 };
 

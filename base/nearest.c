@@ -8,43 +8,47 @@
 #define NAME_MAX_LEN 62
 #define FAR          1000u
 
+static unsigned smaller(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+/* Letters that are missing, too many or wrong, and pairs that stand the wrong way round. */
 static unsigned distance(const char *a, const char *b)
 {
-    unsigned row[NAME_MAX_LEN + 2], n = (unsigned)strlen(b);
+    unsigned rows[3][NAME_MAX_LEN + 2], n = (unsigned)strlen(b), i;
 
     if (n > NAME_MAX_LEN)
         return FAR;
     for (unsigned j = 0; j <= n; j++)
-        row[j] = j;
-    for (unsigned i = 1; a[i - 1]; i++) {
-        unsigned diag = row[0];
+        rows[0][j] = j;
+    for (i = 1; a[i - 1]; i++) {
+        unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+
         row[0] = i;
         for (unsigned j = 1; j <= n; j++) {
-            unsigned best = diag + (a[i - 1] != b[j - 1]);
-            diag = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
+            row[j] = above[j - 1] + (a[i - 1] != b[j - 1]);
+            row[j] = smaller(row[j], smaller(above[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = smaller(row[j], before[j - 2] + 1);
         }
     }
-    return row[n];
+    return rows[(i - 1) % 3][n];
 }
 
-/* At this distance every letter of one of the two was replaced. */
-static unsigned nothing_in_common(const char *a, const char *b)
+/* Farther from each other than that, they have nothing to do with each other. */
+static unsigned far_for(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
 
-    return (unsigned)(n > m ? n : m);
+    return (unsigned)((n > m ? n : m) / 3);
 }
 
 static void look(const char *text, const char *name, const char **found, unsigned *best)
 {
     unsigned d = distance(text, name);
 
-    if (d >= nothing_in_common(text, name))
+    if (d > far_for(text, name))
         return;
     if (d < *best || (d == *best && strlen(name) < strlen(*found))) {
         *best = d;

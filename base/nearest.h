@@ -9,8 +9,8 @@
 typedef const char *(*bny_name_fn)(size_t i);
 
 /* " (did you mean ring?)" with the name of the smallest edit distance from text, for the end of
- * a sentence; "" when no name has anything in common with it. Valid until the thread's next
- * call. more: a further name, or NULL. */
+ * a sentence; "" when none is near: more than a third of its letters are wrong. Valid until the
+ * thread's next call. more: a further name, or NULL. */
 const char *bny_did_you_mean(const char *text, bny_name_fn name, const char *more);
 
 #endif

@@ -20,8 +20,8 @@ Test(nearest, slips_of_the_keyboard_are_found)
 {
     cr_assert_str_eq(bny_did_you_mean("rnig", known, NULL), " (did you mean ring?)");
     cr_assert_str_eq(bny_did_you_mean("int88", known, NULL), " (did you mean int8?)");
-    cr_assert_str_eq(bny_did_you_mean("int99", known, NULL), " (did you mean int8?)");
     cr_assert_str_eq(bny_did_you_mean("binomal", known, NULL), " (did you mean binomial?)");
+    cr_assert_str_eq(bny_did_you_mean("ibnoimal", known, NULL), " (did you mean binomial?)");
     cr_assert_str_eq(bny_did_you_mean("sta", known, NULL), " (did you mean star?)");
     cr_assert_str_eq(bny_did_you_mean("atuo", known, "auto"), " (did you mean auto?)");
 }
@@ -30,6 +30,9 @@ Test(nearest, nothing_is_said_where_nothing_is_near)
 {
     cr_assert_str_empty(bny_did_you_mean("", known, NULL));
     cr_assert_str_empty(bny_did_you_mean("qqq", known, NULL));
+    cr_assert_str_empty(bny_did_you_mean("int99", known, NULL));
+    cr_assert_str_empty(bny_did_you_mean("nonsense", known, "lines"));
+    cr_assert_str_empty(bny_did_you_mean("gnir", known, NULL));
     cr_assert_str_empty(bny_did_you_mean("ring", nothing, NULL));
     cr_assert_str_eq(bny_did_you_mean("", known, "auto"), "");
 }

@@ -24,7 +24,7 @@ static struct mp_row environments[] = {
       "13 BANYAN_SCHEDULE rign mean~ring?",
       20,
       { "BANYAN_SCHEDULE=rign" } },
-    { "init_fails", "shm", 1, "13 codec int99 mean~int8?", 20, { "BANYAN_CODEC=int99" } },
+    { "init_fails", "shm", 1, "13 codec itn8 mean~int8?", 20, { "BANYAN_CODEC=itn8" } },
     { "init_fails", "shm", 1, "13 codec f61 mean~f16?", 20, { "BANYAN_CODEC=f61" } },
     { "wrong_names", "", 1 },
     { "init_fails", "tcp", 2, "13 BANYAN_IFNAME", 20, { "BANYAN_IFNAME=nosuch0" } },

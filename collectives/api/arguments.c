@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Arguments of the public collectives: checked, and put into a struct bny_call. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,14 @@ static const uint8_t *participants_of(const struct banyan_opts *opts)
 {
     return opts && opts->size > offsetof(struct banyan_opts, participants) ? opts->participants
                                                                            : NULL;
+}
+
+int bny_check_seconds(const char *what, double seconds)
+{
+    return !isnan(seconds)
+               ? 0
+               : bny_fail(BANYAN_EINVAL, "%s: it is not a number (NaN), but has to be seconds",
+                          what);
 }
 
 int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
@@ -55,6 +64,9 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
         if (call->codec->ops->family == BNY_CODEC_RAW)
             call->codec = NULL;
     }
+    rc = bny_check_seconds("timeout_s", opts->timeout_s);
+    if (rc)
+        return rc;
     call->timeout_s = opts->timeout_s;
     call->tag = opts->tag;
     if (opts->size > offsetof(struct banyan_opts, deterministic) && opts->deterministic >= 0)

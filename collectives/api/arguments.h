@@ -10,6 +10,8 @@
  * what: the function's name. */
 int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
                    struct banyan_comm *comm, const struct banyan_opts *opts);
+/* A timeout: any number is one. what: its name. */
+int bny_check_seconds(const char *what, double seconds);
 int bny_check_type(struct bny_call *call, enum banyan_dtype dtype);
 int bny_check_op(struct bny_call *call, banyan_op op); /* after type and count */
 int bny_check_op_counts(const struct bny_call *call, const size_t *counts, int n);

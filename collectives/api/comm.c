@@ -9,6 +9,7 @@
 
 #include "base/nearest.h"
 #include "base/param.h"
+#include "collectives/api/arguments.h"
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
 #include "collectives/local/memory_kind.h"
@@ -720,6 +721,7 @@ static const char *transport_list(void)
 int bny_config_take(struct banyan_config *out, const struct banyan_config *given)
 {
     const struct bny_codec *codec;
+    int rc;
 
     banyan_config_default(out);
     if (given &&
@@ -729,6 +731,11 @@ int bny_config_take(struct banyan_config *out, const struct banyan_config *given
     if (given)
         memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
     out->size = sizeof *out;
+    rc = bny_check_seconds("config: init_timeout_s", out->init_timeout_s);
+    if (rc == 0)
+        rc = bny_check_seconds("config: op_timeout_s", out->op_timeout_s);
+    if (rc)
+        return rc;
     if (out->transport && strcmp(out->transport, "auto") != 0 &&
         !bny_transport_find(out->transport))
         return bny_fail(

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/api/arguments.h"
 #include "collectives/api/job.h"
 #include "collectives/objects/store.h"
 #include "collectives/progress/progress.h"
@@ -477,6 +478,8 @@ static int get(struct banyan_objects *s, const struct banyan_object_id *id, doub
 
     if (rc == 0 && !out)
         rc = bny_fail(BANYAN_EINVAL, "%s: out must not be NULL", what);
+    if (rc == 0)
+        rc = bny_check_seconds("timeout_s", timeout_s);
     if (rc)
         return rc;
     memset(out, 0, sizeof *out);
@@ -522,6 +525,8 @@ int banyan_object_wait(struct banyan_objects *s, const struct banyan_object *vie
     if (rc == 0 && (!view->ref || !have || bytes > view->bytes))
         rc = bny_fail(BANYAN_EINVAL,
                       "%s: view and have must not be NULL, bytes not beyond the object", what);
+    if (rc == 0)
+        rc = bny_check_seconds("timeout_s", timeout_s);
     if (rc)
         return rc;
     e = view->ref;

@@ -108,6 +108,8 @@ int banyan_wait(struct banyan_request *req, double timeout_s)
 {
     int rc = check(req, "banyan_wait");
 
+    if (rc == 0)
+        rc = bny_check_seconds("banyan_wait: timeout_s", timeout_s);
     if (rc)
         return rc;
     if (is_active(req))
@@ -118,8 +120,10 @@ int banyan_wait(struct banyan_request *req, double timeout_s)
 int banyan_wait_all(struct banyan_request *const *reqs, size_t n, double timeout_s)
 {
     uint64_t deadline = timeout_s < 0 ? 0 : bny_deadline_in(timeout_s);
-    int rc = 0;
+    int rc = bny_check_seconds("banyan_wait_all: timeout_s", timeout_s);
 
+    if (rc)
+        return rc;
     if (!reqs && n)
         return bny_fail(BANYAN_EINVAL, "banyan_wait_all: reqs must not be NULL");
     for (size_t i = 0; i < n; i++) {
@@ -139,12 +143,15 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
 {
     uint64_t deadline = timeout_s < 0 ? 0 : bny_deadline_in(timeout_s);
     struct bny_waiter wt;
+    int rc = bny_check_seconds("banyan_wait_any: timeout_s", timeout_s);
     size_t active = 0;
 
+    if (rc)
+        return rc;
     if (!reqs || !index)
         return bny_fail(BANYAN_EINVAL, "banyan_wait_any: reqs and index must not be NULL");
     for (size_t i = 0; i < n; i++) {
-        int rc = check(reqs[i], "banyan_wait_any");
+        rc = check(reqs[i], "banyan_wait_any");
         if (rc)
             return rc;
         active += atomic_load(&reqs[i]->op.state) != BNY_OP_IDLE;

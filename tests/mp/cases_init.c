@@ -2,6 +2,7 @@
 /* Init that cannot succeed: which error, on which ranks, with which words; and strangers that
  * knock. */
 #include <arpa/inet.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,7 +130,7 @@ static int wrong_names(struct test *t)
 {
     static const char *const wrong[][3] = {
         { "BANYAN_SCHEDULE", "rnig", "did you mean ring?" },
-        { "BANYAN_CODEC", "int99", "did you mean int8?" },
+        { "BANYAN_CODEC", "itn8", "did you mean int8?" },
         { "BANYAN_TRANSPORT", "tpc", "did you mean tcp?" },
     };
     struct banyan_config cfg;
@@ -199,6 +200,12 @@ static int init_arguments(struct test *t)
     cfg = case_config(t);
     cfg.codec = "f61";
     check_setting(t, &id, &cfg, "did you mean f16?");
+    cfg = case_config(t);
+    cfg.op_timeout_s = NAN;
+    check_setting(t, &id, &cfg, "op_timeout_s: it is not a number");
+    cfg = case_config(t);
+    cfg.init_timeout_s = NAN;
+    check_setting(t, &id, &cfg, "init_timeout_s: it is not a number");
     cfg = case_config(t);
     CHECK_OK(t, banyan_comm_init(&comm, &id, 1, 0, &cfg));
     case_check_works(t, comm);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks that disagree, and arguments that are wrong on one rank. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -369,6 +370,7 @@ static int arguments(struct test *t)
     struct banyan_request *rq = NULL;
     float x[64] = { 0 }, y[64];
     unsigned char b[64] = { 0 };
+    size_t index;
     int done;
 
     WRONG("sendbuf", banyan_allreduce(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
@@ -387,6 +389,9 @@ static int arguments(struct test *t)
     WRONG("peer", banyan_recv(x, 1, BANYAN_F32, -1, comm, NULL));
     opts.schedule = "rign";
     WRONG("did you mean ring?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    opts.schedule = "nonsense";
+    WRONG("\"nonsense\" is unknown; there are",
+          banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     opts.schedule = "oneshot"; /* only planning finds that it cannot */
     if (t->n > 1)
         CHECK_RC(
@@ -397,6 +402,10 @@ static int arguments(struct test *t)
     opts.codec = "f61";
     WRONG("did you mean f16?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     opts.codec = NULL;
+    opts.timeout_s = NAN;
+    WRONG("timeout_s: it is not a number",
+          banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    opts.timeout_s = -1;
     opts.size = 3;
     WRONG("size", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     WRONG("send: comm", banyan_send(x, 1, BANYAN_F32, 0, NULL, NULL));
@@ -412,6 +421,13 @@ static int arguments(struct test *t)
     WRONG("", banyan_start(NULL));
     WRONG("", banyan_wait(NULL, 1));
     WRONG("", banyan_test(NULL, &done));
+    CHECK_OK(t, banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
+    CHECK_OK(t, banyan_start(rq));
+    WRONG("banyan_wait: timeout_s", banyan_wait(rq, NAN));
+    WRONG("banyan_wait_all: timeout_s", banyan_wait_all(&rq, 1, NAN));
+    WRONG("banyan_wait_any: timeout_s", banyan_wait_any(&rq, 1, NAN, &index));
+    CHECK_OK(t, banyan_wait(rq, 30));
+    CHECK_OK(t, banyan_request_free(rq));
     WRONG("comm", banyan_barrier(NULL, NULL));
     WRONG("name, type", banyan_param(0, NULL, NULL, NULL, NULL));
     banyan_config_default(NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The object store: bytes against a model, by names that say what they hold; sizes, threads,
  * partial copies, reductions of k of n, deaths in the middle of all of it. */
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -265,6 +266,7 @@ static int objects_refused(struct test *t)
     CHECK(t, *(const int *)o.data == 5, "another object");
     CHECK_OK(t, banyan_object_release(s, &o));
     CHECK_RC(t, -BANYAN_EINVAL, banyan_object_get(s, NULL, 1, &o));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_object_get(s, &none, NAN, &o));
     CHECK_RC(t, -BANYAN_EINVAL, banyan_object_put(s, &none, NULL, 1));
     CHECK_RC(t, -BANYAN_EINVAL, banyan_object_delete(s, &none));
     CHECK_RC(t, -BANYAN_ETIMEDOUT, banyan_object_get(s, &none, 0.02, &o));

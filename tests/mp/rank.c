@@ -35,6 +35,7 @@ static const struct mp_case *const tables[] = {
     cases_participants,
     cases_groups,
     cases_shrink,
+    cases_residuals,
     cases_training,
     cases_gossip,
     cases_rows,

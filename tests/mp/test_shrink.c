@@ -152,3 +152,37 @@ ParameterizedTest(struct crosswise *p, shrink, several_communicators_in_any_orde
 static struct mp_row crossed[] = { { "shrink_crossed", "shm", 2 },
                                    { "shrink_crossed", "tcp", 2 } };
 MP_TABLE(shrink, one_after_the_other_crosswise_ends_with_words, crossed)
+
+struct owing {
+    char transport[8];
+    int n, runs;
+};
+static struct owing owing[] = { { "shm", 5, 3 }, { "tcp", 5, 3 }, { "tcp", 3, 3 } };
+
+ParameterizedTestParameters(shrink, residuals_keep_their_law_without_the_dead)
+{
+    return cr_make_param_array(struct owing, owing, sizeof owing / sizeof owing[0]);
+}
+
+/* Ranks 0 and 1 are killed in the middle of a sum by topk; it is undone and taken again. */
+ParameterizedTest(struct owing *p, shrink, residuals_keep_their_law_without_the_dead,
+                  .timeout = 200)
+{
+    static struct mp_shared out;
+    uint64_t seed = mp_seed(), undone = 0;
+
+    for (int run = 0; run < p->runs; run++) {
+        struct mp mp = { .n = p->n,
+                         .case_name = "residuals_of_the_dead",
+                         .transport = p->transport,
+                         .seed = seed + (uint64_t)run,
+                         .may_die = 3,
+                         .out = &out,
+                         .timeout_s = 60 };
+
+        MP_CHECK(mp_run(&mp));
+        for (int r = 2; r < p->n; r++)
+            undone += atomic_load(&out.value[r][0]);
+    }
+    cr_expect_gt(undone, 0u, "no sum had begun when a rank died");
+}

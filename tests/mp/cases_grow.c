@@ -74,16 +74,25 @@ static void exercise(struct test *t, struct banyan_comm *comm, uint64_t seed)
     }
 }
 
-/* Operations until one fails. */
-static void until_failure(struct test *t, struct banyan_comm *comm)
+/* Sums until one fails, for the death of rank `dead`. All give the same number, that of this
+ * life: what an earlier one left on its way would show. */
+static void until_failure(struct test *t, struct banyan_comm *comm, uint32_t life, int dead)
 {
-    uint32_t *x = case_malloc(ELEMS * sizeof *x);
-    int rc = 0;
+    uint32_t *x = case_malloc(ELEMS * sizeof *x), n = (uint32_t)banyan_comm_count(comm);
+    int rc = 0, blamed = -2;
 
-    memset(x, 0, ELEMS * sizeof *x);
-    for (uint32_t i = 0; rc == 0; i++)
-        rc = banyan_allreduce(x, x, i % 3 ? 16 : ELEMS, BANYAN_U32, BANYAN_MAX, comm, NULL);
+    for (uint32_t i = 0; rc == 0; i++) {
+        size_t count = i % 3 ? 16 : ELEMS;
+
+        for (size_t k = 0; k < count; k++)
+            x[k] = life;
+        rc = banyan_allreduce(x, x, count, BANYAN_U32, BANYAN_SUM, comm, NULL);
+        for (size_t k = 0; rc == 0 && k < count; k++)
+            CHECK(t, x[k] == n * life, "%u at %zu in life %u of %u ranks", x[k], k, life, n);
+    }
     CHECK_RC(t, -BANYAN_ERANKDEAD, rc);
+    CHECK_RC(t, rc, banyan_async_error(comm, &blamed, NULL, 0));
+    CHECK(t, blamed == dead, "rank %d is blamed, not %d", blamed, dead);
     free(x);
 }
 
@@ -286,7 +295,7 @@ static void one_life(struct test *t, uint32_t number, uint64_t us, int joined_fi
             _exit(3); /* too late in the members' eyes */
         if (joined_first)
             die_in(us);
-        until_failure(t, comm);
+        until_failure(t, comm, number, -2); /* its own */
         _exit(4);
     }
     CHECK(t, waitpid(pid, &status, 0) == pid, "waitpid");
@@ -296,7 +305,27 @@ static void one_life(struct test *t, uint32_t number, uint64_t us, int joined_fi
           "the newcomer ended with %x", status);
 }
 
-/* It joins, works, is killed; the others shrink; again. arg: how often. */
+/* A growth by one who may be killed meanwhile: 0, or an error that is the same at all, and the
+ * communicator works on. */
+static int grow_or_not(struct test *t, struct banyan_comm *comm, uint32_t number,
+                       struct banyan_comm **next)
+{
+    struct banyan_config cfg = case_config(t);
+    struct said what;
+    int rc;
+
+    cfg.init_timeout_s = 1;
+    rc = grow(t, comm, number, 1, &cfg, next);
+    what = said(rc);
+    CHECK(t, rc == 0 || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_ETIMEDOUT, "%d: %s", rc,
+          banyan_last_error());
+    check_same(t, comm, &what);
+    return rc;
+}
+
+/* It joins, works, is killed, in every fourth life while it joins; the others shrink; again.
+ * arg: how often. value[0][1], [2]: how many were killed in a growth, and of those, before they
+ * were in. */
 static int grow_again(struct test *t)
 {
     int lives = atoi(t->arg), newcomer = t->rank == t->n - 1;
@@ -307,15 +336,24 @@ static int grow_again(struct test *t)
     if (!newcomer)
         begin(t, 1, t->n - 1, t->rank, &comm);
     for (uint32_t k = 2; k < 2u + (uint32_t)lives; k++) {
-        uint64_t us = bny_rng_below(&s, 20000);
+        int in_growth = k % 4 == 0, rc;
+        uint64_t us = bny_rng_below(&s, in_growth ? 12000 : 20000);
 
         if (newcomer) {
-            one_life(t, k, us, 1);
+            one_life(t, k, us, !in_growth);
             continue;
         }
-        CHECK_OK(t, grow(t, comm, k, 1, &cfg, &next));
+        if (in_growth) {
+            rc = grow_or_not(t, comm, k, &next);
+            atomic_fetch_add(&t->shared->value[t->rank][1], 1);
+            atomic_fetch_add(&t->shared->value[t->rank][2], rc != 0);
+            if (rc)
+                continue;
+        } else {
+            CHECK_OK(t, grow(t, comm, k, 1, &cfg, &next));
+        }
         CHECK_OK(t, banyan_comm_finalize(comm));
-        until_failure(t, next);
+        until_failure(t, next, k, t->n - 1);
         CHECK_OK(t, banyan_comm_shrink(next, &comm));
         CHECK(t, banyan_comm_count(comm) == t->n - 1, "%d ranks", banyan_comm_count(comm));
         banyan_comm_destroy(next);
@@ -323,6 +361,10 @@ static int grow_again(struct test *t)
     }
     if (!newcomer)
         CHECK_OK(t, banyan_comm_finalize(comm));
+    if (t->rank == 0)
+        printf("note: %d lives, %d ended while they joined, %d of these were not in\n", lives,
+               (int)atomic_load(&t->shared->value[0][1]),
+               (int)atomic_load(&t->shared->value[0][2]));
     return 0;
 }
 
@@ -330,29 +372,20 @@ static int grow_again(struct test *t)
 static int grow_newcomer_dies(struct test *t)
 {
     int lives = atoi(t->arg), newcomer = t->rank == t->n - 1;
-    struct banyan_config cfg = case_config(t);
     struct banyan_comm *comm, *next;
     uint64_t s = t->seed;
 
-    cfg.init_timeout_s = 1;
     if (!newcomer)
         begin(t, 1, t->n - 1, t->rank, &comm);
     for (uint32_t k = 2; k < 2u + (uint32_t)lives; k++) {
         uint64_t us = bny_rng_below(&s, 25000);
-        struct said what;
-        int rc;
 
         if (newcomer) {
             one_life(t, k, us, 0);
             continue;
         }
-        rc = grow(t, comm, k, 1, &cfg, &next);
-        what = said(rc);
-        CHECK(t, rc == 0 || rc == -BANYAN_ERANKDEAD || rc == -BANYAN_ETIMEDOUT, "%d: %s", rc,
-              banyan_last_error());
-        check_same(t, comm, &what);
-        if (rc == 0) {
-            until_failure(t, next);
+        if (grow_or_not(t, comm, k, &next) == 0) {
+            until_failure(t, next, k, t->n - 1);
             banyan_comm_destroy(next);
         }
         case_check_works(t, comm);
@@ -364,14 +397,14 @@ static int grow_newcomer_dies(struct test *t)
 
 /* What is left grows once more, by the newcomer that the first growth may have taken. */
 static void after_death(struct test *t, struct banyan_comm *comm, struct banyan_comm *first,
-                        int rc)
+                        int rc, int victim)
 {
     struct banyan_config cfg = case_config(t);
     struct banyan_comm *left, *next;
     struct said what = said(rc);
 
     if (rc == 0) { /* all who live are in it, the newcomer too */
-        until_failure(t, first);
+        until_failure(t, first, 1, victim);
         CHECK_OK(t, banyan_comm_shrink(first, &left));
         CHECK(t, banyan_comm_count(left) == t->n - 1, "%d ranks", banyan_comm_count(left));
         exercise(t, left, t->seed);
@@ -423,8 +456,8 @@ static int grow_member_dies(struct test *t)
     if (rc && !next)
         CHECK(t, rc == -BANYAN_ERANKDEAD, "%d: %s", rc, banyan_last_error());
     if (t->rank == victim)
-        until_failure(t, next ? next : comm); /* it is its own death that ends it */
-    after_death(t, comm, next, rc);
+        until_failure(t, next ? next : comm, 1, -2); /* its own death ends it */
+    after_death(t, comm, next, rc, victim);
     return 0;
 }
 

@@ -22,8 +22,8 @@ static struct mp_row refused[] = {
 MP_TABLE(grow, wrong_newcomers_are_refused, refused)
 
 static struct mp_row again[] = {
-    { "grow_again", "shm", 4, "20", 120 },
-    { "grow_again", "tcp", 4, "20", 120 },
+    { "grow_again", "shm", 4, "50", 120 },
+    { "grow_again", "tcp", 4, "50", 120 },
     { "grow_newcomer_dies", "shm", 4, "12", 120 },
     { "grow_newcomer_dies", "tcp", 5, "12", 120 },
 };

@@ -85,18 +85,25 @@ static int waited_long(const struct sim_rank *r)
 }
 
 /* A view in which somebody is silent fails where no more than half are left, and who stands
- * still then is not (docs/failures.md): one is silent behind a long cut, others are stopped. */
+ * still then is not (docs/failures.md): one is silent behind a long cut, others are stopped. So
+ * is who had not been heard of for long, stopped behind a reset, when its port refused: it may
+ * have gone on, and been through. */
 static int too_few_may_be_left(void)
 {
-    int alive = 0, missed = 0, silent = 0;
+    int members = 0, missed = 0, silent = 0;
 
     for (int r = 0; r < sim_nranks; r++)
-        alive += sim_ranks[r].fate != SIM_DEAD;
+        members += sim_ranks[r].fate != SIM_DEAD;
     for (int i = 0; i < nfaults; i++) {
-        silent += faults[i].kind == SIM_CUT && faults[i].for_ns >= 4 * (uint64_t)SIM_S;
-        missed += faults[i].kind == SIM_STOP && faults[i].for_ns >= 2 * (uint64_t)SIM_S;
+        const struct sim_fault *f = &faults[i];
+        int dead = f->kind == SIM_STOP && sim_ranks[f->victim].fate == SIM_DEAD &&
+                   f->for_ns >= 5 * (uint64_t)SIM_S;
+
+        members += dead;
+        silent += dead || (f->kind == SIM_CUT && f->for_ns >= 4 * (uint64_t)SIM_S);
+        missed += !dead && f->kind == SIM_STOP && f->for_ns >= 2 * (uint64_t)SIM_S;
     }
-    return silent && 2 * (alive - silent - missed) <= alive;
+    return silent && 2 * (members - silent - missed) <= members;
 }
 
 /* Two that were through with different members: both parts of a network went on. Who was

@@ -219,28 +219,30 @@ static int compare(struct growth *g, const struct wish *all, const uint64_t *gon
                                   grow, makers);
 }
 
+/* Also who has no memory for what the others want comes, and says so: they wait for it. */
 static int agree_on_wish(struct growth *g, int rc)
 {
     struct bny_world *w = g->comm->world;
     struct wish mine = { rc, g->newcomers, g->mine != NULL, bny_comm_has_failed(g->comm) != 0 };
     struct wish *all = calloc((size_t)w->nranks, sizeof *all);
-    uint64_t *gone = calloc(bny_world_words(w), sizeof *gone);
     struct bny_contribution c = { .bits = 1, .each = sizeof mine, .mine = &mine };
-    struct bny_agreed out = { .given = (uint8_t *)all, .gone = gone };
+    struct bny_agreed out = { .given = (uint8_t *)all };
+    struct bny_sets gone;
     char own[512];
+    int agreed;
 
+    bny_sets_begin(&gone, w);
+    out.gone = gone.at;
+    if (rc == 0 && (!all || !gone.at))
+        mine.code = rc = bny_fail(BANYAN_ENOMEM, "%s: no memory", grow);
     snprintf(own, sizeof own, "%s", banyan_last_error());
-    if (all && gone) {
-        int agreed = bny_comm_agree(g->comm, grow, &c, &out);
-
-        if (rc)
-            bny_set_last_error(own);
-        rc = agreed ? agreed : compare(g, all, gone);
-    } else {
-        rc = bny_fail(BANYAN_ENOMEM, "%s: no memory", grow);
-    }
+    agreed = bny_comm_agree(g->comm, grow, &c, &out);
+    if (rc)
+        bny_set_last_error(own);
+    if (all && gone.at)
+        rc = agreed ? agreed : compare(g, all, gone.at);
+    bny_sets_end(&gone);
     free(all);
-    free(gone);
     return rc;
 }
 
@@ -321,14 +323,16 @@ static int gather_newcomers(struct growth *g)
  * outside: it may be the last of those who grow, and goes on without the newcomers. */
 int bny_grow_settle(struct banyan_comm *next, const char *what)
 {
-    size_t words = bny_world_words(next->world);
-    uint64_t *sets = calloc(2 * words, sizeof *sets); /* gone, late */
     struct bny_contribution c = { .bits = 1 };
-    struct bny_agreed out = { .gone = sets, .late = sets + words };
+    struct bny_agreed out = { 0 };
+    struct bny_sets sets; /* gone, late */
     int rc, rank;
 
-    if (!sets)
+    bny_sets_begin(&sets, next->world);
+    if (!sets.at)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
+    out.gone = sets.at;
+    out.late = sets.at + sets.words;
     rc = bny_comm_agree(next, what, &c, &out);
     if (rc == 0 && bny_comm_members_in(next, out.gone, &rank, 1) > 0)
         rc = bny_fail(BANYAN_ERANKDEAD, "%s: rank %d of the %d ended before all had joined",
@@ -337,7 +341,7 @@ int bny_grow_settle(struct banyan_comm *next, const char *what)
         rc = bny_fail(BANYAN_ETIMEDOUT,
                       "%s: nothing was heard of rank %d of the %d before all had joined", what,
                       rank, next->n);
-    free(sets);
+    bny_sets_end(&sets);
     return rc;
 }
 
@@ -346,20 +350,21 @@ int bny_grow_settle(struct banyan_comm *next, const char *what)
 /* Not all have joined. All members come here, whatever each has seen. */
 static int same_error(struct growth *g, int rc)
 {
-    size_t words = bny_world_words(g->comm->world);
-    uint64_t *gone = calloc(words, sizeof *gone);
     struct bny_contribution c = { .bits = bny_comm_error(g->comm) == 0 };
-    struct bny_agreed out = { .gone = gone, .bits = &c.bits };
+    struct bny_agreed out = { .bits = &c.bits };
+    struct bny_sets gone;
     struct word w;
     int agreed, dead = 0;
 
     fill_word(&w, rc);
-    if (!gone)
+    bny_sets_begin(&gone, g->comm->world);
+    out.gone = gone.at;
+    if (!gone.at)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", grow);
     agreed = bny_comm_agree(g->comm, grow, &c, &out);
     if (agreed == 0)
-        dead = bny_comm_members_in(g->comm, gone, NULL, 0);
-    free(gone);
+        dead = bny_comm_members_in(g->comm, gone.at, NULL, 0);
+    bny_sets_end(&gone);
     if (agreed)
         return agreed;
     agreed = dead > 0 || !c.bits ? await_failure(g->comm) : 0;

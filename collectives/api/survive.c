@@ -10,6 +10,20 @@
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
 
+void bny_sets_begin(struct bny_sets *s, const struct bny_world *w)
+{
+    s->words = bny_world_words(w);
+    s->at = s->words > 64 ? calloc(3 * s->words, sizeof *s->at) : s->own;
+    if (s->at == s->own)
+        memset(s->own, 0, 3 * s->words * sizeof *s->own);
+}
+
+void bny_sets_end(struct bny_sets *s)
+{
+    if (s->at != s->own)
+        free(s->at);
+}
+
 int bny_comm_members_in(const struct banyan_comm *comm, const uint64_t *set, int *ranks,
                         int cap)
 {
@@ -170,17 +184,17 @@ int bny_meet_look(const struct bny_meeting *m, const struct bny_contribution *mi
 int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine, struct bny_agreed *out)
 {
     struct bny_world *w = m->comm->world;
-    size_t words = bny_world_words(w);
-    uint64_t *sets = calloc(3 * words, sizeof *sets); /* has, gone, late */
     struct bny_agreed got = *out;
     struct bny_waiter wt;
+    struct bny_sets sets; /* has, gone, late */
     int rc;
 
-    if (!sets)
+    bny_sets_begin(&sets, w);
+    if (!sets.at)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", m->what);
-    got.has = got.has ? got.has : sets;
-    got.gone = got.gone ? got.gone : sets + words;
-    got.late = got.late ? got.late : sets + 2 * words;
+    got.has = got.has ? got.has : sets.at;
+    got.gone = got.gone ? got.gone : sets.at + sets.words;
+    got.late = got.late ? got.late : sets.at + 2 * sets.words;
     rc = bny_meet_begin(m, mine);
     bny_wait_init(&wt);
     while (rc == 0 && (rc = bny_meet_look(m, mine, &got)) == 0) {
@@ -188,16 +202,21 @@ int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine, struct 
         if (bny_world_poll(w) > 0)
             bny_wait_found(&wt, w);
     }
-    free(sets);
+    bny_sets_end(&sets);
     return rc < 0 ? rc : 0;
+}
+
+static void add_members(uint64_t *set, const struct banyan_comm *comm)
+{
+    for (int r = 0; set && r < comm->n; r++)
+        bny_add_to_set(set, comm->peers[r].world_rank);
 }
 
 uint64_t *bny_comm_members(const struct banyan_comm *comm)
 {
     uint64_t *members = calloc(bny_world_words(comm->world), sizeof *members);
 
-    for (int r = 0; members && r < comm->n; r++)
-        bny_add_to_set(members, comm->peers[r].world_rank);
+    add_members(members, comm);
     return members;
 }
 
@@ -219,16 +238,17 @@ int bny_comm_agree(struct banyan_comm *comm, const char *what, struct bny_contri
 {
     int rc = bny_comm_may_agree(comm, what);
     struct bny_meeting m;
-    uint64_t *members;
+    struct bny_sets members;
 
     if (rc)
         return rc;
-    members = bny_comm_members(comm);
-    if (!members)
+    bny_sets_begin(&members, comm->world);
+    add_members(members.at, comm);
+    if (!members.at)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
-    bny_meeting_of_all(&m, comm, what, members);
+    bny_meeting_of_all(&m, comm, what, members.at);
     rc = bny_meet(&m, mine, out);
-    free(members);
+    bny_sets_end(&members);
     return rc;
 }
 
@@ -237,6 +257,7 @@ int banyan_comm_agree(struct banyan_comm *comm, uint64_t *bits, int *dead, int c
     int rc = bny_comm_enter(comm, "banyan_comm_agree");
     struct bny_contribution mine = { .bits = bits ? *bits : ~(uint64_t)0 };
     struct bny_agreed out = { 0 };
+    struct bny_sets gone;
 
     if (rc)
         return rc;
@@ -244,7 +265,8 @@ int banyan_comm_agree(struct banyan_comm *comm, uint64_t *bits, int *dead, int c
         return bny_fail(BANYAN_EINVAL, "banyan_comm_agree: dead: room for %d ranks at %s", cap,
                         dead ? "an address" : "NULL");
     out.bits = &mine.bits;
-    out.gone = calloc(bny_world_words(comm->world), sizeof *out.gone);
+    bny_sets_begin(&gone, comm->world);
+    out.gone = gone.at;
     if (!out.gone)
         return bny_fail(BANYAN_ENOMEM, "banyan_comm_agree: no memory");
     rc = bny_comm_agree(comm, "banyan_comm_agree", &mine, &out);
@@ -253,6 +275,6 @@ int banyan_comm_agree(struct banyan_comm *comm, uint64_t *bits, int *dead, int c
         *bits = mine.bits;
     if (rc == 0)
         rc = bny_comm_members_in(comm, out.gone, dead, cap);
-    free(out.gone);
+    bny_sets_end(&gone);
     return rc;
 }

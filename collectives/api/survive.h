@@ -53,6 +53,14 @@ static inline size_t bny_world_words(const struct bny_world *w)
 {
     return ((size_t)w->nranks + 63) / 64;
 }
+/* Up to three sets of the world's ranks, zero: up to 4096 ranks without an allocation, so that
+ * who has no memory can still say so where others wait for it. at NULL: no memory. */
+struct bny_sets {
+    uint64_t own[3 * 64], *at;
+    size_t words; /* of one */
+};
+void bny_sets_begin(struct bny_sets *s, const struct bny_world *w);
+void bny_sets_end(struct bny_sets *s);
 static inline int bny_in_set(const uint64_t *set, int rank)
 {
     return set[rank / 64] >> (rank % 64) & 1;

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "tests/mp/call.h"
 
@@ -462,16 +463,18 @@ static int grow_member_dies(struct test *t)
 }
 
 /* Nobody comes, and rank 1 finds no memory at the n-th allocation, for each n: no member takes
- * that for a success, and all but rank 1, which may know better, say the same. */
+ * that for a success, all but rank 1, which may know better, say the same, and nobody waits
+ * for a deadline (of twice op_timeout_s) but that of newcomers. */
 static int grow_starved(struct test *t)
 {
     struct banyan_config cfg = case_config(t);
     _Atomic uint64_t *said = &t->shared->value[0][1];
 
-    cfg.op_timeout_s = 1 * mp_patience();
-    for (int nth = 0; nth < 12; nth++) {
+    cfg.op_timeout_s = 5 * mp_patience();
+    for (int nth = 0; nth < 24; nth++) {
         struct banyan_comm *comm, *next;
         struct banyan_id id;
+        uint64_t begin_ns;
         int rc;
 
         if (t->rank == 0) {
@@ -488,9 +491,13 @@ static int grow_starved(struct test *t)
         mp_shared_barrier(t->shared, t->n);
         if (t->rank == 1)
             case_starve_after(nth, 1);
+        begin_ns = bny_now_ns();
         rc = banyan_comm_grow(comm, t->rank ? NULL : &id, 1, &cfg, &next);
         if (t->rank == 1)
             case_starve_after(0, 0);
+        CHECK(t, (double)(bny_now_ns() - begin_ns) < 1e9 * cfg.op_timeout_s,
+              "%d: it took %.1f s: %s", nth, (double)(bny_now_ns() - begin_ns) * 1e-9,
+              banyan_last_error());
         CHECK(t, rc < 0 && !next, "%d: %d, %p", nth, rc, (void *)next);
         if (t->rank == 0)
             atomic_store(said, (uint64_t)-rc);

@@ -232,12 +232,23 @@ int bny_control_told(struct bny_control *c)
     return atomic_load_explicit(&c->told, memory_order_relaxed);
 }
 
+/* A transport saw the end of a rank. What that decided before lies in its link, unread perhaps,
+ * and from the dead nothing is taken: it may have gone by its decision, and so do we. */
+static void hear_last_words(struct bny_control *c, const struct bny_failure *f)
+{
+    struct link *l = f->cause == BNY_CAUSE_DEATH ? control_link_to(c, f->blamed) : NULL;
+
+    if (l && l->state == LINK_UP && !bny_bit(c->agree.gone, l->peer))
+        link_read(c, l);
+}
+
 void bny_control_report(struct bny_control *c, const struct bny_failure *f)
 {
     struct bny_failure copy = *f;
 
     copy.text[sizeof copy.text - 1] = '\0';
     pthread_mutex_lock(&c->lock);
+    hear_last_words(c, f);
     copy.reporter = c->rank;
     control_add(c, &copy, -1);
     for (int i = 0; i < c->nlinks; i++)

@@ -955,3 +955,51 @@ Test(control, who_sleeps_is_left_out_and_adopts)
     cr_assert_eq(gone[0], 0, "nobody is dead");
     world_free(&w);
 }
+
+static int has_heard(const struct bny_control *c, int rank)
+{
+    const struct bny_instance *it =
+        bny_agree_find(&c->agree, (struct bny_agree_id){ BNY_AGREE_CALL, 7, 1 });
+
+    return it && bny_bit(it->has, rank);
+}
+
+/* A rank decides a call, and ends. Its shared memory tells of that before its words were read:
+ * they count all the same. */
+Test(control, last_words_come_before_a_death)
+{
+    struct bny_contribution mine = { .bits = 5 };
+    struct bny_failure death = failure(BNY_CAUSE_DEATH, 0, 0);
+    uint64_t bits = 0, gone[1] = { 0 }, end = bny_deadline_in(5);
+    struct bny_agreed out = { .bits = &bits, .gone = gone };
+    struct world w;
+    int rc;
+
+    world_new(&w, 2);
+    for (int r = 0; r < 2; r++)
+        control_stop(w.c[r]);
+    cr_assert_eq(bny_control_agree_start(w.c[0], 7, 1, &mine, 0), 0);
+    while (!has_heard(w.c[1], 0) && !bny_deadline_passed(end))
+        world_round(&w);
+    cr_assert_eq(bny_control_agree_start(w.c[1], 7, 1, &mine, 0), 0);
+    bny_control_progress(w.c[1]);
+    /* It has locked, and does not look from now on, as rank 0 decides. */
+    while ((rc = bny_control_agree_test(w.c[0], 7, 1, &out)) == 0) {
+        cr_assert(!bny_deadline_passed(end));
+        bny_control_progress(w.c[0]);
+    }
+    cr_assert_eq(rc, 1);
+    cr_assert_eq(bny_control_agree_test(w.c[1], 7, 1, &out), 0, "it knows already");
+    death.code = BANYAN_ERANKDEAD;
+    bny_control_report(w.c[1], &death);
+    bny_control_destroy(w.c[0]);
+    w.c[0] = NULL;
+    while ((rc = bny_control_agree_test(w.c[1], 7, 1, &out)) == 0) {
+        cr_assert(!bny_deadline_passed(end));
+        bny_control_progress(w.c[1]);
+    }
+    cr_assert_eq(rc, 1);
+    cr_assert_eq(bits, 5u);
+    cr_assert_eq(gone[0], 0u, "rank 0 is gone in a decision that it made while it lived");
+    world_free(&w);
+}

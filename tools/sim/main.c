@@ -106,6 +106,19 @@ static int too_few_may_be_left(void)
     return silent && 2 * (members - silent - missed) <= members;
 }
 
+/* A rank that was ready goes on when its connection to the root is reset, as others do once the
+ * root has let them go. Where a death then ended init for them, nobody is there. */
+static int init_failed_for_most(void)
+{
+    int alive = 0, begun = 0;
+
+    for (int r = 0; r < sim_nranks - sim_work.newcomers; r++) {
+        alive += sim_ranks[r].fate != SIM_DEAD;
+        begun += sim_ranks[r].fate != SIM_DEAD && sim_ranks[r].begun_ns;
+    }
+    return 2 * begun <= alive;
+}
+
 /* Two that were through with different members: both parts of a network went on. Who was
  * through before it had to shrink did all its calls with everybody: others may have missed it
  * in their last one. */
@@ -206,7 +219,7 @@ static const char *verdict(int stuck)
         if (!r->is_in && nfaults == 0)
             return "a newcomer did not get in, without a fault";
         if (r->rc && sim_work.survive && r->begun_ns && !is_hit(i) && !waited_long(r) &&
-            !too_few_may_be_left())
+            !too_few_may_be_left() && !init_failed_for_most())
             return "a rank that nothing happened to did not go on";
         if (r->rc == 0 || r->blamed < 0)
             continue;

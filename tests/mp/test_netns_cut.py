@@ -179,7 +179,8 @@ class Cut(unittest.TestCase):
 
 
 def random_cut(seed):
-    """Cuts at random, for ever or for less than anybody minds. Returns what was cut, and what was wrong: "" where nothing was."""
+    """Cuts at random, for ever or for less than anybody minds (from 2 s on a decision may be made without those who are not heard).
+    Returns what was cut, and what was wrong: "" where nothing was."""
     r = random.Random(seed)
     hosts = r.randint(3, 6)
     order = r.sample(range(hosts), hosts)
@@ -189,7 +190,7 @@ def random_cut(seed):
         few, most = most, few
     heals, after = r.random() < 0.25, r.randint(300, 6000)
     what = f"seed {seed}: {few} from {most} after {after} packets" + (", heals" if heals else "")
-    status, said = train(hosts, between(few, most), after, lasts=r.choice([1, 2]) if heals else 0, silent=10 if heals else 2, BANYAN_DEBUG="info")
+    status, said = train(hosts, between(few, most), after, lasts=int(heals), silent=10 if heals else 2, BANYAN_DEBUG="info")
     blamed = {int(k): (int(b), words) for k, b, words in
               reversed(re.findall(r"rank (\d+): info: communicator 1 failed: rank (\d+) (.*)", said))}  # the first of each
     wrong = []

@@ -16,7 +16,7 @@ static int cut_one(struct tcp_tp *tp, unsigned turn)
 {
     struct tcp_ep *e = tp->eps[turn / (2 * TCP_LANES) % (unsigned)tp->tp.nranks];
     unsigned lane = turn / 2 % TCP_LANES;
-    struct tcp_conn *c = !e ? NULL : turn % 2 ? e->in[lane] : &e->out[lane];
+    struct tcp_conn *c = !e ? NULL : turn % 2 ? e->in[lane] : e->out[lane];
 
     return c && c->state == TCP_OPEN && c->fd >= 0 &&
            (c->outgoing ? cut(c->fd) : cut_kill(c->fd)) == 0;

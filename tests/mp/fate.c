@@ -91,7 +91,7 @@ static void sleep_a_while(uint32_t us)
 static void reset_tcp(struct tcp_tp *tp, uint64_t *s)
 {
     struct tcp_ep *e = tp->eps[bny_rng_below(s, (uint64_t)tp->tp.nranks)];
-    struct tcp_conn *c = e ? &e->out[bny_rng_below(s, TCP_LANES)] : NULL;
+    struct tcp_conn *c = e ? e->out[bny_rng_below(s, TCP_LANES)] : NULL;
 
     if (c && c->state == TCP_OPEN && c->fd >= 0)
         cut(c->fd);

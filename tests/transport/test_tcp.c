@@ -464,7 +464,7 @@ static void expect_messages(struct tpset *s, uint32_t *from, uint32_t to, uint32
 /* Bytes that rank 0 has given to the kernel. */
 static uint64_t given(const struct tpset *s)
 {
-    return ((const struct tcp_ep *)s->ep[0][1])->out[1 % TCP_LANES].put;
+    return ((const struct tcp_ep *)s->ep[0][1])->out[1 % TCP_LANES]->put;
 }
 
 /* With the last one, with a poll, or as soon as they are many. */

@@ -161,7 +161,9 @@ static void expect_message(void)
 
 static int stage(void) /* of the connection of rank 0 */
 {
-    return (int)((struct tcp_ep *)ranks[0].ep)->out[0].state;
+    const struct tcp_conn *c = ((struct tcp_ep *)ranks[0].ep)->out[0];
+
+    return c ? (int)c->state : TCP_IDLE;
 }
 
 Test(tcp_join, a_rank_that_does_not_look_is_waited_for)

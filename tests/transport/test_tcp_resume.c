@@ -32,7 +32,7 @@ static uint64_t seed_of_tests(void)
 
 static struct tcp_conn *out_of(struct tpset *s, int from, int lane)
 {
-    return &((struct tcp_ep *)s->ep[from][!from])->out[lane];
+    return ((struct tcp_ep *)s->ep[from][!from])->out[lane];
 }
 
 static struct tcp_conn *in_of(struct tpset *s, int at, int lane)
@@ -242,8 +242,8 @@ static void load_finish(struct load *l, uint32_t messages)
             const struct tcp_conn *in = in_of(&l->s, !from, lane),
                                   *out = out_of(&l->s, from, lane);
 
-            cr_assert_eq(in ? in->got : 0, out->put);
-            cr_assert_eq(out->pos, out->put);
+            cr_assert_eq(in ? in->got : 0, out ? out->put : 0);
+            cr_assert(!out || out->pos == out->put);
         }
 }
 

@@ -170,7 +170,7 @@ static void try_next(struct tcp_conn *c, const char *why)
         bny_tcp_abort(c->fd);
     c->fd = -1;
     c->hs_have = 0;
-    if (++c->candidate < (int)c->ep->blob.count) {
+    if (++c->candidate < (int)c->ep->naddrs) {
         try_candidate(c);
         return;
     }
@@ -193,16 +193,16 @@ static void try_next(struct tcp_conn *c, const char *why)
  * loopback. */
 static const struct bny_addr *candidate(const struct tcp_ep *e, int index)
 {
-    int n = (int)e->blob.count, nth = 0;
+    int n = (int)e->naddrs, nth = 0;
 
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n; i++) {
-            int loopback = bny_addr_is_loopback(&e->blob.addrs[i]);
+            int loopback = bny_addr_is_loopback(&e->addrs[i]);
 
             if (loopback != (pass == (e->same_host ? 0 : 1)) || (loopback && !e->same_host))
                 continue;
             if (nth++ == index)
-                return &e->blob.addrs[i];
+                return &e->addrs[i];
         }
     return NULL;
 }
@@ -213,7 +213,7 @@ static void try_candidate(struct tcp_conn *c)
     uint64_t now = bny_now_ns();
 
     if (!a) {
-        c->candidate = (int)c->ep->blob.count;
+        c->candidate = (int)c->ep->naddrs;
         try_next(c, NULL);
         return;
     }

@@ -356,9 +356,9 @@ void bny_tcp_recall(struct bny_tp *tp, void *cookie)
 
     for (int r = 0; r < tp->nranks; r++)
         for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
-            struct tcp_conn *c = &t->eps[r]->out[lane];
+            struct tcp_conn *c = t->eps[r]->out[lane];
 
-            for (uint32_t pos = c->reported; pos != c->queued; pos++) {
+            for (uint32_t pos = c ? c->reported : 0; c && pos != c->queued; pos++) {
                 struct tcp_item *it = item_at(c, pos);
 
                 if (it->kind == TCP_USER && it->cookie == cookie && !it->own &&
@@ -379,30 +379,47 @@ static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t ma
                         "message to rank %d: channel %u (below %d), %u bytes (at most %u)",
                         ep->peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
     if (e->down)
-        return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", ep->peer, e->reason);
+        return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", ep->peer, tcp_reason(e));
     if (e->left)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d has left the job", ep->peer);
     return 0;
 }
 
-struct tcp_conn *bny_tcp_lane(struct bny_ep *ep, int lane)
+struct tcp_conn *bny_tcp_out(struct tcp_ep *e, int lane)
 {
-    struct tcp_conn *c = &((struct tcp_ep *)ep)->out[lane];
+    struct tcp_conn *c = e->out[lane];
 
-    if (!c->items) {
+    if (c)
+        return c;
+    c = calloc(1, sizeof *c);
+    if (c) {
         c->items = calloc(TCP_ITEMS, sizeof *c->items);
         c->copy = malloc(TCP_COPY_BYTES);
-        if (!c->items || !c->copy) {
+    }
+    if (!c || !c->items || !c->copy) {
+        if (c) {
             free(c->items);
             free(c->copy);
-            c->items = NULL;
-            c->copy = NULL;
-            bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the connection to rank %d",
-                     ep->tp->rank, ep->peer);
-            return NULL;
         }
+        free(c);
+        bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the connection to rank %d",
+                 e->ep.tp->rank, e->ep.peer);
+        return NULL;
     }
-    if (c->state == TCP_IDLE)
+    c->fd = -1;
+    c->tp = (struct tcp_tp *)e->ep.tp;
+    c->ep = e;
+    c->lane = lane;
+    c->outgoing = 1;
+    e->out[lane] = c;
+    return c;
+}
+
+struct tcp_conn *bny_tcp_lane(struct bny_ep *ep, int lane)
+{
+    struct tcp_conn *c = bny_tcp_out((struct tcp_ep *)ep, lane);
+
+    if (c && c->state == TCP_IDLE)
         bny_tcp_start_connect(c);
     return c;
 }
@@ -548,11 +565,14 @@ int bny_tcp_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
         return BNY_AGAIN;
     /* Room for every reserved slot on whichever lane it is committed, and for a farewell. */
     for (int lane = 0; lane < TCP_LANES; lane++)
-        if (e->out[lane].queued - e->out[lane].reported + TCP_SLOTS >= TCP_ITEMS - 1)
+        if (e->out[lane] &&
+            e->out[lane]->queued - e->out[lane]->reported + TCP_SLOTS >= TCP_ITEMS - 1)
             return BNY_AGAIN;
-    if (!e->slots[i])
+    if (!e->slots)
+        e->slots = calloc(TCP_SLOTS, sizeof *e->slots);
+    if (e->slots && !e->slots[i])
         e->slots[i] = aligned_alloc(4096, TCP_SLOT_MAX);
-    if (!e->slots[i])
+    if (!e->slots || !e->slots[i])
         return bny_fail(BANYAN_ENOMEM, "no memory for a send slot of %u bytes", TCP_SLOT_MAX);
     e->slots_busy |= 1u << i;
     *slot = (struct bny_slot){ .mem = e->slots[i], .cap = TCP_SLOT_MAX, .index = (uint32_t)i };

@@ -375,14 +375,14 @@ long bny_tcp_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, co
                         "must be viewed front to back",
                         off, len, msg->hdr.len, e->ep.peer);
     if (c->state != TCP_OPEN)
-        return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, e->reason);
+        return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, tcp_reason(e));
     if (!to) {
         to = c->tile;
         len = len < TCP_TILE ? len : TCP_TILE;
     }
     got = gather(c, to, len);
     if (got < 0)
-        return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, e->reason);
+        return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, tcp_reason(e));
     keep = got == (long)len ? 0 : (uint32_t)got & 63;
     if (keep) { /* only whole 64s may be given; the rest waits for its companions */
         memmove(c->carry + keep, c->carry, c->ncarry);

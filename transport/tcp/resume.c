@@ -114,7 +114,7 @@ void bny_tcp_lost(struct tcp_conn *c, int err)
     c->farewell_sent = 0;
     if (c->nnext)
         bny_tcp_switch(c);
-    else if (e->claimed && !e->left && e->out[0].state == TCP_IDLE)
+    else if (e->claimed && !e->left && (!e->out[0] || e->out[0]->state == TCP_IDLE))
         bny_tcp_lane(&e->ep, 0);
 }
 
@@ -192,8 +192,10 @@ void bny_tcp_watch_paths(struct tcp_tp *t)
     t->watch_ns = now + WATCH_NS;
     for (int r = 0; r < t->tp.nranks; r++)
         for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
-            struct tcp_conn *c = &t->eps[r]->out[lane];
+            struct tcp_conn *c = t->eps[r]->out[lane];
 
+            if (!c)
+                continue;
             if (c->state == TCP_OPEN && (bny_tcp_pending(c) || c->pos > c->acked) &&
                 path_is_gone(c))
                 bny_tcp_lost(c, ETIMEDOUT);

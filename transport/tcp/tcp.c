@@ -145,13 +145,14 @@ void bny_tcp_down(struct tcp_ep *e, const char *why)
     struct tcp_tp *t = (struct tcp_tp *)e->ep.tp;
 
     for (int lane = 0; lane < TCP_LANES; lane++) {
-        bny_tcp_shut(&e->out[lane]);
+        if (e->out[lane])
+            bny_tcp_shut(e->out[lane]);
         if (e->in[lane])
             bny_tcp_shut(e->in[lane]);
     }
     if (e->down || e->left)
         return;
-    snprintf(e->reason, sizeof e->reason, "%s", why);
+    e->reason = strdup(why);
     e->down = 1;
     t->ndown++;
 }
@@ -160,13 +161,13 @@ void bny_tcp_down(struct tcp_ep *e, const char *why)
 static int take_down(struct tcp_ep *e, struct bny_event *ev)
 {
     for (int lane = 0; lane < TCP_LANES; lane++)
-        if (e->out[lane].reported != e->out[lane].written)
+        if (e->out[lane] && e->out[lane]->reported != e->out[lane]->written)
             return 0;
     if (e->down != 1 || !e->claimed)
         return 0;
     e->down = 2;
     ((struct tcp_tp *)e->ep.tp)->ndown--;
-    *ev = (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = e->reason };
+    *ev = (struct bny_event){ .kind = BNY_EV_DOWN, .ep = &e->ep, .reason = tcp_reason(e) };
     return 1;
 }
 
@@ -250,15 +251,6 @@ struct tcp_ep *bny_tcp_ep(struct tcp_tp *t, int peer)
                              .eager_max = TCP_EAGER_MAX,
                              .slot_max = TCP_SLOT_MAX,
                              .zcopy_min = TCP_ZCOPY_MIN };
-    for (int lane = 0; lane < TCP_LANES; lane++) {
-        struct tcp_conn *c = &e->out[lane];
-
-        c->fd = -1;
-        c->tp = t;
-        c->ep = e;
-        c->lane = lane;
-        c->outgoing = 1;
-    }
     t->eps[peer] = e;
     return e;
 }
@@ -278,13 +270,16 @@ static int tcp_connect(struct bny_tp *tp, int peer, const void *blob, size_t len
                         "host offers loopback only, or the address is broken",
                         tp->rank, peer);
     e = bny_tcp_ep(t, peer);
-    if (!e)
+    if (e && e->claimed)
+        return bny_fail(BANYAN_EINVAL, "rank %d: rank %d was connected before", tp->rank, peer);
+    if (e)
+        e->addrs = malloc(b.count * sizeof *e->addrs);
+    if (!e || !e->addrs)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d",
                         tp->rank, peer);
-    if (e->claimed)
-        return bny_fail(BANYAN_EINVAL, "rank %d: rank %d was connected before", tp->rank, peer);
-    e->blob = b;
-    bny_tcp_prefer_adjacent(t, &e->blob);
+    bny_tcp_prefer_adjacent(t, &b);
+    memcpy(e->addrs, b.addrs, b.count * sizeof *e->addrs);
+    e->naddrs = b.count;
     e->same_host = same_host;
     e->claimed = 1;
     for (int lane = 0; lane < TCP_LANES; lane++)
@@ -309,13 +304,18 @@ static void free_conn(struct tcp_conn *c)
 static void free_ep(struct tcp_ep *e)
 {
     for (int lane = 0; lane < TCP_LANES; lane++) {
-        free_conn(&e->out[lane]);
+        if (e->out[lane])
+            free_conn(e->out[lane]);
         if (e->in[lane])
             free_conn(e->in[lane]);
+        free(e->out[lane]);
         free(e->in[lane]);
     }
-    for (int i = 0; i < TCP_SLOTS; i++)
+    for (int i = 0; e->slots && i < TCP_SLOTS; i++)
         free(e->slots[i]);
+    free(e->slots);
+    free(e->addrs);
+    free(e->reason);
     free(e);
 }
 
@@ -439,7 +439,7 @@ static int tcp_farewell(struct bny_tp *tp)
         struct tcp_ep *e = t->eps[r];
 
         for (int lane = 0; e && !e->down && lane < TCP_LANES; lane++) {
-            int open = !part(&e->out[lane]);
+            int open = e->out[lane] && !part(e->out[lane]);
 
             open += e->in[lane] && !part(e->in[lane]);
             /* Who said goodbye need not take ours, but may still look: others keep it. */
@@ -492,7 +492,7 @@ static int tcp_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     int got = 0, open = 0;
 
     for (int lane = 0; lane < TCP_LANES && got < n; lane++) {
-        struct tcp_conn *in = e->in[lane], *out = &e->out[lane];
+        struct tcp_conn *in = e->in[lane], *out = e->out[lane];
 
         if (in && in->state == TCP_OPEN) {
             open++;
@@ -501,7 +501,7 @@ static int tcp_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
             if (wants_attention(in))
                 bny_tcp_activate(in);
         }
-        if (got < n && (out->reported != out->queued || out->resend)) {
+        if (got < n && out && (out->reported != out->queued || out->resend)) {
             out->writable = out->state == TCP_OPEN;
             got += progress(out, ev + got, n - got);
             if (wants_attention(out))

@@ -209,18 +209,21 @@ struct tcp_conn {
     uint8_t *tile;     /* [TCP_TILE] */
 };
 
+/* There is one for each other rank, from init on: what only some need is made when it is first
+ * used. */
 struct tcp_ep {
     struct bny_ep ep;
-    struct tcp_blob blob;
-    struct tcp_conn out[TCP_LANES], *in[TCP_LANES];
-    uint8_t *slots[TCP_SLOTS];
-    uint32_t slots_busy; /* bits */
+    struct bny_addr *addrs; /* the peer's, best first */
+    uint32_t naddrs;
+    uint32_t slots_busy;                             /* bits */
+    struct tcp_conn *out[TCP_LANES], *in[TCP_LANES]; /* NULL: not yet */
+    uint8_t **slots;                                 /* NULL, or [TCP_SLOTS], NULL until used */
     uint32_t idle_polls;
     int claimed; /* connect() was called */
     int same_host;
-    int left; /* said farewell */
-    int down; /* 1: to be reported, 2: was reported */
-    char reason[200];
+    int left;     /* said farewell */
+    int down;     /* 1: to be reported, 2: was reported */
+    char *reason; /* of down; NULL: there was no memory for it */
 };
 
 struct tcp_tp {
@@ -284,7 +287,9 @@ uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t); /* absolute; UINT64_MAX: 
 int bny_tcp_pending(const struct tcp_conn *c); /* bytes wait for the socket */
 /* Writes what the socket takes. 0, or -1 when the connection is lost (then it is closed). */
 int bny_tcp_flush(struct tcp_conn *c);
-/* A connection of ours, opened when it is idle; NULL: no memory. */
+/* A connection of ours, made when there is none; NULL: no memory. bny_tcp_lane opens it, too,
+ * when it is idle. */
+struct tcp_conn *bny_tcp_out(struct tcp_ep *e, int lane);
 struct tcp_conn *bny_tcp_lane(struct bny_ep *ep, int lane);
 int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
 int bny_tcp_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
@@ -348,6 +353,11 @@ void bny_tcp_activate(struct tcp_conn *c);
 void bny_tcp_shut(struct tcp_conn *c); /* for good */
 void bny_tcp_down(struct tcp_ep *e, const char *why);
 void bny_tcp_watch(struct tcp_conn *c); /* adds fd to the epoll set */
+
+static inline const char *tcp_reason(const struct tcp_ep *e)
+{
+    return e->reason ? e->reason : "and no memory is left to say why";
+}
 
 static inline uint32_t tcp_pad(uint32_t len)
 {

@@ -2,7 +2,9 @@
 /* The ranks: a copy of the library each, as its file-scope state is a process's; and what a
  * rank does with it. */
 #include <dlfcn.h>
+#include <elf.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +33,36 @@ static int copy_of(const void *bytes, size_t len)
     return fd;
 }
 
+/* What no copy writes to is the same in all: they share the file's pages, and the copy's own
+ * are given back. A copy takes 2.6 MB else, of which 0.1 are ever written to, and each has its
+ * own lines of the caches. */
+static int share_text(const struct sim_rank *r, int fd, int common)
+{
+    struct link_map *map;
+    const Elf64_Ehdr *head;
+    const Elf64_Phdr *part;
+
+    if (dlinfo(r->lib, RTLD_DI_LINKMAP, &map) != 0)
+        return -1;
+    head = (const void *)map->l_addr;
+    part = (const void *)(map->l_addr + head->e_phoff);
+    for (int i = 0, n = head->e_phnum; i < n; i++) {
+        uint64_t at = part[i].p_vaddr & ~(uint64_t)4095,
+                 off = part[i].p_offset & ~(uint64_t)4095,
+                 end = (part[i].p_vaddr + part[i].p_filesz + 4095) & ~(uint64_t)4095;
+        int prot = PROT_READ | (part[i].p_flags & PF_X ? PROT_EXEC : 0);
+
+        if (part[i].p_type != PT_LOAD || part[i].p_flags & PF_W)
+            continue;
+        if (mmap((void *)(map->l_addr + at), end - at, prot, MAP_PRIVATE | MAP_FIXED, common,
+                 (off_t)off) == MAP_FAILED ||
+            fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
+                      (off_t)(end - at)) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int find_functions(struct sim_rank *r)
 {
     static const char *const names[] = { SIM_API_NAMES };
@@ -47,7 +79,7 @@ static int find_functions(struct sim_rank *r)
     return to ? 0 : -1;
 }
 
-static int load(struct sim_rank *r, const void *bytes, size_t len)
+static int load(struct sim_rank *r, const void *bytes, size_t len, int common)
 {
     char path[64];
     int fd = copy_of(bytes, len);
@@ -61,6 +93,10 @@ static int load(struct sim_rank *r, const void *bytes, size_t len)
     r->lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!r->lib) {
         fprintf(stderr, "banyan_sim: %s\n", dlerror());
+        return -1;
+    }
+    if (share_text(r, fd, common) != 0) {
+        perror("banyan_sim: a copy of the library");
         return -1;
     }
     return find_functions(r);
@@ -79,6 +115,7 @@ int sim_ranks_open(int n, const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
     struct stat st;
     void *bytes;
+    int common;
 
     if (fd < 0 || fstat(fd, &st) != 0) {
         fprintf(stderr, "banyan_sim: the library %s cannot be read\n", path);
@@ -86,14 +123,16 @@ int sim_ranks_open(int n, const char *path)
     }
     bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
+    common = bytes == MAP_FAILED ? -1 : copy_of(bytes, (size_t)st.st_size);
     sim_ranks = calloc((size_t)n, sizeof *sim_ranks);
     sim_nranks = n;
-    if (bytes == MAP_FAILED || !sim_ranks)
+    if (common < 0 || !sim_ranks)
         return -1;
     for (int r = 0; r < n && rc == 0; r++) {
         sim_ranks[r].rank = r;
-        rc = load(&sim_ranks[r], bytes, (size_t)st.st_size);
+        rc = load(&sim_ranks[r], bytes, (size_t)st.st_size, common);
     }
+    close(common);
     munmap(bytes, (size_t)st.st_size);
     return rc;
 }

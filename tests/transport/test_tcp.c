@@ -613,3 +613,43 @@ Test(tcp, leaving_in_the_middle_of_a_handshake_is_no_death)
                      ev[0].kind == BNY_EV_DOWN ? ev[0].reason : "");
     tpset_close(&s);
 }
+
+/* What a connection needs is there while it is needed: of a thousand peers most are idle. */
+Test(tcp, memory_is_taken_by_use)
+{
+    enum { LARGE = 200000 };
+    static uint8_t buf[LARGE], got[LARGE];
+    struct bny_hdr small = tpset_hdr(0, 1, 100), large = tpset_hdr(0, 2, LARGE);
+    const struct tcp_ep *to, *unused;
+    const struct tcp_conn *in;
+    struct bny_msg *msg;
+    struct tpset s;
+
+    cr_assert_leq(sizeof(struct tcp_ep), 256);
+    tpset_open(&s, &bny_tcp_ops, 3, NULL);
+    to = (struct tcp_ep *)s.ep[0][1];
+    unused = (struct tcp_ep *)s.ep[0][2];
+    cr_assert_not(to->out[0] || to->out[1] || to->slots);
+    tpset_fill(buf, 100, 0, 1, 1);
+    tpset_eager(&s, 0, 1, &small, buf);
+    cr_assert(to->out[0] && !to->out[0]->copy && !to->out[1]);
+    msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
+    in = ((struct tcp_ep *)s.ep[1][0])->in[0];
+    cr_assert_eq(tpset_check(msg->data, 100, 0, 1, 1), -1);
+    cr_assert_not_null(in->chunk);
+    s.ops->release(msg);
+    cr_assert_null(in->chunk);
+    tpset_fill(buf, LARGE, 0, 1, 2);
+    tpset_send(&s, 0, 1, &large, buf, buf);
+    msg = tpset_wait(&s, 1, BNY_EV_MSG).msg;
+    cr_assert_not_null(in->tile);
+    tpset_read(&s, msg, got, 65536, 0);
+    cr_assert_eq(tpset_check(got, LARGE, 0, 1, 2), -1);
+    s.ops->release(msg);
+    tpset_wait(&s, 0, BNY_EV_SENT);
+    for (int i = 0; i < 100; i++)
+        tpset_step(&s);
+    cr_assert_not(in->tile || in->chunk || to->out[0]->copy);
+    cr_assert_not(unused->out[0] || unused->in[0]);
+    tpset_close(&s);
+}

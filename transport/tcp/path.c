@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Writing: a ring of messages per connection, handed to the socket many at a time. User memory
  * and slots are queued by reference; eager payload goes straight to the socket when nothing
- * waits, else into a ring of copies.
+ * waits, else into a ring of copies, which is made when it is first needed.
  *
  * What the kernel has is not sent yet: until the peer's kernel has it, it may have to be sent
  * again (resume.c). So a message keeps its memory until it is acknowledged, and where that
@@ -111,6 +111,8 @@ static void release_item(struct tcp_conn *c)
     BNY_ASSERT(c->reported != c->written && c->copy_used >= it->copy_used);
     c->copy_head = (c->copy_head + it->copy_used) % TCP_COPY_BYTES;
     c->copy_used -= it->copy_used;
+    if (!c->copy_used)
+        c->copy_head = 0; /* no more of it is touched than ever waits */
     if (it->kind == TCP_SLOT)
         c->ep->slots_busy &= ~(1u << it->slot);
     if (it->own) { /* mostly not: not even a call */
@@ -392,15 +394,9 @@ struct tcp_conn *bny_tcp_out(struct tcp_ep *e, int lane)
     if (c)
         return c;
     c = calloc(1, sizeof *c);
-    if (c) {
+    if (c)
         c->items = calloc(TCP_ITEMS, sizeof *c->items);
-        c->copy = malloc(TCP_COPY_BYTES);
-    }
-    if (!c || !c->items || !c->copy) {
-        if (c) {
-            free(c->items);
-            free(c->copy);
-        }
+    if (!c || !c->items) {
         free(c);
         bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the connection to rank %d",
                  e->ep.tp->rank, e->ep.peer);
@@ -464,41 +460,59 @@ static void count(struct bny_ep *ep, const struct bny_hdr *hdr, int copied)
         bny_tp_staged(ep->tp, hdr->len);
 }
 
-/* Straight to the socket. 1: all of it went, or the peer is lost. 0: *put bytes went. */
-static int write_now(struct tcp_conn *c, const struct bny_hdr *hdr, const void *buf,
-                     uint64_t *put)
+/* Straight to the socket, after bny_tcp_may_keep. What it does not take, or a new connection
+ * must take, is sent from where it is kept. */
+static void write_now(struct tcp_conn *c, const struct bny_hdr *hdr, const void *buf)
 {
     struct iovec iov[3];
     int n = 0;
     uint64_t want = add_frame(iov, &n, hdr, buf, 0);
     ssize_t done = write_iov(c, iov, n, want);
 
-    if (done < 0) {
+    if (done < 0)
         write_failed(c);
-        return c->state == TCP_CLOSED;
-    }
-    *put = (uint64_t)done;
-    if (*put != want)
-        return 0;
+    if (c->state == TCP_CLOSED)
+        return;
     bny_tcp_keep(c, hdr, sizeof *hdr);
     bny_tcp_keep(c, buf, hdr->len);
     bny_tcp_keep(c, zeros, tcp_pad(hdr->len));
-    return 1;
+    if (done == (ssize_t)want)
+        return;
+    c->resend += want - (done > 0 ? (uint64_t)done : 0);
+    bny_tcp_owe(c);
+    bny_tcp_activate(c);
+}
+
+static int make_copies(struct tcp_conn *c)
+{
+    if (!c->copy)
+        c->copy = malloc(TCP_COPY_BYTES);
+    return c->copy != NULL;
+}
+
+/* The ring of copies. 0; BNY_AGAIN: no memory, but what waits will be gone, and then none is
+ * needed; or an error. */
+static int have_copies(struct tcp_conn *c)
+{
+    if (make_copies(c))
+        return 0;
+    if (!c->sec && (bny_tcp_pending(c) || c->reported != c->queued || c->nkept))
+        return BNY_AGAIN;
+    return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for what is sent to rank %d",
+                    c->tp->tp.rank, c->ep->ep.peer);
 }
 
 /* May the message wait for the next one? */
-static int waits_for_more(const struct tcp_conn *c, const struct bny_hdr *hdr)
+static int waits_for_more(struct tcp_conn *c, const struct bny_hdr *hdr)
 {
     return c->tp->tp.more && !c->sec &&
-           plain_bytes(c, JOINED_BYTES) + frame_bytes(hdr) < JOINED_BYTES;
+           plain_bytes(c, JOINED_BYTES) + frame_bytes(hdr) < JOINED_BYTES && make_copies(c);
 }
 
 int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
 {
     int rc = check(ep, hdr, TCP_EAGER_MAX), waits;
     struct tcp_conn *c;
-    struct tcp_item *it;
-    uint64_t put = 0;
     uint32_t used = 0;
     uint8_t *copy;
 
@@ -512,19 +526,20 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
         return BNY_AGAIN;
     waits = waits_for_more(c, hdr);
     if (!waits && !c->sec && c->reported == c->queued && !c->resend && c->writable &&
-        bny_tcp_may_keep(c, frame_bytes(hdr)) && write_now(c, hdr, buf, &put)) {
+        bny_tcp_may_keep(c, frame_bytes(hdr))) {
+        write_now(c, hdr, buf);
         count(ep, hdr, 0);
         return 0;
     }
+    rc = have_copies(c);
+    if (rc != 0)
+        return rc;
     copy = copy_room(c, hdr->len, &used); /* an idle connection always has room */
     if (!copy)
         return BNY_AGAIN;
     if (hdr->len)
         memcpy(copy, buf, hdr->len);
-    it = push(c, hdr, copy, TCP_COPY);
-    it->copy_used = used;
-    if (put)
-        c->write_off = put;
+    push(c, hdr, copy, TCP_COPY)->copy_used = used;
     count(ep, hdr, 1);
     if (!waits)
         bny_tcp_flush(c);

@@ -54,6 +54,16 @@ static void chunk_put(struct tcp_tp *t, struct tcp_chunk *k)
     t->free_chunks = k;
 }
 
+/* Of a connection in which nothing is left to read, so that idle ones hold none. */
+static void give_back(struct tcp_conn *c)
+{
+    if (!c->chunk || c->chunk->refs != 1 || c->start != c->end || c->discard)
+        return;
+    chunk_put(c->tp, c->chunk);
+    c->chunk = NULL;
+    c->start = c->end = 0;
+}
+
 static struct tcp_msg *msg_get(struct tcp_conn *c, const struct bny_hdr *hdr)
 {
     struct tcp_tp *t = c->tp;
@@ -182,10 +192,40 @@ static int fill(struct tcp_conn *c, uint32_t need)
     if (c->large && room > LITTLE)
         room = need > have && need - have > LITTLE ? need - have : LITTLE;
     n = read_some(c, c->chunk->data + c->end, room);
-    if (n <= 0)
+    if (n <= 0) {
+        give_back(c);
         return 0;
+    }
     c->end += (uint32_t)n;
     return 1;
+}
+
+/* ---- tiles: what is read of a large message ---- */
+
+static int tile_get(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+
+    if (c->tile)
+        return 0;
+    c->tile = t->free_tiles;
+    if (c->tile)
+        memcpy(&t->free_tiles, c->tile, sizeof t->free_tiles);
+    else
+        c->tile = aligned_alloc(4096, TCP_TILE);
+    return c->tile ? 0 : -1;
+}
+
+/* Of a connection in whose large message nothing is left to read. */
+static void tile_put(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+
+    if (!c->tile || c->streaming || c->discard > 15)
+        return;
+    memcpy(c->tile, &t->free_tiles, sizeof t->free_tiles);
+    t->free_tiles = c->tile;
+    c->tile = NULL;
 }
 
 /* ---- messages ---- */
@@ -204,6 +244,7 @@ static void skip(struct tcp_conn *c)
         if (got > 0)
             c->discard -= (uint32_t)got;
     }
+    tile_put(c);
 }
 
 static int valid(const struct tcp_conn *c, const struct bny_hdr *h)
@@ -223,12 +264,10 @@ static void farewell(struct tcp_conn *c)
 /* Announces a large message: its header is off the wire, its payload is not. */
 static struct tcp_msg *begin_stream(struct tcp_conn *c, const struct bny_hdr *h)
 {
-    struct tcp_msg *m;
+    struct tcp_msg *m = tile_get(c) == 0 ? msg_get(c, h) : NULL;
 
-    if (!c->tile)
-        c->tile = aligned_alloc(4096, TCP_TILE);
-    m = c->tile ? msg_get(c, h) : NULL;
     if (!m) {
+        tile_put(c);
         c->starved = 1;
         return NULL;
     }
@@ -403,11 +442,17 @@ void bny_tcp_release(struct bny_msg *msg)
     struct tcp_tp *t = (struct tcp_tp *)msg->ep->tp;
     struct tcp_conn *c = m->conn;
 
-    if (m->chunk)
+    if (m->chunk) {
+        struct tcp_conn *from = m->chunk->owner;
+
         chunk_put(t, m->chunk);
+        if (from->chunk == m->chunk)
+            give_back(from);
+    }
     if (c) {
         c->discard = c->stream_left + tcp_pad(msg->hdr.len);
         c->streaming = NULL;
+        tile_put(c);
         c->readable = 1; /* view() read behind the back of the flag */
         bny_tcp_activate(c);
     }

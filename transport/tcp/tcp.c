@@ -340,6 +340,12 @@ static void tcp_destroy(struct bny_tp *tp)
         t->all_chunks = k->all;
         free(k);
     }
+    while (t->free_tiles) {
+        uint8_t *tile = t->free_tiles;
+
+        memcpy(&t->free_tiles, tile, sizeof t->free_tiles);
+        free(tile);
+    }
     while (t->free_kept) {
         struct tcp_kept *k = t->free_kept;
 

@@ -169,7 +169,7 @@ struct tcp_conn {
     uint64_t resumed_at;
     /* writing (outgoing) */
     struct tcp_item *items; /* [TCP_ITEMS] */
-    uint8_t *copy;          /* [TCP_COPY_BYTES] */
+    uint8_t *copy;          /* [TCP_COPY_BYTES], or NULL */
     /* Ring positions: reported <= written <= queued. Items before `written` are the kernel's,
      * and held until their bytes are acknowledged or kept. */
     uint32_t reported, written, queued;
@@ -206,7 +206,7 @@ struct tcp_conn {
     uint32_t discard;             /* bytes to drop before the next header */
     uint32_t ncarry;
     uint8_t carry[64]; /* taken off the wire, less than what view may give */
-    uint8_t *tile;     /* [TCP_TILE] */
+    uint8_t *tile;     /* [TCP_TILE], while a large message is read */
 };
 
 /* There is one for each other rank, from init on: what only some need is made when it is first
@@ -245,6 +245,7 @@ struct tcp_tp {
     struct tcp_conn *timers_next; /* of it, while the timers are looked at */
     struct tcp_conn *grave; /* dropped half-open connections, freed at the end of a poll */
     struct tcp_chunk *free_chunks, *all_chunks;
+    uint8_t *free_tiles; /* each begins with the next one's address */
     struct tcp_kept *free_kept;
     uint32_t nfree_kept;
     uint64_t replace_ns; /* in which a lost connection must be made anew; 0: it is not */

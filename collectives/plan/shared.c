@@ -20,9 +20,10 @@ struct bny_record {
     struct bny_topology_cost cost;
     int nsaid;
     struct bny_simulated said[SAID_MAX];
-    struct bny_forest *forest; /* NULL: not kept, or of an error */
-    struct bny_forest *large;  /* for as long as programs are made of it */
-    int compiling, compiled;   /* ranks: are at it; have done so */
+    struct bny_forest *forest;     /* NULL: not kept, or of an error */
+    struct bny_forest *large;      /* for as long as programs are made of it */
+    struct bny_compiler *compiler; /* of large */
+    int compiling, compiled;       /* ranks: are at it; have done so */
 };
 
 struct bny_share {
@@ -118,6 +119,7 @@ static int users(const struct bny_topology *t)
 static void record_free(struct bny_record *r)
 {
     bny_forest_free(r->forest);
+    bny_compiler_free(r->compiler);
     bny_forest_free(r->large);
     free(r);
 }
@@ -264,9 +266,9 @@ void bny_shared_say(struct bny_topology *t, const struct bny_made *m,
 
 /* ---- large forests ---- */
 
-const struct bny_forest *bny_shared_borrow(struct bny_topology *t, const struct bny_made *m)
+struct bny_compiler *bny_shared_borrow(struct bny_topology *t, const struct bny_made *m)
 {
-    const struct bny_forest *f = NULL;
+    struct bny_compiler *k = NULL;
     struct shelf *s = shelf();
     struct bny_record *r;
 
@@ -275,14 +277,15 @@ const struct bny_forest *bny_shared_borrow(struct bny_topology *t, const struct 
     bny_lock_take(&s->lock);
     r = find(t->share, m);
     if (r && r->large) {
-        f = r->large;
+        k = r->compiler;
         r->compiling++;
     }
     bny_lock_give(&s->lock);
-    return f;
+    return k;
 }
 
-int bny_shared_lend(struct bny_topology *t, const struct bny_made *m, struct bny_forest *f)
+int bny_shared_lend(struct bny_topology *t, const struct bny_made *m, struct bny_forest *f,
+                    struct bny_compiler *k)
 {
     struct shelf *s = shelf();
     struct bny_record *r;
@@ -294,6 +297,7 @@ int bny_shared_lend(struct bny_topology *t, const struct bny_made *m, struct bny
     r = find(t->share, m);
     if (r && !r->large && users(t) > 1) {
         r->large = f;
+        r->compiler = k;
         r->compiling = 1;
         r->compiled = 0;
         taken = 1;
@@ -301,7 +305,9 @@ int bny_shared_lend(struct bny_topology *t, const struct bny_made *m, struct bny
     /* One of a key is enough: others that nobody is at can be made again. */
     for (struct bny_record *o = taken ? t->share->records : NULL; o; o = o->next)
         if (o != r && o->large && !o->compiling) {
+            bny_compiler_free(o->compiler);
             bny_forest_free(o->large);
+            o->compiler = NULL;
             o->large = NULL;
         }
     bny_lock_give(&s->lock);
@@ -311,6 +317,7 @@ int bny_shared_lend(struct bny_topology *t, const struct bny_made *m, struct bny
 void bny_shared_give_back(struct bny_topology *t, const struct bny_made *m)
 {
     struct bny_forest *done = NULL;
+    struct bny_compiler *idle = NULL;
     struct shelf *s = shelf();
     struct bny_record *r;
 
@@ -320,8 +327,11 @@ void bny_shared_give_back(struct bny_topology *t, const struct bny_made *m)
     r->compiled++;
     if (!r->compiling && r->compiled >= users(t)) {
         done = r->large;
+        idle = r->compiler;
         r->large = NULL;
+        r->compiler = NULL;
     }
     bny_lock_give(&s->lock);
+    bny_compiler_free(idle);
     bny_forest_free(done);
 }

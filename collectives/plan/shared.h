@@ -34,13 +34,14 @@ int bny_shared_simulated(struct bny_topology *t, const struct bny_made *m,
 void bny_shared_say(struct bny_topology *t, const struct bny_made *m,
                     const struct bny_simulated *q);
 
-/* Of a forest that nobody keeps, of many ranks: lent while ranks of the process make their
- * programs of it, one after the other. NULL: there is none now. */
-const struct bny_forest *bny_shared_borrow(struct bny_topology *t, const struct bny_made *m);
-/* Takes a forest that was made for want of one, and lends it. 1: taken; 0: there is nobody to
- * lend it to. */
-int bny_shared_lend(struct bny_topology *t, const struct bny_made *m, struct bny_forest *f);
-/* The program is made. After the last one of its ranks the forest goes. */
+/* Of a forest that nobody keeps, of many ranks: its compiler is lent while ranks of the process
+ * make their programs, one after the other. NULL: there is none now. */
+struct bny_compiler *bny_shared_borrow(struct bny_topology *t, const struct bny_made *m);
+/* Takes a forest that was made for want of one, and its compiler, and lends that. 1: taken; 0:
+ * there is nobody to lend it to. */
+int bny_shared_lend(struct bny_topology *t, const struct bny_made *m, struct bny_forest *f,
+                    struct bny_compiler *k);
+/* The program is made. After the last one of its ranks both go. */
 void bny_shared_give_back(struct bny_topology *t, const struct bny_made *m);
 
 /* A program that holds copies of the library (banyan_sim) gives them one place in common: of

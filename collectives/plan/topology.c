@@ -562,22 +562,26 @@ static int compile_again(struct bny_program **out, const struct bny_made *m,
                          enum bny_collective coll, int coalesce)
 {
     struct bny_made again = { .use = m->use, .root = m->root };
-    const struct bny_forest *lent = bny_shared_borrow(t, m);
-    int rc;
+    struct bny_compiler *k = bny_shared_borrow(t, m);
+    int rc, lent = k != NULL;
 
-    if (!lent) {
+    if (!k) {
         memcpy(again.schedule, m->schedule, sizeof again.schedule);
         make(&again, t);
-        if (again.rc)
-            return again.rc;
-        if (bny_shared_lend(t, m, again.forest))
-            lent = again.forest;
+        rc = again.rc ? again.rc : bny_compiler_new(&k, again.forest, coll);
+        if (rc) {
+            bny_forest_free(again.forest);
+            return rc;
+        }
+        lent = bny_shared_lend(t, m, again.forest, k);
     }
-    rc = bny_compile(out, lent ? lent : again.forest, coll, s->rank, coalesce);
-    if (lent)
+    rc = bny_compiler_run(k, out, coll, s->rank, coalesce);
+    if (lent) {
         bny_shared_give_back(t, m);
-    else
-        bny_forest_free(again.forest);
+        return rc;
+    }
+    bny_compiler_free(k);
+    bny_forest_free(again.forest);
     return rc;
 }
 

@@ -5,6 +5,7 @@
  * blocks. Both ends find the same messages in the same order: the list for a pair (from, to) is
  * a pure function of the forest, sorted by (phase, time, block), and is joined where the
  * operands of both ends agree. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,15 +31,20 @@ struct families { /* the children of rank v in tree t: child[at[t * (nranks + 1)
     int *child;
 };
 
-struct compilation {
+/* The same for all ranks, and only read by those that compile. */
+struct bny_compiler {
     const struct bny_forest *f;
-    enum bny_collective collective;
-    int rank, coalesce;
-    /* of the forest, the same for all ranks */
+    _Atomic unsigned checked; /* bits of collectives that it was found to serve */
     int *first, *last; /* [ntrees * nranks] first and last child to be added, -1 for leaves */
     uint8_t *relays;   /* [nranks] 1: holds partial sums of other ranks' blocks (scattered) */
     struct families up, down; /* down.at NULL: as up */
-    /* of the rank */
+};
+
+struct compilation { /* of a rank */
+    const struct bny_compiler *k;
+    const struct bny_forest *f;
+    enum bny_collective collective;
+    int rank, coalesce;
     struct message *msgs;
     size_t nmsgs, cap;
 };
@@ -85,25 +91,25 @@ static int find_families(struct families *to, const struct bny_forest *f, int do
 }
 
 /* Children are added in order of (step, rank). */
-static int set_children(struct compilation *c)
+static int set_children(struct bny_compiler *k)
 {
-    const struct bny_forest *f = c->f;
+    const struct bny_forest *f = k->f;
     size_t cells = (size_t)f->ntrees * (size_t)f->nranks;
 
-    c->first = malloc(cells * sizeof *c->first);
-    c->last = malloc(cells * sizeof *c->last);
-    c->relays = calloc((size_t)f->nranks, 1);
-    if (!c->first || !c->last || !c->relays || find_families(&c->up, f, 0))
+    k->first = malloc(cells * sizeof *k->first);
+    k->last = malloc(cells * sizeof *k->last);
+    k->relays = calloc((size_t)f->nranks, 1);
+    if (!k->first || !k->last || !k->relays || find_families(&k->up, f, 0))
         return -1;
-    for (int t = 0; t < f->ntrees && !c->down.at; t++)
-        if (f->trees[t].down_parent && find_families(&c->down, f, 1))
+    for (int t = 0; t < f->ntrees && !k->down.at; t++)
+        if (f->trees[t].down_parent && find_families(&k->down, f, 1))
             return -1;
-    memset(c->first, 0xff, cells * sizeof *c->first);
-    memset(c->last, 0xff, cells * sizeof *c->last);
+    memset(k->first, 0xff, cells * sizeof *k->first);
+    memset(k->last, 0xff, cells * sizeof *k->last);
     for (int t = 0; t < f->ntrees; t++) {
         const struct bny_tree *tree = &f->trees[t];
-        int *first = c->first + (size_t)t * (size_t)f->nranks;
-        int *last = c->last + (size_t)t * (size_t)f->nranks;
+        int *first = k->first + (size_t)t * (size_t)f->nranks;
+        int *last = k->last + (size_t)t * (size_t)f->nranks;
 
         for (int v = 0; v < f->nranks; v++) {
             int p = tree->parent[v];
@@ -114,7 +120,7 @@ static int set_children(struct compilation *c)
                 first[p] = v;
             if (last[p] < 0 || tree->step[v] >= tree->step[last[p]])
                 last[p] = v;
-            c->relays[p] |= p != tree->root;
+            k->relays[p] |= p != tree->root;
         }
     }
     return 0;
@@ -130,7 +136,7 @@ static uint8_t partial(const struct compilation *c, int t, int v)
     if (c->collective == BNY_REDUCE)
         return v == (c->f->present ? c->f->sink : root) ? BNY_OUT : BNY_SCRATCH;
     if (c->collective == BNY_REDUCE_SCATTER)
-        return v == root && !c->relays[v] ? BNY_OUT : BNY_SCRATCH;
+        return v == root && !c->k->relays[v] ? BNY_OUT : BNY_SCRATCH;
     return BNY_OUT;
 }
 
@@ -176,11 +182,11 @@ static int push_edge(struct compilation *c, int t, int child, enum phase phase)
             m.send_src = BNY_SCRATCH;
         return push(c, &m);
     }
-    m.send_src = c->first[row + (size_t)child] < 0 ? BNY_IN : partial(c, t, child);
-    m.recv_src = c->first[row + (size_t)parent] == child ? BNY_IN : partial(c, t, parent);
+    m.send_src = c->k->first[row + (size_t)child] < 0 ? BNY_IN : partial(c, t, child);
+    m.recv_src = c->k->first[row + (size_t)parent] == child ? BNY_IN : partial(c, t, parent);
     m.recv_dst = partial(c, t, parent);
     if (c->collective == BNY_REDUCE_SCATTER && parent == tree->root &&
-        c->last[row + (size_t)parent] == child)
+        c->k->last[row + (size_t)parent] == child)
         m.recv_dst = BNY_OUT;
     return push(c, &m);
 }
@@ -190,7 +196,7 @@ static int push_keep(struct compilation *c, int t)
     int gathers = c->collective == BNY_ALLGATHER;
     int reduces = !gathers && c->collective != BNY_BROADCAST, me = c->rank;
     uint8_t home = c->collective == BNY_REDUCE ? partial(c, t, me) : BNY_OUT;
-    int adds = c->first[(size_t)t * (size_t)c->f->nranks + (size_t)me] >= 0;
+    int adds = c->k->first[(size_t)t * (size_t)c->f->nranks + (size_t)me] >= 0;
     struct message m = {
         .phase = KEEPING,
         .from = me,
@@ -207,7 +213,7 @@ static int push_keep(struct compilation *c, int t)
 /* A rank's own edge in a tree, and those of its children. */
 static int push_edges(struct compilation *c, int t, enum phase phase)
 {
-    const struct families *fam = phase == SPREADING && c->down.at ? &c->down : &c->up;
+    const struct families *fam = phase == SPREADING && c->k->down.at ? &c->k->down : &c->k->up;
     const size_t *at = fam->at + (size_t)t * ((size_t)c->f->nranks + 1) + c->rank;
     const struct bny_tree *tree = &c->f->trees[t];
     int e = 0;
@@ -489,42 +495,96 @@ static int compile_rank(struct compilation *c, struct bny_program **out, int ran
     return write_program(c, out);
 }
 
-/* Ranks [first, end) to out[0], out[1], ... */
-static int compile(struct bny_program **out, const struct bny_forest *forest,
-                   enum bny_collective collective, int first, int end, int coalesce_flag)
+int bny_compiler_new(struct bny_compiler **out, const struct bny_forest *forest,
+                     enum bny_collective collective)
 {
-    struct compilation c = { .f = forest, .collective = collective, .coalesce = coalesce_flag };
-    int e;
+    struct bny_compiler *k;
+    int e = check_arguments(forest, collective, 0);
 
-    memset(out, 0, (size_t)(end - first) * sizeof *out);
-    e = check_arguments(forest, collective, first);
+    *out = NULL;
     if (e)
         return e;
-    e = set_children(&c)
-            ? bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", forest->name)
-            : 0;
+    k = calloc(1, sizeof *k);
+    if (k) {
+        k->f = forest;
+        k->checked = 1u << collective;
+    }
+    if (!k || set_children(k) != 0) {
+        bny_compiler_free(k);
+        return bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", forest->name);
+    }
+    *out = k;
+    return 0;
+}
+
+void bny_compiler_free(struct bny_compiler *k)
+{
+    if (!k)
+        return;
+    free(k->first);
+    free(k->last);
+    free(k->relays);
+    free(k->up.at);
+    free(k->up.child);
+    free(k->down.at);
+    free(k->down.child);
+    free(k);
+}
+
+/* Ranks [first, end) to out[0], out[1], ... */
+static int compile_some(struct bny_compiler *k, struct bny_program **out,
+                        enum bny_collective collective, int first, int end, int coalesce_flag)
+{
+    struct compilation c = {
+        .k = k, .f = k->f, .collective = collective, .coalesce = coalesce_flag
+    };
+    int e = 0;
+
+    memset(out, 0, (size_t)(end - first) * sizeof *out);
     for (int r = first; r < end && !e; r++)
         e = compile_rank(&c, &out[r - first], r);
-    free(c.first);
-    free(c.last);
-    free(c.relays);
-    free(c.up.at);
-    free(c.up.child);
-    free(c.down.at);
-    free(c.down.child);
     free(c.msgs);
     return e;
+}
+
+int bny_compiler_run(struct bny_compiler *k, struct bny_program **out,
+                     enum bny_collective collective, int rank, int coalesce_flag)
+{
+    unsigned bit = 1u << collective;
+
+    *out = NULL;
+    if (!(atomic_load(&k->checked) & bit) || rank < 0 || rank >= k->f->nranks) {
+        int e = check_arguments(k->f, collective, rank);
+
+        if (e)
+            return e;
+        atomic_fetch_or(&k->checked, bit);
+    }
+    return compile_some(k, out, collective, rank, rank + 1, coalesce_flag);
 }
 
 int bny_compile(struct bny_program **out, const struct bny_forest *forest,
                 enum bny_collective collective, int rank, int coalesce_flag)
 {
+    struct bny_compiler *k;
+    int e = bny_compiler_new(&k, forest, collective);
+
     *out = NULL;
-    return compile(out, forest, collective, rank, rank + 1, coalesce_flag);
+    if (e == 0)
+        e = bny_compiler_run(k, out, collective, rank, coalesce_flag);
+    bny_compiler_free(k);
+    return e;
 }
 
 int bny_compile_all(struct bny_program **out, const struct bny_forest *forest,
                     enum bny_collective collective, int coalesce_flag)
 {
-    return compile(out, forest, collective, 0, forest->nranks, coalesce_flag);
+    struct bny_compiler *k;
+    int e = bny_compiler_new(&k, forest, collective);
+
+    memset(out, 0, (size_t)forest->nranks * sizeof *out);
+    if (e == 0)
+        e = compile_some(k, out, collective, 0, forest->nranks, coalesce_flag);
+    bny_compiler_free(k);
+    return e;
 }

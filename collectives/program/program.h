@@ -131,6 +131,16 @@ static inline uint32_t bny_block_owner(const struct bny_program *p, uint32_t blo
 int bny_compile(struct bny_program **out, const struct bny_forest *forest,
                 enum bny_collective collective, int rank, int coalesce);
 
+/* The same by turns, for several ranks of a process that have one forest: what does not depend
+ * on the rank is made once, and checked once for each collective. Borrows the forest. Any
+ * number of threads may run one at the same time. Errors: as above. */
+struct bny_compiler;
+int bny_compiler_new(struct bny_compiler **out, const struct bny_forest *forest,
+                     enum bny_collective collective);
+int bny_compiler_run(struct bny_compiler *k, struct bny_program **out,
+                     enum bny_collective collective, int rank, int coalesce);
+void bny_compiler_free(struct bny_compiler *k); /* takes NULL */
+
 /* The programs of all ranks, out[nranks], for much less than that many calls. On an error some
  * may be there already. */
 int bny_compile_all(struct bny_program **out, const struct bny_forest *forest,

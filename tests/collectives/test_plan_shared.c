@@ -98,14 +98,14 @@ Test(plan_shared, the_second_rank_has_the_first_ones_forests)
     }
 }
 
-/* The forest of a schedule that ranks make programs of now; m: its name among t's. */
-static const struct bny_forest *borrow(struct bny_topology *t, const struct bny_made **m)
+/* The compiler of a schedule that ranks make programs of now; m: its name among t's. */
+static struct bny_compiler *borrow(struct bny_topology *t, const struct bny_made **m)
 {
-    const struct bny_forest *f = NULL;
+    struct bny_compiler *k = NULL;
 
-    for (*m = t->made; *m && !(f = bny_shared_borrow(t, *m));)
+    for (*m = t->made; *m && !(k = bny_shared_borrow(t, *m));)
         *m = (*m)->next;
-    return f;
+    return k;
 }
 
 /* Of many ranks a forest is there until the last one has made its program, and no longer. */

@@ -308,6 +308,36 @@ Test(program, independent_pipelines_have_their_own_channels)
     }
 }
 
+/* Whoever compiled before, each rank gets what it would have made alone. */
+Test(program, one_compiler_serves_all_ranks_and_collectives)
+{
+    static const enum bny_collective kinds[] = { BNY_ALLGATHER, BNY_REDUCE_SCATTER };
+    struct bny_program *p, *alone;
+    struct bny_compiler *k;
+    struct bny_forest *f;
+
+    cr_assert_eq(bny_builder_find("ring_uni")->build(&f, 6, BNY_FOREST_SCATTERED, -1), 0);
+    cr_assert_eq(bny_compiler_new(&k, f, BNY_BROADCAST), -BANYAN_EINVAL);
+    cr_assert_null(k);
+    cr_assert_eq(bny_compiler_new(&k, f, BNY_ALLGATHER), 0);
+    for (int i = 0; i < 24; i++) {
+        enum bny_collective coll = kinds[i / 6 % 2];
+        int rank = i * 5 % 6, joined = i / 12;
+
+        cr_assert_eq(bny_compiler_run(k, &p, coll, rank, joined), 0);
+        cr_assert_eq(bny_compile(&alone, f, coll, rank, joined), 0);
+        cr_assert_eq(p->nsteps, alone->nsteps);
+        cr_assert_eq(memcmp(p->steps, alone->steps, p->nsteps * sizeof *p->steps), 0);
+        bny_program_free(p);
+        bny_program_free(alone);
+    }
+    cr_assert_eq(bny_compiler_run(k, &p, BNY_BROADCAST, 0, 0), -BANYAN_EINVAL);
+    cr_assert_eq(bny_compiler_run(k, &p, BNY_ALLGATHER, 6, 0), -BANYAN_EINVAL);
+    cr_assert_null(p);
+    bny_compiler_free(k);
+    bny_forest_free(f);
+}
+
 Test(program, wrong_arguments_are_refused)
 {
     struct bny_program *p = (struct bny_program *)1;

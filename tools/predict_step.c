@@ -205,6 +205,7 @@ static int make_scopes(struct step *x)
                                            .members = x->members,
                                            .topology = x->w->topology,
                                            .eager_max = PREDICT_EAGER_MAX,
+                                           .at_once = PREDICT_EAGER_MAX,
                                            .chunk_max = PREDICT_CHUNK_MAX,
                                            .coded_max = PREDICT_CHUNK_MAX,
                                            .codec_force = (uint8_t)x->w->force,

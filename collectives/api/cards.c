@@ -242,6 +242,7 @@ static int agree_on_limits(struct bny_world *w, struct bny_deck *deck, const str
     for (int r = 0; ranks_on && r < n; r++)
         ranks_on[memory_of[r]]++;
     w->agreed.eager_max = w->agreed.slot_max = w->agreed.whole_max = UINT32_MAX;
+    w->agreed.at_once = UINT32_MAX;
     bny_deck_rewind(deck);
     for (int r = 0; ranks_on && (c = bny_deck_next(deck)); r++) {
         int neighbour = ranks_on[memory_of[r]] > 1, remote = nmemories > 1;
@@ -259,6 +260,8 @@ static int agree_on_limits(struct bny_world *w, struct bny_deck *deck, const str
             else
                 continue; /* all its peers share memory with it */
             count_limits(w, c, k);
+            if (!(ops->caps & BNY_TP_SHARED))
+                w->agreed.at_once = less(w->agreed.at_once, c->tp[k].eager_max);
         }
     }
     w->agreed.small_slots = (uint8_t)shared;

@@ -90,6 +90,7 @@ static void settle_scope(struct banyan_comm *c)
     s->shares_memory = w->agreed.shares_memory;
     s->small_slots = w->agreed.small_slots;
     s->eager_max = w->agreed.eager_max;
+    s->at_once = w->agreed.at_once;
     s->chunk_max = w->agreed.slot_max;
     s->coded_max = w->agreed.whole_max < s->chunk_max ? w->agreed.whole_max : s->chunk_max;
 }

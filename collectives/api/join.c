@@ -687,7 +687,7 @@ int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int 
         in->w->ntps = 1;
         in->w->nlocal = nranks;
         in->w->all_local = 1;
-        in->w->agreed.eager_max = in->w->tps[0]->eager_max;
+        in->w->agreed.eager_max = in->w->agreed.at_once = in->w->tps[0]->eager_max;
         in->w->agreed.slot_max = in->w->tps[0]->slot_max;
         in->w->agreed.whole_max = UINT32_MAX;
         rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);

@@ -174,15 +174,14 @@ double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call
  * not begin at the same time. */
 #define GAPS       1.05
 #define RING_CHUNK (256e3)
-/* Round a ring both ways half a block of so much is sent without READY, by tcp: it is there
- * before it is wanted, and both halves of a step cost one delay. */
-#define AT_ONCE (64.0 * 1024)
 
+/* Round a ring both ways half a block that needs no READY is there before it is wanted, and
+ * both halves of a step cost one delay. */
 static int goes_at_once(const struct bny_scope *s, const struct bny_builder_ops *b,
                         double nranks, enum bny_forest_use use, double bytes)
 {
     return s->link_Bps > 0 && !s->shares_memory && use == BNY_FOREST_ALLREDUCE &&
-           !strcmp(b->name, "ring") && bytes / nranks / 2 <= AT_ONCE;
+           !strcmp(b->name, "ring") && bytes / nranks / 2 <= s->at_once;
 }
 
 static double idle_s(const struct bny_scope *s, const struct bny_builder_ops *b, double nranks,

@@ -19,6 +19,7 @@ struct bny_scope {
     struct bny_topology *topology; /* the job's */
     /* Agreed */
     uint32_t eager_max;     /* largest payload that every pair may send eagerly */
+    uint32_t at_once;       /* the same of pairs that share no memory, which is more */
     uint32_t chunk_max;     /* largest chunk that every endpoint of every rank can carry */
     uint32_t coded_max;     /* largest that arrives in one piece: for encoded ones */
     uint8_t shares_memory;  /* every pair talks by shared memory */

@@ -42,7 +42,8 @@ struct bny_world {
     /* Agreed by all ranks at init, from all cards */
     struct {
         uint32_t eager_max, slot_max, whole_max; /* the least that any pair can rely on */
-        uint8_t shares_memory;                   /* every pair talks by shared memory */
+        uint32_t at_once;      /* eager_max of pairs that share no memory; UINT32_MAX: none */
+        uint8_t shares_memory; /* every pair talks by shared memory */
         uint8_t small_slots; /* some pair may not be able to send more than slot_max at once */
     } agreed;
     struct bny_topology *topology;

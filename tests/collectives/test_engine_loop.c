@@ -535,7 +535,7 @@ Test(engine_loop, mismatched_count_fails_on_both_sides)
 /* A program's "for ever" may be infinity, or a number that does not fit into nanoseconds. */
 Test(engine_loop, endless_deadlines_never_pass)
 {
-    static const double endless[] = { INFINITY, NAN, 1e300, 1e12, 0 };
+    static const double endless[] = { INFINITY, 1e300, 1e12, 0 };
 
     for (size_t i = 0; i < sizeof endless / sizeof endless[0]; i++) {
         struct banyan_opts opts = BANYAN_OPTS_INIT;

@@ -361,6 +361,31 @@ static int missing_buffers(struct test *t, struct banyan_comm *comm)
     return 0;
 }
 
+/* Requests that are not there, and times that are none. */
+static int wrong_requests(struct test *t, struct banyan_comm *comm)
+{
+    struct banyan_request *rq = NULL;
+    float x[1] = { 0 }, y[1];
+    size_t index;
+    int done;
+
+    WRONG("out", banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, NULL));
+    WRONG("sendbuf",
+          banyan_allreduce_init(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
+    CHECK(t, rq == NULL, "a request in spite of the error");
+    WRONG("", banyan_start(NULL));
+    WRONG("", banyan_wait(NULL, 1));
+    WRONG("", banyan_test(NULL, &done));
+    CHECK_OK(t, banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
+    CHECK_OK(t, banyan_start(rq));
+    WRONG("banyan_wait: timeout_s", banyan_wait(rq, NAN));
+    WRONG("banyan_wait_all: timeout_s", banyan_wait_all(&rq, 1, NAN));
+    WRONG("banyan_wait_any: timeout_s", banyan_wait_any(&rq, 1, NAN, &index));
+    CHECK_OK(t, banyan_wait(rq, 30));
+    CHECK_OK(t, banyan_request_free(rq));
+    return 0;
+}
+
 /* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing
  * sent. */
 static int arguments(struct test *t)
@@ -370,8 +395,6 @@ static int arguments(struct test *t)
     struct banyan_request *rq = NULL;
     float x[64] = { 0 }, y[64];
     unsigned char b[64] = { 0 };
-    size_t index;
-    int done;
 
     WRONG("sendbuf", banyan_allreduce(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
     WRONG("recvbuf", banyan_allreduce(x, NULL, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
@@ -412,22 +435,8 @@ static int arguments(struct test *t)
     WRONG("recv: comm", banyan_recv(x, 1, BANYAN_F32, 0, NULL, NULL));
     WRONG("banyan_send_init: out", banyan_send_init(x, 1, BANYAN_F32, 0, comm, NULL, NULL));
     WRONG("banyan_recv_init: out", banyan_recv_init(x, 1, BANYAN_F32, 0, comm, NULL, NULL));
-    if (wrong_counts(t, comm) || missing_buffers(t, comm))
+    if (wrong_counts(t, comm) || missing_buffers(t, comm) || wrong_requests(t, comm))
         return 1;
-    WRONG("out", banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, NULL));
-    WRONG("sendbuf",
-          banyan_allreduce_init(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
-    CHECK(t, rq == NULL, "a request in spite of the error");
-    WRONG("", banyan_start(NULL));
-    WRONG("", banyan_wait(NULL, 1));
-    WRONG("", banyan_test(NULL, &done));
-    CHECK_OK(t, banyan_allreduce_init(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL, &rq));
-    CHECK_OK(t, banyan_start(rq));
-    WRONG("banyan_wait: timeout_s", banyan_wait(rq, NAN));
-    WRONG("banyan_wait_all: timeout_s", banyan_wait_all(&rq, 1, NAN));
-    WRONG("banyan_wait_any: timeout_s", banyan_wait_any(&rq, 1, NAN, &index));
-    CHECK_OK(t, banyan_wait(rq, 30));
-    CHECK_OK(t, banyan_request_free(rq));
     WRONG("comm", banyan_barrier(NULL, NULL));
     WRONG("name, type", banyan_param(0, NULL, NULL, NULL, NULL));
     banyan_config_default(NULL);

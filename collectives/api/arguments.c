@@ -23,6 +23,16 @@ int bny_check_seconds(const char *what, double seconds)
                           what);
 }
 
+static int take_schedule(struct bny_call *call, const char *name)
+{
+    if (!bny_schedule_known(name))
+        return bny_fail(BANYAN_EINVAL, "schedule: \"%.32s\" is unknown%s; there are: %s", name,
+                        bny_did_you_mean(name, banyan_schedule_name, "auto"),
+                        bny_schedule_list());
+    bny_call_set_schedule(call, name);
+    return 0;
+}
+
 int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
                    struct banyan_comm *comm, const struct banyan_opts *opts)
 {
@@ -49,14 +59,9 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
     if (opts->size < offsetof(struct banyan_opts, tag) || opts->size > 4096)
         return bny_fail(BANYAN_EINVAL, "opts: size is %zu; start from BANYAN_OPTS_INIT",
                         opts->size);
-    if (opts->schedule) {
-        if (!bny_schedule_known(opts->schedule))
-            return bny_fail(BANYAN_EINVAL, "schedule: \"%.32s\" is unknown%s; there are: %s",
-                            opts->schedule,
-                            bny_did_you_mean(opts->schedule, banyan_schedule_name, "auto"),
-                            bny_schedule_list());
-        bny_call_set_schedule(call, opts->schedule);
-    }
+    rc = opts->schedule ? take_schedule(call, opts->schedule) : 0;
+    if (rc)
+        return rc;
     if (opts->codec) {
         rc = bny_codec_parse(&call->codec, opts->codec);
         if (rc)

@@ -79,9 +79,10 @@ struct bny_instance {
     int nrecords;
     unsigned each;  /* bytes of each rank */
     uint8_t *given; /* [nranks * each]; 0 of who is not in has */
-    /* The owner's: the state it saw change last, and when; until when a call may take; whether
-     * somebody waits for the decision, and what was done about it. */
-    uint64_t seen_changes, since_ns, deadline_ns;
+    /* The owner's: when it saw that we had entered; the state it saw change last, and when;
+     * until when a call may take; whether somebody waits for the decision, and what was done
+     * about it. */
+    uint64_t begun_ns, seen_changes, since_ns, deadline_ns;
     int asked, answered, judged, hasty;
     uint32_t parent; /* who aborts this communicator, from log entry log_from on, ends it */
     int log_from;

@@ -188,7 +188,8 @@ int bny_control_left(struct bny_control *c, int rank);
 /* Agreement of the ranks `members` (NULL: all) on what they contribute, by communicator and
  * number of the call; a rank begins call i + 1 behind call i. Ranks that die do not hinder it,
  * and it ends behind the view that says so; with an error for those who are cut off from most;
- * those that have not come when deadline_ns (0: none) has passed anywhere are left out (late).
+ * those that have not come when deadline_ns (0: none) has passed anywhere are left out (late),
+ * though nobody in the first second.
  * Works whatever failed. Any thread; start returns 0 or an error, test 1: decided, 0: not yet,
  * or an error, as long as call i + 2 was not begun. Where out has pointers they are filled. */
 struct bny_contribution {

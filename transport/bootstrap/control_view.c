@@ -26,6 +26,9 @@
 #define LATE_NS (2000ull * MS)
 #define LATE_AGAIN_NS                                                                          \
     (100ull * MS) /* for who was left out of the last one and not heard since */
+/* What a rank that begins at the same moment has said is heard by then: no member is left out
+ * earlier, whatever its deadline, or each of them would decide alone. */
+#define HEARD_NS     (1000ull * MS)
 #define LOG_CAP      16
 #define AWAKE_MAX_NS (300ull * MS) /* of the time between two looks; more: we slept */
 
@@ -420,11 +423,13 @@ static int is_given_up(const struct bny_control *c, const struct bny_instance *i
 static void leave_out_the_late(struct bny_control *c, uint64_t now)
 {
     for (struct bny_instance *it = c->agree.first; it; it = it->next) {
-        int user = it->id.kind == BNY_AGREE_CALL, missing;
+        int user = it->id.kind == BNY_AGREE_CALL, missing, heard;
         uint64_t most, still;
 
         if (it->decided || !it->entered)
             continue;
+        if (!it->begun_ns)
+            it->begun_ns = c->awake_ns;
         if (it->seen_changes != it->changes) {
             it->seen_changes = it->changes;
             it->since_ns = c->awake_ns;
@@ -432,8 +437,9 @@ static void leave_out_the_late(struct bny_control *c, uint64_t now)
         most = only_sleepers(c, it) ? LATE_AGAIN_NS : LATE_NS;
         still = c->awake_ns - it->since_ns;
         missing = contributions_missing(c, it);
-        if ((missing && it->deadline_ns && now >= it->deadline_ns) ||
-            (missing && is_given_up(c, it)) || (!(user && missing) && still > most) ||
+        heard = c->awake_ns - it->begun_ns > HEARD_NS;
+        if ((missing && heard && it->deadline_ns && now >= it->deadline_ns) ||
+            (missing && heard && is_given_up(c, it)) || (!(user && missing) && still > most) ||
             (it->hasty && most == LATE_AGAIN_NS && still > LATE_NS))
             bny_agree_late(&c->agree, it);
     }

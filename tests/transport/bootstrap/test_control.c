@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1002,4 +1003,54 @@ Test(control, last_words_come_before_a_death)
     cr_assert_eq(bits, 5u);
     cr_assert_eq(gone[0], 0u, "rank 0 is gone in a decision that it made while it lived");
     world_free(&w);
+}
+
+/* Ranks begin a call at one moment, none has heard of another, and no member that has not come
+ * is waited for: for what is under way they wait all the same, or each would decide alone, and
+ * all but one be excluded. */
+static void begin_where_nobody_waits(uint32_t parent, uint64_t deadline_ns)
+{
+    struct bny_contribution mine = { .bits = 5, .parent = parent };
+    struct bny_failure f = failure(BNY_CAUSE_ABORT, 1, 7);
+    uint64_t bits, gone[1], has[1], late[1], end;
+    struct bny_agreed out = { .bits = &bits, .gone = gone, .has = has, .late = late };
+    struct world w;
+    int rc;
+
+    world_new(&w, 4);
+    for (int r = 0; r < 4; r++)
+        control_stop(w.c[r]);
+    bny_control_report(w.c[1], &f);
+    world_settle(&w);
+    for (int r = 0; r < 4; r++)
+        if (r != 1)
+            cr_assert_eq(bny_control_agree_start(w.c[r], 7, 1, &mine, deadline_ns), 0);
+    end = bny_deadline_in(20);
+    for (int r = 0; r < 4; r++) {
+        while (r != 1 && (rc = bny_control_agree_test(w.c[r], 7, 1, &out)) == 0) {
+            cr_assert(!bny_deadline_passed(end), "rank %d has no answer", r);
+            world_round(&w);
+        }
+        if (r == 1)
+            continue;
+        cr_assert_eq(rc, 1, "rank %d: %s", r, banyan_last_error());
+        cr_assert(gone[0] == 0 && has[0] == 13 && late[0] == 2,
+                  "rank %d: gone %#" PRIx64 ", has %#" PRIx64 ", late %#" PRIx64, r, gone[0],
+                  has[0], late[0]);
+    }
+    for (int i = 0; i < 100; i++)
+        world_round(&w);
+    for (int r = 0; r < 4; r++)
+        cr_assert(!w.c[r]->agree.excluded, "rank %d is excluded", r);
+    world_free(&w);
+}
+
+Test(control, who_begins_at_once_is_heard_where_a_member_gave_up)
+{
+    begin_where_nobody_waits(7, 0);
+}
+
+Test(control, who_begins_at_once_is_heard_behind_the_deadline)
+{
+    begin_where_nobody_waits(0, 1);
 }

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -65,4 +66,25 @@ void test_catch_log(const char *text)
 int test_caught(void)
 {
     return atomic_load(&caught);
+}
+
+void test_on_host(int rank, int nranks, int hosts, int block)
+{
+    char text[16];
+    int host = block ? rank / block : rank % hosts, local = block ? rank % block : rank / hosts;
+    int count = block ? block : nranks / hosts + (host < nranks % hosts);
+    const struct {
+        const char *name;
+        int value;
+    } vars[] = { { "RANK", rank },
+                 { "WORLD_SIZE", nranks },
+                 { "GROUP_RANK", host },
+                 { "LOCAL_RANK", local },
+                 { "LOCAL_WORLD_SIZE",
+                   block && (host + 1) * block > nranks ? nranks - host * block : count } };
+
+    for (size_t i = 0; i < sizeof vars / sizeof vars[0]; i++) {
+        snprintf(text, sizeof text, "%d", vars[i].value);
+        setenv(vars[i].name, text, 1);
+    }
 }

@@ -14,6 +14,9 @@ uint64_t test_seed(void);
 void test_fill(uint64_t *seed, void *data, size_t len);
 /* A blocking plain TCP connection to the id's root; the fd. */
 int test_raw_connect(const struct bny_id *id);
+/* Sets the environment as a launcher would, for the rank that starts next: block is how many
+ * follow each other on a host; 0: they go round the hosts. */
+void test_on_host(int rank, int nranks, int hosts, int block);
 /* Between two rounds of polling all ranks: leaves the core to other tests for a moment. */
 void test_round_over(void);
 /* Swallows log lines and counts those that contain text. */

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -973,35 +972,12 @@ Test(tree, all_go_when_the_last_is_ready)
 
 /* ---- large jobs, several ranks a host ---- */
 
-/* As a launcher would, for the rank that starts next: block is how many follow each other on a
- * host; 0: they go round the hosts. */
-static void on_host(int rank, int nranks, int hosts, int block)
-{
-    char text[16];
-    int host = block ? rank / block : rank % hosts, local = block ? rank % block : rank / hosts;
-    int count = block ? block : nranks / hosts + (host < nranks % hosts);
-    const struct {
-        const char *name;
-        int value;
-    } vars[] = { { "RANK", rank },
-                 { "WORLD_SIZE", nranks },
-                 { "GROUP_RANK", host },
-                 { "LOCAL_RANK", local },
-                 { "LOCAL_WORLD_SIZE",
-                   block && (host + 1) * block > nranks ? nranks - host * block : count } };
-
-    for (size_t i = 0; i < sizeof vars / sizeof vars[0]; i++) {
-        snprintf(text, sizeof text, "%d", vars[i].value);
-        setenv(vars[i].name, text, 1);
-    }
-}
-
 static void hosts_of(struct job *j, int n, int hosts, int block, double seconds)
 {
     setenv("BANYAN_INIT_TREE", "2", 1);
     job_new(j, 400);
     for (int r = 0; r < n; r++) {
-        on_host(r, n, hosts, block);
+        test_on_host(r, n, hosts, block);
         job_start(j, r, n, NULL, seconds);
     }
 }
@@ -1041,7 +1017,7 @@ Test(hosts, who_is_not_let_in_goes_to_the_root)
     setenv("BANYAN_INIT_TREE", "2", 1);
     job_new(&j, 400);
     for (int r = 0; r < 12; r++) {
-        on_host(r, 12, 2, 6);
+        test_on_host(r, 12, 2, 6);
         if (r == 7) /* host 1 has ranks 6 to 11; 9 and 10 come below 7 */
             setenv("GROUP_RANK", "9", 1);
         job_start(&j, r, 12, NULL, 20);
@@ -1065,7 +1041,7 @@ Test(hosts, a_rank_that_dies_is_named_by_all)
         setenv("BANYAN_INIT_TREE", "2", 1);
         job_new(&j, 400);
         for (int r = 0; r < 11; r++) { /* the last is missing */
-            on_host(r, 12, 3, 4);
+            test_on_host(r, 12, 3, 4);
             job_start(&j, r, 12, NULL, 20);
         }
         for (int i = 0; i < (v % 2 ? 30 : 3000); i++) { /* hardly begun, or 0.3 s */
@@ -1094,7 +1070,7 @@ Test(hosts, who_does_not_come_is_named)
         setenv("BANYAN_INIT_TREE", "2", 1);
         job_new(&j, 400);
         for (int r = 0; r < 12; r++) {
-            on_host(r, 12, 3, 4);
+            test_on_host(r, 12, 3, 4);
             if (r != missing[m])
                 job_start(&j, r, 12, NULL, 3);
         }
@@ -1112,7 +1088,7 @@ Test(hosts, two_with_one_rank_are_told)
     setenv("BANYAN_INIT_TREE", "2", 1);
     job_new(&j, 400);
     for (int r = 0; r < 12; r++) {
-        on_host(r, 12, 3, 4);
+        test_on_host(r, 12, 3, 4);
         if (r == 9) {
             setenv("RANK", "5", 1);
             job_start(&j, 5, 12, NULL, 10);
@@ -1123,84 +1099,4 @@ Test(hosts, two_with_one_rank_are_told)
     cr_assert_eq(job_drive(&j), 0);
     job_expect_told(&j, -1, BANYAN_EPROTO, "two processes joined as rank 5");
     job_free(&j);
-}
-
-#define FILES 18000 /* all ranks are in this process */
-
-/* 4096 ranks: what init takes of the busiest one. */
-static void count_frames(int nranks, int block, uint64_t *root, uint64_t *busiest,
-                         uint64_t *bytes)
-{
-    struct bny_bootstrap **b = calloc((size_t)nranks, sizeof *b);
-    uint64_t end = bny_deadline_in(200);
-    struct rlimit files = { 0 };
-    struct bny_id id;
-    uint8_t card[120];
-    int open = nranks, *rc = calloc((size_t)nranks, sizeof *rc);
-
-    getrlimit(RLIMIT_NOFILE, &files);
-    if (files.rlim_max < FILES)
-        cr_skip_test("needs %d descriptors: ulimit -Hn says %llu", FILES,
-                     (unsigned long long)files.rlim_max);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-    setenv("BANYAN_INIT_TREE", "33", 1);
-    cr_assert_eq(bny_id_create(&id, "lo", "", 1), 0, "%s", banyan_last_error());
-    for (int r = 0; r < nranks; r++) {
-        uint64_t seed = (uint64_t)r / (uint64_t)block + 1;
-
-        test_fill(&seed, card, sizeof card); /* cards of a host are alike but for a part */
-        seed = (uint64_t)r + 1;
-        test_fill(&seed, card, 40);
-        on_host(r, nranks, 0, block);
-        cr_assert_eq(bny_bootstrap_start(&b[r], &id, nranks, r, card, sizeof card, "", "", end),
-                     0, "%s", banyan_last_error());
-    }
-    while (open && !bny_deadline_passed(end)) { /* rc: 1 has the table, 2 may go */
-        open = 0;
-        for (int r = 0; r < nranks; r++) {
-            int got = rc[r] == 2 ? 0
-                      : rc[r]    ? bny_bootstrap_settle(b[r], 1)
-                                 : bny_bootstrap_progress(b[r], NULL);
-
-            cr_assert_geq(got, 0, "rank %d: %s", r, banyan_last_error());
-            rc[r] += got;
-            open += rc[r] < 2;
-        }
-    }
-    *root = b[0]->tally.frames;
-    *busiest = *bytes = 0;
-    for (int r = 0; r < nranks; r++) {
-        if (r && b[r]->tally.frames > *busiest)
-            *busiest = b[r]->tally.frames;
-        if (b[r]->tally.bytes > *bytes)
-            *bytes = b[r]->tally.bytes;
-        cr_assert_eq(rc[r], 2, "rank %d is not through", r);
-    }
-    for (int r = 0; r < nranks; r++)
-        bny_bootstrap_destroy(b[r]);
-    free(b);
-    free(rc);
-}
-
-Test(hosts, init_of_4096_ranks_takes_few_messages_a_host)
-{
-    uint64_t root, busiest, bytes;
-
-    count_frames(4096, 64, &root, &busiest, &bytes);
-    cr_log_info("64 hosts of 64: %llu messages at rank 0, %llu at another, %llu bytes\n",
-                (unsigned long long)root, (unsigned long long)busiest,
-                (unsigned long long)bytes);
-    /* All came to it before: 20 500. Where a round of all ranks takes long, heads speak of
-     * those who are there, and again of the others. */
-    cr_assert_lt(root, 4096 / 2);
-    cr_assert_lt(busiest, 200);
-    cr_assert_lt(bytes, 2u << 20);
-    count_frames(4096, 8, &root, &busiest, &bytes);
-    cr_log_info("512 hosts of 8: %llu messages at rank 0, %llu at another, %llu bytes\n",
-                (unsigned long long)root, (unsigned long long)busiest,
-                (unsigned long long)bytes);
-    cr_assert_lt(root, 5 * 4096 / 4);
-    cr_assert_lt(busiest, 200);
-    cr_assert_lt(bytes, 2u << 20);
 }

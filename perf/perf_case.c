@@ -56,14 +56,9 @@ static int run_barrier(const struct perf_call *c)
 static int run_sendrecv(const struct perf_call *c)
 {
     int to = (c->rank + 1) % c->nranks, from = (c->rank + c->nranks - 1) % c->nranks;
-    int rc = banyan_group_start(), end;
 
-    if (rc == 0)
-        rc = banyan_send(c->send, c->count, c->dtype, to, c->comm, c->opts);
-    if (rc == 0)
-        rc = banyan_recv(c->recv, c->count, c->dtype, from, c->comm, c->opts);
-    end = banyan_group_end();
-    return rc ? rc : end;
+    return banyan_sendrecv(c->send, c->count, c->dtype, to, c->recv, c->count, c->dtype, from,
+                           c->comm, c->opts);
 }
 
 static size_t elems_count(const struct perf_call *c)

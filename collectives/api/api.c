@@ -278,25 +278,41 @@ static int has_sent_itself(struct banyan_comm *comm, uint32_t tag)
     return has;
 }
 
+/* What a message and a receive have in common. */
+static int begin_message(struct bny_call *call, int is_send, struct banyan_comm *comm,
+                         const struct banyan_opts *opts)
+{
+    int rc = bny_call_begin(call, BNY_SENDRECV, is_send ? "send" : "recv", comm, opts);
+
+    call->is_send = (uint8_t)is_send;
+    call->codec = NULL;
+    bny_call_set_schedule(call, "auto");
+    return rc;
+}
+
+/* And what has not; name: the buffer's. */
+static int set_message(struct bny_call *call, const struct banyan_comm *comm, void *buf,
+                       size_t count, enum banyan_dtype dtype, int peer, const char *name)
+{
+    int rc = bny_check_type(call, dtype);
+
+    call->sendbuf = call->recvbuf = buf;
+    call->count = count;
+    call->root = peer;
+    if (rc == 0)
+        rc = bny_check_root(call, comm, "peer");
+    return rc ? rc : bny_check_buffer(buf, count, name);
+}
+
 static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int peer, int is_send,
                         struct banyan_comm *comm, const struct banyan_opts *opts,
                         struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = bny_call_begin(&call, BNY_SENDRECV, is_send ? "send" : "recv", comm, opts);
+    int rc = begin_message(&call, is_send, comm, opts);
 
     if (rc == 0)
-        rc = bny_check_type(&call, dtype);
-    call.sendbuf = call.recvbuf = buf;
-    call.count = count;
-    call.root = peer;
-    call.is_send = (uint8_t)is_send;
-    call.codec = NULL;
-    bny_call_set_schedule(&call, "auto");
-    if (rc == 0)
-        rc = bny_check_root(&call, comm, "peer");
-    if (rc == 0)
-        rc = bny_check_buffer(buf, count, "buf");
+        rc = set_message(&call, comm, buf, count, dtype, peer, "buf");
     if (rc == 0 && peer == comm->rank && req == BNY_RUN && !bny_in_group() && !is_send &&
         !has_sent_itself(comm, call.tag))
         rc = bny_fail(
@@ -558,6 +574,29 @@ int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
                 struct banyan_comm *comm, const struct banyan_opts *opts)
 {
     return sendrecv_any(buf, count, dtype, peer, 0, comm, opts, BNY_RUN);
+}
+
+int banyan_sendrecv(const void *sendbuf, size_t sendcount, enum banyan_dtype sendtype, int to,
+                    void *recvbuf, size_t recvcount, enum banyan_dtype recvtype, int from,
+                    struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    struct bny_call send, recv;
+    int rc = begin_message(&send, 1, comm, opts);
+
+    if (rc)
+        return rc;
+    recv = send;
+    recv.is_send = 0;
+    rc = set_message(&send, comm, (void *)sendbuf, sendcount, sendtype, to, "sendbuf");
+    if (rc == 0)
+        rc = set_message(&recv, comm, recvbuf, recvcount, recvtype, from, "recvbuf");
+    if (rc == 0)
+        rc = bny_check_extent(comm, &send);
+    if (rc == 0)
+        rc = bny_check_extent(comm, &recv);
+    if (rc)
+        return rc;
+    return bny_submit_pair(comm, &send, &recv);
 }
 
 int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype, int peer,

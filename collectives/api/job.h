@@ -107,6 +107,9 @@ void bny_groups_free(struct banyan_comm *comm);
  * request of it. 0 or an error. */
 int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
                struct banyan_request **req);
+/* Blocking: a message and a receive, in a group of their own. */
+int bny_submit_pair(struct banyan_comm *comm, const struct bny_call *send,
+                    const struct bny_call *recv);
 int bny_in_group(void); /* this thread is between banyan_group_start and _end */
 /* rc, of a call: inside a group that found no memory for it the group will not run. */
 int bny_group_lacks(int rc);

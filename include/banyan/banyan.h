@@ -623,6 +623,14 @@ BANYAN_API int banyan_send(const void *buf, size_t count, enum banyan_dtype dtyp
 BANYAN_API int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
                            struct banyan_comm *comm, const struct banyan_opts *opts);
 
+/* A send and a receive at once, as in a group of their own and at less cost: to and from any
+ * ranks, with counts and types of their own; opts (its tag, too) is for both. The buffers may
+ * not overlap. Nothing is sent where an argument of either is wrong. */
+BANYAN_API int banyan_sendrecv(const void *sendbuf, size_t sendcount,
+                               enum banyan_dtype sendtype, int to, void *recvbuf,
+                               size_t recvcount, enum banyan_dtype recvtype, int from,
+                               struct banyan_comm *comm, const struct banyan_opts *opts);
+
 /* Between these, blocking calls of this thread only queue (and return 0, -EINVAL or -ENOMEM);
  * group_end runs them together and returns the first error. Where one could not be queued for
  * want of memory none runs, and group_end returns -ENOMEM: the group may be tried again. Groups

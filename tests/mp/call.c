@@ -418,6 +418,9 @@ static int issue_sendrecv(struct bound *b, struct banyan_comm *comm, struct bany
         return rc ? rc
                   : banyan_recv_init(b->rp, c->count, c->dtype, from, comm, &b->opts, &rq[1]);
     }
+    if ((c->seed >> b->rank) % 2) /* the same to the peers */
+        return banyan_sendrecv(b->sp, c->count, c->dtype, to, b->rp, c->count, c->dtype, from,
+                               comm, &b->opts);
     rc = banyan_group_start();
     if (rc == 0)
         rc = banyan_send(b->sp, c->count, c->dtype, to, comm, &b->opts);

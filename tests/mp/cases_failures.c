@@ -478,6 +478,7 @@ static int forked_blocking(struct banyan_comm *c, const char **last)
     FORKED(banyan_exscan(x, y, 1, BANYAN_U32, BANYAN_SUM, c, NULL));
     FORKED(banyan_send(x, 1, BANYAN_U32, 0, c, NULL));
     FORKED(banyan_recv(x, 1, BANYAN_U32, 0, c, NULL));
+    FORKED(banyan_sendrecv(x, 1, BANYAN_U32, 0, y, 1, BANYAN_U32, 0, c, NULL));
     return 0;
 }
 

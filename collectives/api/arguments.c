@@ -352,3 +352,23 @@ void bny_call_even(struct bny_call *call, const struct banyan_comm *comm)
         call->spread = call->rdispls;
     call->scounts = call->rcounts = call->rdispls = NULL;
 }
+
+void bny_call_set_like(struct bny_call *call, const struct banyan_comm *comm)
+{
+    int is_message = call->collective == BNY_SENDRECV;
+
+    if (call->vector || call->spread || call->codec || call->state || call->has_set ||
+        call->contributors || call->via_allreduce || call->chunk_bytes || call->first ||
+        call->redop.wire >= BANYAN_OP_BUILTIN_COUNT || strcmp(call->schedule, "auto") != 0 ||
+        (is_message && call->root == comm->rank))
+        return;
+    call->like = (struct bny_like){ .count = call->count,
+                                    .root = call->root,
+                                    .tag = call->tag,
+                                    .collective = call->collective,
+                                    .is_send = call->is_send,
+                                    .dtype = (uint8_t)call->dtype,
+                                    .op = call->redop.wire,
+                                    .deterministic = call->deterministic,
+                                    .is_set = 1 };
+}

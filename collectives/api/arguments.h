@@ -39,5 +39,8 @@ void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_
  * short paths: every rank knows all counts, so all do it alike. What only this rank knows, its
  * displacements, is its own affair: `spread`. */
 void bny_call_even(struct bny_call *call, const struct banyan_comm *comm);
+/* Calls that differ in their buffers alone need not be checked again, where the options are
+ * ordinary ones: again.c. Last. */
+void bny_call_set_like(struct bny_call *call, const struct banyan_comm *comm);
 
 #endif

@@ -77,12 +77,14 @@ void bny_comm_name(struct banyan_comm *comm, uint32_t id);
  * or destroyed, -BANYAN_EFORK when it is of a parent of this process. what: the function
  * called. Any thread. */
 int bny_comm_refuse(const struct banyan_comm *comm, const char *what);
-static inline int bny_comm_check(const struct banyan_comm *comm, const char *what)
+static inline int bny_comm_is_usable(const struct banyan_comm *comm)
 {
     return comm && bny_handle_is(&comm->handle, BNY_COMM_MARK) &&
-                   comm->world->generation == bny_process_generation()
-               ? 0
-               : bny_comm_refuse(comm, what);
+           comm->world->generation == bny_process_generation();
+}
+static inline int bny_comm_check(const struct banyan_comm *comm, const char *what)
+{
+    return bny_comm_is_usable(comm) ? 0 : bny_comm_refuse(comm, what);
 }
 /* The same for calls that need a lock: -BANYAN_EBUSY inside a user operation. */
 static inline int bny_comm_enter(const struct banyan_comm *comm, const char *what)
@@ -110,9 +112,27 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
 /* Blocking: a message and a receive, in a group of their own. */
 int bny_submit_pair(struct banyan_comm *comm, const struct bny_call *send,
                     const struct bny_call *recv);
+/* Prepared operations that were taken from comm's pool run; the lock, which the caller holds,
+ * is given back, and they are. Of the pair 0: the send could not go at once, nothing has begun,
+ * and the lock is held. */
+int bny_run_taken(struct bny_op *op);
+int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc);
 int bny_in_group(void); /* this thread is between banyan_group_start and _end */
 /* rc, of a call: inside a group that found no memory for it the group will not run. */
 int bny_group_lacks(int rc);
+
+/* ---- again.c ---- */
+
+/* A blocking call, where this thread made one before that differs in its buffers alone: 1, it
+ * ran and *rc is its result. like: all but tag, deterministic and is_set; op beyond the
+ * built-in ones: 0. */
+int bny_again(struct banyan_comm *comm, const struct banyan_opts *opts, struct bny_like *like,
+              const void *send, void *recv, int *rc);
+int bny_again_pair(struct banyan_comm *comm, const struct banyan_opts *opts,
+                   struct bny_like *send, struct bny_like *recv, const void *from, void *to,
+                   int *rc);
+/* The call ran well. */
+void bny_again_note(const struct banyan_comm *comm, const struct bny_like *like);
 
 /* Requests that are no operations, but borrow one's state to be waited for. */
 struct bny_request_kind {

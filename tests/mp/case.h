@@ -52,6 +52,7 @@ extern const struct mp_case cases_wire[];
 extern const struct mp_case cases_resets[];
 extern const struct mp_case cases_participants[];
 extern const struct mp_case cases_groups[];
+extern const struct mp_case cases_again[];
 extern const struct mp_case cases_shrink[];
 extern const struct mp_case cases_residuals[];
 extern const struct mp_case cases_training[];

@@ -34,6 +34,7 @@ static const struct mp_case *const tables[] = {
     cases_wire, cases_resets,
     cases_participants,
     cases_groups,
+    cases_again,
     cases_shrink,
     cases_residuals,
     cases_training,

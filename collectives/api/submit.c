@@ -210,6 +210,7 @@ int bny_run_taken(struct bny_op *op)
     struct bny_world *w = comm->world;
     int rc = 0;
 
+    bny_world_hear(w);
     if (is_quick(op, w))
         was_quick(w);
     else
@@ -249,6 +250,7 @@ int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc)
     struct banyan_comm *comm = send->comm;
     struct bny_world *w = comm->world;
 
+    bny_world_hear(w);
     if (!bny_short_send(send))
         return 0;
     if (is_quick(recv, w))
@@ -387,6 +389,7 @@ static int start_call(struct bny_op *op)
     int rc;
 
     bny_world_lock(w);
+    bny_world_hear(w);
     rc = bny_op_start(op);
     if (rc == -BANYAN_ENOMEM)
         bny_report(w, op->comm, BNY_CAUSE_RESET, BANYAN_ENOMEM, w->rank, "rank %d: %s",
@@ -454,6 +457,7 @@ static void run_short(struct banyan_comm *comm)
     int n = 0, alone = 1;
 
     bny_world_lock(w);
+    bny_world_hear(w);
     for (size_t i = 0; alone && i < group.n; i++) {
         struct group_call *g = &group.calls[i];
 

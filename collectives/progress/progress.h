@@ -15,6 +15,13 @@ void bny_world_event(struct bny_world *w, struct bny_event *ev);
 /* Deadlines, control plane, failures; makes system calls; about once a millisecond. Lock held.
  */
 void bny_world_tick(struct bny_world *w);
+/* At the beginning of a call: was something agreed on since the last tick? Calls that never
+ * wait would not notice. */
+static inline void bny_world_hear(struct bny_world *w)
+{
+    if (w->control && bny_control_logged(w->control) != w->heard)
+        bny_world_tick(w);
+}
 /* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
 int bny_world_poll(struct bny_world *w);
 /* Worlds of this process that have joined. */

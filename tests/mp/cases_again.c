@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "tests/mp/call.h"
@@ -232,8 +233,32 @@ static int again_elsewhere(struct test *t)
     return 0;
 }
 
+/* All have agreed that the communicator failed while this rank computed: its next call says so,
+ * even if it would wait for nobody. */
+static int told_without_waiting(struct test *t)
+{
+    float x = (float)t->rank, y;
+    int from = (t->rank + t->n - 1) % t->n, to = (t->rank + 1) % t->n, rc;
+
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(t, banyan_broadcast(&x, 1, BANYAN_F32, 0, t->comm, NULL));
+    CHECK_OK(t, banyan_sendrecv(&x, 1, BANYAN_F32, to, &y, 1, BANYAN_F32, from, t->comm, NULL));
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank == t->n - 1)
+        CHECK_OK(t, banyan_comm_revoke(t->comm, "a test"));
+    mp_shared_barrier(t->shared, t->n);
+    usleep(500000); /* the control threads hear it */
+    rc = !strcmp(t->arg, "broadcast")
+             ? banyan_broadcast(&x, 1, BANYAN_F32, t->rank, t->comm, NULL)
+             : banyan_send(&x, 1, BANYAN_F32, to, t->comm, NULL);
+    CHECK(t, rc == -BANYAN_EABORTED, "%d (%s)", rc, banyan_last_error());
+    return 0;
+}
+
 const struct mp_case cases_again[] = { { "again", again, 0 },
                                        { "pairs", pairs, 0 },
                                        { "again_wrong", again_wrong, 0 },
                                        { "again_elsewhere", again_elsewhere, CASE_FAILS },
+                                       { "told_without_waiting", told_without_waiting,
+                                         CASE_FAILS },
                                        { NULL, NULL, 0 } };

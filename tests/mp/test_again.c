@@ -20,5 +20,9 @@ static struct mp_row again[] = {
     { "again_wrong", "tcp", 3 },
     { "again_elsewhere", "shm", 2 },
     { "again_elsewhere", "tcp", 3 },
+    { "told_without_waiting", "shm", 2, "broadcast" },
+    { "told_without_waiting", "tcp", 2, "broadcast" },
+    { "told_without_waiting", "shm", 2, "send" },
+    { "told_without_waiting", "tcp", 3, "send" },
 };
 MP_TABLE(again, whatever_was_called_before, again)

@@ -220,59 +220,89 @@ static uint32_t less(uint32_t a, uint32_t b)
 }
 
 /* One transport of one rank, which some peer may talk to it by. */
-static void count_limits(struct bny_world *w, const struct bny_card *c, int k)
+static void count_limits(struct bny_limits *l, const struct bny_card *c, int k, int is_shared)
 {
-    w->agreed.eager_max = less(w->agreed.eager_max, c->tp[k].eager_max);
-    w->agreed.slot_max = less(w->agreed.slot_max, c->tp[k].slot_max);
+    l->eager_max = less(l->eager_max, c->tp[k].eager_max);
+    l->slot_max = less(l->slot_max, c->tp[k].slot_max);
     if (c->tp[k].whole_max)
-        w->agreed.whole_max = less(w->agreed.whole_max, c->tp[k].whole_max);
+        l->whole_max = less(l->whole_max, c->tp[k].whole_max);
+    if (is_shared)
+        l->small_slots = 1;
+    else
+        l->at_once = less(l->at_once, c->tp[k].eager_max);
+}
+
+/* The transports of rank r's card. 1: all its peers share memory with it. */
+static int count_card(struct bny_world *w, const struct bny_card *c, int neighbour, int remote)
+{
+    int all_share = 1;
+
+    for (int k = 0; k < BNY_CARD_TPS; k++) {
+        const struct bny_transport_ops *ops = c->tp[k].name[0] ? card_transport(c, k) : NULL;
+        int is_shared = ops && (ops->caps & BNY_TP_SHARED);
+
+        if (!ops || ((ops->caps & BNY_TP_LOCAL) && !neighbour))
+            continue;
+        if (is_shared)
+            count_limits(&w->in_memory, c, k, 1);
+        else if (remote || !has_shared(c))
+            all_share = 0;
+        else
+            continue;
+        count_limits(&w->agreed, c, k, is_shared);
+    }
+    return all_share;
 }
 
 /* What every rank can rely on whichever pair talks: a plan's chunks must fit all of them, and
  * each rank knows its own endpoints only. So it is computed from all cards, alike on all ranks:
  * of each transport that both of some pair have, those of a host alone for pairs of one host.
- */
-static int agree_on_limits(struct bny_world *w, struct bny_deck *deck, const struct where *at)
+ * memory_of[nranks], ranks_on[]: how many share each memory; ranks without a transport that
+ * shares it leave it. */
+static void agree_on_limits(struct bny_world *w, struct bny_deck *deck, int *memory_of,
+                            const int *ranks_on, int nmemories)
 {
-    int n = w->nranks, shared = 0, others = 0, *memory_of;
-    int nmemories = number_alike(at, n, ON_MEMORY, &memory_of);
-    int *ranks_on = nmemories < 0 ? NULL : calloc((unsigned)nmemories, sizeof *ranks_on);
+    static const struct bny_limits none = {
+        UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, 0
+    };
     const struct bny_card *c;
+    int all_share = 1;
 
-    for (int r = 0; ranks_on && r < n; r++)
-        ranks_on[memory_of[r]]++;
-    w->agreed.eager_max = w->agreed.slot_max = w->agreed.whole_max = UINT32_MAX;
-    w->agreed.at_once = UINT32_MAX;
+    w->agreed = w->in_memory = none;
     bny_deck_rewind(deck);
-    for (int r = 0; ranks_on && (c = bny_deck_next(deck)); r++) {
-        int neighbour = ranks_on[memory_of[r]] > 1, remote = nmemories > 1;
-
-        for (int k = 0; k < BNY_CARD_TPS; k++) {
-            const struct bny_transport_ops *ops =
-                c->tp[k].name[0] ? card_transport(c, k) : NULL;
-
-            if (!ops || ((ops->caps & BNY_TP_LOCAL) && !neighbour))
-                continue;
-            if (ops->caps & BNY_TP_SHARED)
-                shared = 1;
-            else if (remote || !has_shared(c))
-                others = 1;
-            else
-                continue; /* all its peers share memory with it */
-            count_limits(w, c, k);
-            if (!(ops->caps & BNY_TP_SHARED))
-                w->agreed.at_once = less(w->agreed.at_once, c->tp[k].eager_max);
-        }
+    for (int r = 0; (c = bny_deck_next(deck)); r++) {
+        all_share &= count_card(w, c, ranks_on[memory_of[r]] > 1, nmemories > 1);
+        if (!has_shared(c))
+            memory_of[r] = -1;
     }
-    w->agreed.small_slots = (uint8_t)shared;
-    w->agreed.shares_memory = (uint8_t)(shared && !others);
+    w->agreed.shares_memory = (uint8_t)(w->agreed.small_slots && all_share);
+    w->in_memory.shares_memory = 1;
     if (!w->agreed.shares_memory)
         w->agreed.eager_max = less(w->agreed.eager_max, 4096); /* what every transport can */
-    free(memory_of);
-    if (nmemories >= 0 && !ranks_on)
+}
+
+/* Who shares memory with whom, and what pairs can rely on. */
+static int look_at_pairs(struct bny_world *w, struct bny_deck *deck, const struct where *at)
+{
+    int *memory_of, *ranks_on, n = number_alike(at, w->nranks, ON_MEMORY, &memory_of);
+
+    if (n < 0)
+        return n;
+    ranks_on = calloc((unsigned)n, sizeof *ranks_on);
+    if (!ranks_on) {
+        free(memory_of);
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
+    }
+    for (int r = 0; r < w->nranks; r++)
+        ranks_on[memory_of[r]]++;
+    agree_on_limits(w, deck, memory_of, ranks_on, n);
     free(ranks_on);
-    return nmemories < 0 ? nmemories : 0;
+    if (w->agreed.shares_memory || !w->in_memory.small_slots) { /* all do, or nobody */
+        free(memory_of);
+        memory_of = NULL;
+    }
+    w->memory_of = memory_of;
+    return 0;
 }
 
 int bny_cards_settle(struct bny_world *w, struct bny_deck *deck)
@@ -290,7 +320,7 @@ int bny_cards_settle(struct bny_world *w, struct bny_deck *deck)
     if (rc == 0)
         rc = look_at_groups(w, deck, at);
     if (rc == 0)
-        rc = agree_on_limits(w, deck, at);
+        rc = look_at_pairs(w, deck, at);
     if (rc == 0)
         rc = settle_topology(w, at);
     free(at);

@@ -69,10 +69,24 @@ struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int 
     return c;
 }
 
+/* Ranks that share memory, in a job whose ranks do not all: a host's, say. */
+static int is_in_memory(const struct banyan_comm *c)
+{
+    const int *of = c->world->memory_of;
+
+    if (!of || c->n < 2 || of[c->scope.members[0]] < 0)
+        return 0;
+    for (int r = 1; r < c->n; r++)
+        if (of[c->scope.members[r]] != of[c->scope.members[0]])
+            return 0;
+    return 1;
+}
+
 /* What the ranks of the world agreed on, as the plans of this communicator see it. */
 static void settle_scope(struct banyan_comm *c)
 {
     const struct bny_world *w = c->world;
+    const struct bny_limits *limits = is_in_memory(c) ? &w->in_memory : &w->agreed;
     struct bny_scope *s = &c->scope;
 
     if (bny_codec_parse(&s->codec, s->codec_spec) != 0)
@@ -80,19 +94,19 @@ static void settle_scope(struct banyan_comm *c)
     if (s->codec && s->codec->ops->family == BNY_CODEC_RAW)
         s->codec = NULL;
     s->topology = w->topology;
-    s->one_host = w->all_local != 0;
+    s->one_host = w->all_local || limits->shares_memory;
     s->oversubscribed = w->oversubscribed != 0;
     s->codec_force = w->codec_force != 0;
     s->link_Bps = w->link_Bps;
     s->manner.pace = w->pace;
     s->manner.lockstep = w->lockstep;
     s->manner.order = w->order;
-    s->shares_memory = w->agreed.shares_memory;
-    s->small_slots = w->agreed.small_slots;
-    s->eager_max = w->agreed.eager_max;
-    s->at_once = w->agreed.at_once;
-    s->chunk_max = w->agreed.slot_max;
-    s->coded_max = w->agreed.whole_max < s->chunk_max ? w->agreed.whole_max : s->chunk_max;
+    s->shares_memory = limits->shares_memory;
+    s->small_slots = limits->small_slots;
+    s->eager_max = limits->eager_max;
+    s->at_once = limits->at_once;
+    s->chunk_max = limits->slot_max;
+    s->coded_max = limits->whole_max < s->chunk_max ? limits->whole_max : s->chunk_max;
 }
 
 void bny_comm_settle(struct banyan_comm *c)

@@ -27,6 +27,14 @@
 
 struct banyan_comm;
 
+/* What pairs of ranks can rely on. */
+struct bny_limits {
+    uint32_t eager_max, slot_max, whole_max; /* the least of any pair */
+    uint32_t at_once;      /* eager_max of pairs that share no memory; UINT32_MAX: none */
+    uint8_t shares_memory; /* every pair talks by shared memory */
+    uint8_t small_slots;   /* some pair may not be able to send more than slot_max at once */
+};
+
 struct bny_world {
     int rank, nranks;
     atomic_flag lock;    /* progress and every change of state */
@@ -40,12 +48,10 @@ struct bny_world {
     uint8_t job[8];
     uint8_t secret[32]; /* the job's; 0 in bny_comm_loop of tests */
     /* Agreed by all ranks at init, from all cards */
-    struct {
-        uint32_t eager_max, slot_max, whole_max; /* the least that any pair can rely on */
-        uint32_t at_once;      /* eager_max of pairs that share no memory; UINT32_MAX: none */
-        uint8_t shares_memory; /* every pair talks by shared memory */
-        uint8_t small_slots; /* some pair may not be able to send more than slot_max at once */
-    } agreed;
+    struct bny_limits agreed, /* of all pairs */
+        in_memory;            /* of those that share memory */
+    int *memory_of; /* [nranks] who shares memory with whom: numbers, < 0: with nobody. NULL:
+                     * as agreed.shares_memory says */
     struct bny_topology *topology;
     int all_local;      /* one host */
     int oversubscribed; /* more local ranks than CPUs, on any host */

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -146,6 +147,42 @@ static int split_network(struct test *t)
     exercise(t, reversed, t->seed);
     CHECK_OK(t, banyan_comm_finalize(half));
     CHECK_OK(t, banyan_comm_finalize(reversed));
+    return 0;
+}
+
+static int plan_is(struct test *t, struct banyan_comm *comm, const char *schedule)
+{
+    char plan[400];
+
+    CHECK_OK(t, banyan_comm_plan(comm, "allreduce", 1 << 18, BANYAN_F32, plan, sizeof plan));
+    return strstr(plan, schedule) != NULL;
+}
+
+/* arg: ranks of a host, several hosts. What ranks of one host have for themselves is as fast as
+ * a job of one host. */
+static int split_hosts(struct test *t)
+{
+    int h = atoi(t->arg), host = t->rank / h, members[MP_RANKS_MAX];
+    struct banyan_comm *near, *rail, *most;
+
+    CHECK_OK(t, banyan_comm_split(t->comm, host, 0, &near));
+    CHECK_OK(t, banyan_comm_split(t->comm, t->rank % h, 0, &rail));
+    CHECK_OK(t, banyan_comm_split(t->comm, t->rank == t->n - 1, 0, &most));
+    for (int i = 0; i < h; i++)
+        members[i] = host * h + i;
+    CHECK(t, plan_is(t, near, "writeback"), "ranks of a host");
+    CHECK(t, !plan_is(t, t->comm, "writeback") && !plan_is(t, rail, "writeback"), "hosts");
+    CHECK(t, t->rank == t->n - 1 || !plan_is(t, most, "writeback"), "more than a host");
+    for (uint64_t i = 0; i < 3; i++) {
+        check_members(t, near, members, h);
+        exercise(t, near, t->seed + i + 100 * (uint64_t)host);
+        exercise(t, rail, t->seed + i + 100 * (uint64_t)(t->rank % h));
+        exercise(t, most, t->seed + i + (t->rank == t->n - 1));
+        exercise(t, t->comm, t->seed + i);
+    }
+    CHECK_OK(t, banyan_comm_finalize(most));
+    CHECK_OK(t, banyan_comm_finalize(rail));
+    CHECK_OK(t, banyan_comm_finalize(near));
     return 0;
 }
 
@@ -532,6 +569,7 @@ static int split_half_made(struct test *t)
 const struct mp_case cases_comms[] = {
     { "split", split, 0 },
     { "split_network", split_network, 0 },
+    { "split_hosts", split_hosts, 0 },
     { "dup", dup, 0 },
     { "ids", ids, 0 },
     { "ids_of_two_parents", ids_of_two_parents, 0 },

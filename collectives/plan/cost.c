@@ -144,17 +144,18 @@ double bny_cost_switched(const struct bny_scope *s, const struct bny_call *call,
 }
 
 /* Hosts of several ranks, joined as a full mesh: what crosses hosts, and what the ranks of one
- * add and copy. */
+ * add and copy, each with each, by shared memory. */
 static double hierarchical_cost(const struct bny_scope *s, const char *schedule,
                                 enum bny_forest_use use, double bytes,
                                 const struct bny_cost_model *m)
 {
-    double local = (double)s->n / bny_topology_nhosts(s),
-           phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
+    int nhosts = bny_topology_nhosts(s), local = (s->n + nhosts - 1) / nhosts;
     const struct bny_builder_ops *b = bny_builder_find(bny_topology_hosts_builder(schedule));
+    struct bny_scope host = { .shares_memory = 1, .oversubscribed = s->oversubscribed };
+    struct bny_cost_model shared = bny_cost_model_of(&host);
 
-    return b->cost(bny_topology_nhosts(s), use, bytes, m->alpha_s, m->beta, m->gamma) +
-           phases * (1e-6 * local + bytes * 0.2e-9);
+    return b->cost(nhosts, use, bytes, m->alpha_s, m->beta, m->gamma) +
+           bny_cost_mesh(&host, local, bny_builder_find("star"), use, bytes, &shared);
 }
 
 double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call,

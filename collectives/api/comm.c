@@ -82,6 +82,28 @@ static int is_in_memory(const struct banyan_comm *c)
     return 1;
 }
 
+#define NEAR_RANKS_MAX 4096 /* of hosts are looked for: it takes a look at each pair */
+
+/* Ranks of several hosts, as many on each: how many. */
+static int count_near(const struct banyan_comm *c)
+{
+    const int *of = c->world->memory_of, *members = c->scope.members;
+    int near = 0;
+
+    if (!of || c->n > NEAR_RANKS_MAX)
+        return 0;
+    for (int r = 0; r < c->n; r++) {
+        int alike = 0;
+
+        for (int q = 0; q < c->n; q++)
+            alike += of[members[q]] == of[members[r]];
+        if (of[members[r]] < 0 || (near && alike != near))
+            return 0;
+        near = alike;
+    }
+    return near > 1 && near < c->n ? near : 0;
+}
+
 /* What the ranks of the world agreed on, as the plans of this communicator see it. */
 static void settle_scope(struct banyan_comm *c)
 {
@@ -106,6 +128,8 @@ static void settle_scope(struct banyan_comm *c)
     s->eager_max = limits->eager_max;
     s->at_once = limits->at_once;
     s->chunk_max = limits->slot_max;
+    s->memory_of = w->memory_of;
+    s->near = count_near(c);
     s->coded_max = limits->whole_max < s->chunk_max ? limits->whole_max : s->chunk_max;
 }
 

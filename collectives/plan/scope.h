@@ -28,7 +28,10 @@ struct bny_scope {
     uint8_t oversubscribed; /* more ranks than CPUs, on any host of the job */
     uint8_t codec_force;    /* codecs are used even where they are predicted to lose */
     uint8_t deterministic;
-    double link_Bps; /* the user's word on a rank's link; 0: none */
+    /* Several hosts, on each of which so many ranks share memory; 0: not that */
+    int near;
+    const int *memory_of; /* [ranks of the job] borrowed: alike where ranks share memory */
+    double link_Bps;      /* the user's word on a rank's link; 0: none */
     size_t chunk_bytes;
     char schedule[BNY_NAME_MAX], codec_spec[64];
     const struct bny_codec *codec; /* NULL: none */
@@ -38,5 +41,11 @@ struct bny_scope {
     } manner;
     struct bny_plans *plans; /* made so far: programs.c; NULL: none yet */
 };
+
+/* Where `near` is set: do two ranks share memory? */
+static inline int bny_scope_is_near(const struct bny_scope *s, int a, int b)
+{
+    return s->memory_of[s->members[a]] == s->memory_of[s->members[b]];
+}
 
 #endif

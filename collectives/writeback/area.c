@@ -3,12 +3,14 @@
 #include "collectives/writeback/area.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/writeback/writeback.h"
 
 struct said { /* wire format */
     uint32_t id;
-    uint32_t copies; /* 1: the sender reaches the other's memory by the kernel's copy */
+    uint16_t copies; /* 1: the sender reaches the other's memory by the kernel's copy */
+    uint16_t which;  /* of a communicator: enum bny_area */
     uint64_t bytes;
 };
 _Static_assert(sizeof(struct said) == 16, "wire format");
@@ -28,66 +30,96 @@ static struct bny_cells *cells_in(void *area, int n)
     return (struct bny_cells *)(void *)((char *)area + cells_at(n));
 }
 
-static struct bny_writeback *make(struct banyan_comm *c)
+/* The ranks that have the area: those of the communicator that share this one's memory. */
+static int find_ranks(struct bny_writeback *w, const struct banyan_comm *c)
+{
+    const struct bny_scope *s = &c->scope;
+
+    w->n = s->shares_memory ? c->n : s->near;
+    w->peers = calloc((size_t)w->n, sizeof *w->peers);
+    w->ranks = calloc((size_t)w->n, sizeof *w->ranks);
+    if (!w->peers || !w->ranks)
+        return -1;
+    for (int r = 0, i = 0; r < c->n && i < w->n; r++)
+        if (s->shares_memory || bny_scope_is_near(s, r, c->rank)) {
+            w->rank = r == c->rank ? i : w->rank;
+            w->ranks[i++] = r;
+        }
+    return 0;
+}
+
+static void drop(struct bny_writeback *w)
+{
+    if (w) {
+        free(w->peers);
+        free(w->ranks);
+    }
+    free(w);
+}
+
+static struct bny_writeback *make(struct banyan_comm *c, enum bny_area which)
 {
     struct bny_writeback *w = calloc(1, sizeof *w);
     void *mem;
 
-    if (w)
-        w->peers = calloc((size_t)c->n, sizeof *w->peers);
-    if (!w || !w->peers) {
-        free(w);
+    if (!w || find_ranks(w, c) != 0) {
+        drop(w);
         bny_fail(BANYAN_ENOMEM, "no memory for the shared areas of %d ranks", c->n);
         return NULL;
     }
-    bny_pass_shape_init(&w->shape, c->n, c->scope.oversubscribed,
-                        cells_at(c->n) - sizeof(struct bny_pass_head) +
+    w->which = which;
+    bny_pass_shape_init(&w->shape, w->n, c->scope.oversubscribed,
+                        cells_at(w->n) - sizeof(struct bny_pass_head) +
                             sizeof(struct bny_cells));
-    w->tp = c->peers[c->rank == 0 ? 1 : 0].ep->tp;
-    w->untold = w->unmapped = c->n - 1;
-    if (w->tp->ops->area_make(w->tp, w->shape.area_bytes, c->n - 1, &mem, &w->id) != 0) {
-        free(w->peers);
-        free(w);
+    w->tp = bny_area_ep(w, c, w->rank == 0 ? 1 : 0)->tp;
+    w->untold = w->unmapped = w->n - 1;
+    if (w->tp->ops->area_make(w->tp, w->shape.area_bytes, w->n - 1, &mem, &w->id) != 0) {
+        drop(w);
         return NULL;
     }
-    w->peers[c->rank].area = mem;
-    w->own = w->peers[c->rank].cells = cells_in(mem, c->n);
+    w->peers[w->rank].area = mem;
+    w->own = w->peers[w->rank].cells = cells_in(mem, w->n);
     bny_cells_init(w->own);
     return w;
 }
 
-struct bny_writeback *bny_area_get(struct banyan_comm *comm)
+struct bny_writeback *bny_area_get(struct banyan_comm *comm, enum bny_area which)
 {
-    if (!comm->writeback)
-        comm->writeback = make(comm);
-    return comm->writeback;
+    if (!comm->areas[which])
+        comm->areas[which] = make(comm, which);
+    return comm->areas[which];
+}
+
+static void end(struct banyan_comm *comm, struct bny_writeback *w)
+{
+    for (int i = 0; i < w->n; i++)
+        if (i != w->rank && w->peers[i].area)
+            w->tp->ops->area_give(bny_area_ep(w, comm, i), w->peers[i].area,
+                                  w->shape.area_bytes);
+    w->tp->ops->area_free(w->tp, w->id);
+    drop(w);
 }
 
 void bny_writeback_end(struct banyan_comm *comm)
 {
-    struct bny_writeback *w = comm->writeback;
-
-    if (!w)
-        return;
-    for (int r = 0; r < comm->n; r++)
-        if (r != comm->rank && w->peers[r].area)
-            w->tp->ops->area_give(comm->peers[r].ep, w->peers[r].area, w->shape.area_bytes);
-    w->tp->ops->area_free(w->tp, w->id);
-    free(w->peers);
-    free(w);
-    comm->writeback = NULL;
+    for (int i = 0; i < BNY_AREAS; i++)
+        if (comm->areas[i]) {
+            end(comm, comm->areas[i]);
+            comm->areas[i] = NULL;
+        }
 }
 
 /* ---- meeting ---- */
 
 /* 0, BNY_AGAIN or an error. */
-static int tell(struct bny_writeback *w, struct bny_op *op, int r)
+static int tell(struct bny_writeback *w, struct bny_op *op, int i)
 {
-    struct bny_ep *ep = op->comm->peers[r].ep;
+    struct bny_ep *ep = bny_area_ep(w, op->comm, i);
     struct said said = { .id = w->id,
                          .copies = ep->zcopy_min != UINT32_MAX,
+                         .which = w->which,
                          .bytes = w->shape.area_bytes };
-    struct bny_area_peer *p = &w->peers[r];
+    struct bny_area_peer *p = &w->peers[i];
     struct bny_hdr h;
     int rc = p->told ? 0 : w->tp->ops->area_tell(ep, w->id);
 
@@ -106,11 +138,11 @@ static int tell(struct bny_writeback *w, struct bny_op *op, int r)
 
 int bny_area_meet(struct bny_writeback *w, struct bny_op *op, int *rank)
 {
-    for (int r = 0; w->untold && r < op->comm->n; r++) {
-        int rc = r == op->comm->rank || w->peers[r].said ? 0 : tell(w, op, r);
+    for (int i = 0; w->untold && i < w->n; i++) {
+        int rc = i == w->rank || w->peers[i].said ? 0 : tell(w, op, i);
 
         if (rc < 0 && rc != BNY_AGAIN) {
-            *rank = r;
+            *rank = w->ranks[i];
             return rc;
         }
     }
@@ -118,21 +150,26 @@ int bny_area_meet(struct bny_writeback *w, struct bny_op *op, int *rank)
 }
 
 /* 0, or -1: it makes no sense. */
-static int take(struct bny_writeback *w, struct banyan_comm *comm, int from,
-                const struct bny_msg *msg)
+static int take(struct banyan_comm *comm, int from, const struct bny_msg *msg)
 {
-    struct bny_area_peer *p = &w->peers[from];
+    struct bny_writeback *w;
+    struct bny_area_peer *p;
     struct said said;
+    int i = 0;
 
-    if (msg->hdr.kind != BNY_MSG_READY || msg->hdr.len != sizeof said || !msg->data || p->area)
+    if (msg->hdr.kind != BNY_MSG_READY || msg->hdr.len != sizeof said || !msg->data)
         return -1;
     memcpy(&said, msg->data, sizeof said);
-    if (said.bytes != w->shape.area_bytes)
+    w = said.which < BNY_AREAS ? comm->areas[said.which] : NULL;
+    while (w && i < w->n && w->ranks[i] != from)
+        i++;
+    if (!w || i == w->n || w->peers[i].area || said.bytes != w->shape.area_bytes)
         return -1;
-    p->area = w->tp->ops->area_take(comm->peers[from].ep, said.id, w->shape.area_bytes);
+    p = &w->peers[i];
+    p->area = w->tp->ops->area_take(bny_area_ep(w, comm, i), said.id, w->shape.area_bytes);
     if (!p->area)
         return -1;
-    p->cells = cells_in(p->area, comm->n);
+    p->cells = cells_in(p->area, w->n);
     p->copies = said.copies == 1;
     w->unmapped--;
     return 0;
@@ -142,7 +179,7 @@ void bny_area_message(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct banyan_comm *c = op->comm;
 
-    if (take(c->writeback, c, from, msg) != 0)
+    if (take(c, from, msg) != 0)
         bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_EPROTO, c->peers[from].world_rank,
                    "rank %d: rank %d sent no area for %s that can be used", c->rank, from,
                    bny_call_name(&op->call));
@@ -248,4 +285,63 @@ void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice, int
             done = other;
     }
     tell_done(w, done);
+}
+
+/* ---- passes ---- */
+
+uint32_t bny_area_history(struct bny_writeback *w, const struct bny_op *op)
+{
+    struct bny_cell_key next = bny_cell_key(bny_op_seq(op), &op->sig, w->history);
+    uint32_t before = w->history;
+
+    next.what += op->sig.count; /* of which a cell has but a part */
+    w->history = bny_cell_history(&next);
+    return before;
+}
+
+void bny_area_told(struct bny_writeback *w, struct bny_op *op, struct bny_pass *pass,
+                   uint64_t *counted)
+{
+    uint64_t handed = pass->handed - *counted;
+
+    pass->told = 0;
+    *counted = pass->handed;
+    op->wire_bytes += handed;
+    bny_counter_add(&w->tp->messages, (uint64_t)w->n - 1);
+    bny_counter_add(&w->tp->wire_bytes, handed);
+    bny_counter_add(&w->tp->copied_bytes, pass->copied);
+    pass->copied = 0;
+    for (int i = 0; i < w->n; i++)
+        if (i != w->rank)
+            w->tp->ops->area_wake(bny_area_ep(w, op->comm, i));
+}
+
+/* In one where neither needed anything of the other, or it would have been seen then. */
+static void differed_before(struct bny_op *op, int r)
+{
+    int me = op->comm->rank;
+
+    bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
+               op->comm->peers[r].world_rank,
+               "rank %d and rank %d called different operations before operation %u",
+               me < r ? me : r, me < r ? r : me, bny_op_seq(op));
+}
+
+int bny_area_differ(const struct bny_writeback *w, struct bny_op *op,
+                    const struct bny_pass_peer *peers)
+{
+    for (int i = 0; i < w->n; i++)
+        if (peers[i].differs) {
+            struct bny_msg msg = { .hdr = { .comm = op->comm->id,
+                                            .seq = bny_op_seq(op),
+                                            .kind = BNY_MSG_DATA,
+                                            .sig = peers[i].theirs } };
+
+            if (memcmp(&msg.hdr.sig, &op->sig, sizeof op->sig) != 0)
+                bny_mismatch_report(op, w->ranks[i], &msg);
+            else
+                differed_before(op, w->ranks[i]);
+            return 1;
+        }
+    return 0;
 }

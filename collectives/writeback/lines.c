@@ -61,7 +61,7 @@ static void lines_free(struct bny_op *op)
 /* Before it is shown. */
 static void arm(struct bny_op *op, struct lines *s, uint32_t seq)
 {
-    struct bny_writeback *w = op->comm->writeback;
+    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
 
     s->key = bny_cell_key(seq, &op->sig, w->history);
     s->next = 0;
@@ -73,7 +73,7 @@ static void arm(struct bny_op *op, struct lines *s, uint32_t seq)
 
 static int start(struct bny_op *op)
 {
-    struct bny_writeback *w = bny_area_get(op->comm);
+    struct bny_writeback *w = bny_area_get(op->comm, BNY_AREA_ALL);
     struct lines *s = lines_of(op);
     uint32_t seq = bny_op_seq(op);
 
@@ -142,7 +142,7 @@ static void fill(const struct bny_op *op, const struct lines *s, char *to)
 /* Ranks that sleep wake, and statistics. */
 static void tell(struct bny_op *op, const struct lines *s)
 {
-    struct bny_tp *tp = op->comm->writeback->tp;
+    struct bny_tp *tp = op->comm->areas[BNY_AREA_ALL]->tp;
     uint64_t handed = 0, messages = 0;
 
     for (int r = 0; r < op->comm->n; r++)
@@ -160,7 +160,7 @@ static void tell(struct bny_op *op, const struct lines *s)
 /* Do all know each other's areas? */
 static int have_met(struct bny_op *op, struct lines *s)
 {
-    struct bny_writeback *w = op->comm->writeback;
+    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
     int rank = 0, rc = bny_area_meet(w, op, &rank);
 
     if (rc < 0) {
@@ -173,7 +173,7 @@ static int have_met(struct bny_op *op, struct lines *s)
 /* 1: shown, 0: not yet. */
 static int show(struct bny_op *op, struct lines *s)
 {
-    struct bny_writeback *w = op->comm->writeback;
+    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
     struct bny_cells *own = w->peers[op->comm->rank].cells;
     uint32_t seq = bny_op_seq(op);
     struct bny_area_use *cell = &w->cell_use[seq % BNY_CELLS],
@@ -198,7 +198,8 @@ static int show(struct bny_op *op, struct lines *s)
 
 static const char *shown_by(const struct bny_op *op, const struct lines *s, int r)
 {
-    return bny_cell_payload(op->comm->writeback->peers[r].cells, bny_op_seq(op), s->all);
+    return bny_cell_payload(op->comm->areas[BNY_AREA_ALL]->peers[r].cells, bny_op_seq(op),
+                            s->all);
 }
 
 /* Of all ranks' operands, which lie `at` bytes into what they show. */
@@ -278,7 +279,7 @@ static const uint64_t history_bits = (uint64_t)0xffff << 16;
 static void report_past(struct bny_op *op, int r)
 {
     struct banyan_comm *c = op->comm;
-    struct bny_area_peer *peers = c->writeback->peers;
+    struct bny_area_peer *peers = c->areas[BNY_AREA_ALL]->peers;
 
     for (uint32_t i = 0; i < BNY_CELLS; i++) {
         struct bny_cell_key theirs = bny_cell_read(&peers[r].cells->cell[i]),
@@ -312,7 +313,7 @@ static void differs(struct bny_op *op, struct lines *s, int r, const struct bny_
 
 static const struct bny_cell *cell_of(const struct bny_op *op, int r)
 {
-    return bny_cell_of(op->comm->writeback->peers[r].cells, bny_op_seq(op));
+    return bny_cell_of(op->comm->areas[BNY_AREA_ALL]->peers[r].cells, bny_op_seq(op));
 }
 
 /* 1: something new has been shown. */
@@ -374,7 +375,7 @@ static void fetch_next(const struct lines *s, struct bny_cells *theirs, uint32_t
  * those who begin as usual: they find the cell filled, and the key the same. */
 static int quick(struct bny_op *op, uint32_t seq, int tries)
 {
-    struct bny_writeback *w = op->comm->writeback;
+    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
     struct lines *s = lines_of(op);
     int n = op->comm->n;
 
@@ -411,7 +412,7 @@ static int quick(struct bny_op *op, uint32_t seq, int tries)
 /* Others may use their cells of it again. */
 static void drop(struct bny_op *op, int result)
 {
-    struct bny_writeback *w = op->comm->writeback;
+    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
     struct lines *s = lines_of(op);
     uint32_t done = w->lines_next;
 
@@ -434,7 +435,7 @@ static int has_sent(const struct bny_op *op)
 
 static int waits_on(const struct bny_op *op, int r)
 {
-    const struct bny_writeback *w = op->comm->writeback;
+    const struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
     const struct lines *s = lines_of(op);
 
     if (r == op->comm->rank)

@@ -166,14 +166,14 @@ static int lends_copies(const struct bny_op *op)
         (size_t)p->n * op->call.count * op->esz < COPIED_BYTES)
         return 0;
     for (int r = 0; r < p->n; r++)
-        if (r != p->rank && !op->comm->writeback->peers[r].copies)
+        if (r != p->rank && !op->comm->areas[BNY_AREA_ALL]->peers[r].copies)
             return 0;
     return 1;
 }
 
 static int is_shared(const struct bny_op *op, size_t in, size_t out)
 {
-    struct bny_tp *tp = op->comm->writeback->tp;
+    struct bny_tp *tp = op->comm->areas[BNY_AREA_ALL]->tp;
 
     if (is_gather(&wb_of(op)->pass))
         out *= (size_t)op->comm->n;
@@ -294,9 +294,8 @@ static void set_kind(struct bny_pass *p, const struct bny_call *call)
 static int start(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
-    struct bny_writeback *w = bny_area_get(op->comm);
+    struct bny_writeback *w = bny_area_get(op->comm, BNY_AREA_ALL);
     struct bny_pass *p = &s->pass;
-    struct bny_cell_key next;
 
     if (!w)
         return -BANYAN_ENOMEM;
@@ -316,10 +315,7 @@ static int start(struct bny_op *op)
     p->esz = op->esz;
     p->seq = bny_op_seq(op);
     p->sig = op->sig;
-    p->history = w->history;
-    next = bny_cell_key(p->seq, &p->sig, w->history);
-    next.what += p->sig.count; /* of which a cell has but a part */
-    w->history = bny_cell_history(&next);
+    p->history = bny_area_history(w, op);
     bny_pass_cut(p, op->plan.chunk_bytes);
     s->has_areas = s->has_place = s->failed = 0;
     s->counted = 0;
@@ -337,7 +333,7 @@ static int start(struct bny_op *op)
 static int settle(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
-    struct bny_writeback *w = op->comm->writeback;
+    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
     int rank = 0, rc;
 
     if (!s->has_areas) {
@@ -360,61 +356,12 @@ static int settle(struct bny_op *op)
     return 1;
 }
 
-/* Others are told at once: ranks that sleep wake, and statistics. */
-static void tell(struct bny_op *op)
-{
-    struct wb *s = wb_of(op);
-    struct bny_tp *tp = op->comm->writeback->tp;
-    uint64_t handed = s->pass.handed - s->counted;
-
-    s->pass.told = 0;
-    s->counted = s->pass.handed;
-    op->wire_bytes += handed;
-    bny_counter_add(&tp->messages, (uint64_t)op->comm->n - 1);
-    bny_counter_add(&tp->wire_bytes, handed);
-    bny_counter_add(&tp->copied_bytes, s->pass.copied);
-    s->pass.copied = 0;
-    for (int r = 0; r < op->comm->n; r++)
-        if (r != op->comm->rank)
-            tp->ops->area_wake(op->comm->peers[r].ep);
-}
-
-/* In one where neither needed anything of the other, or it would have been seen then. */
-static void differed_before(struct bny_op *op, int r)
-{
-    int me = op->comm->rank;
-
-    bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
-               op->comm->peers[r].world_rank,
-               "rank %d and rank %d called different operations before operation %u",
-               me < r ? me : r, me < r ? r : me, bny_op_seq(op));
-}
-
-/* A peer whose entry says that it runs something else, once. */
-static void compare(struct bny_op *op)
-{
-    struct wb *s = wb_of(op);
-
-    for (int r = 0; r < op->comm->n && !s->failed; r++)
-        if (s->peers[r].differs) {
-            struct bny_msg msg = { .hdr = { .comm = op->comm->id,
-                                            .seq = bny_op_seq(op),
-                                            .kind = BNY_MSG_DATA,
-                                            .sig = s->peers[r].theirs } };
-            s->failed = 1;
-            if (memcmp(&msg.hdr.sig, &op->sig, sizeof op->sig) != 0)
-                bny_mismatch_report(op, r, &msg);
-            else
-                differed_before(op, r);
-        }
-}
-
 static void give_place_back(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
 
     if (s->has_place)
-        bny_area_release(op->comm->writeback, bny_op_seq(op), s->pass.slice,
+        bny_area_release(op->comm->areas[BNY_AREA_ALL], bny_op_seq(op), s->pass.slice,
                          bny_pass_is_read_on(&s->pass));
     s->has_place = 0;
 }
@@ -430,13 +377,13 @@ static int advance(struct bny_op *op)
     if (is_done)
         give_place_back(op); /* before others wake, who may wait for that */
     if (s->pass.told)
-        tell(op);
+        bny_area_told(op->comm->areas[BNY_AREA_ALL], op, &s->pass, &s->counted);
     if (is_done) {
         bny_op_complete(op, 0);
         return 1;
     }
     if (!moved && s->has_place && !s->failed)
-        compare(op);
+        s->failed = (uint8_t)bny_area_differ(op->comm->areas[BNY_AREA_ALL], op, s->peers);
     bny_op_stir(op);
     return moved;
 }
@@ -465,7 +412,8 @@ static int waits_on(const struct bny_op *op, int r)
     if (r == op->comm->rank)
         return 0;
     if (!s->has_areas)
-        return !op->comm->writeback->peers[r].area || !op->comm->writeback->peers[r].said;
+        return !op->comm->areas[BNY_AREA_ALL]->peers[r].area ||
+               !op->comm->areas[BNY_AREA_ALL]->peers[r].said;
     return !s->has_place || bny_pass_lacks(&s->pass, r);
 }
 

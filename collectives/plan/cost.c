@@ -95,6 +95,47 @@ double bny_cost_writeback(const struct bny_scope *s, const struct bny_call *call
     }
 }
 
+/* Between equals of so many hosts; ranks of a host share its port, so all of the vector counts.
+ */
+static double rails_cost(const struct bny_scope *s, const char *schedule, double bytes,
+                         const struct bny_cost_model *m)
+{
+    const struct bny_direct_ops *d = bny_direct_find(schedule);
+    int hosts = s->n / s->near;
+
+    if (d)
+        return d->cost(BNY_ALLREDUCE, hosts, bytes, m->alpha_s, m->beta, m->gamma);
+    return bny_builder_find(schedule)->cost(hosts, BNY_FOREST_ALLREDUCE, bytes, m->alpha_s,
+                                            m->beta, m->gamma);
+}
+
+double bny_cost_hosts(const struct bny_scope *s, const struct bny_call *call,
+                      const struct bny_cost_model *m, const char **rails)
+{
+    static const char *const names[] = { "recursive_doubling", "ring_uni", "ring", "halving",
+                                         "double_binary_tree" };
+    double bytes = bny_call_bytes(s, call), least = INFINITY;
+    struct bny_scope host = { .n = s->near,
+                              .shares_memory = 1,
+                              .oversubscribed = s->oversubscribed };
+    struct bny_cost_model shared = bny_cost_model_of(&host);
+    struct bny_call part = *call;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        double t = rails_cost(s, names[i], bytes, m);
+
+        if (t < least) {
+            least = t;
+            *rails = names[i];
+        }
+    }
+    part.count = call->count / (size_t)s->near;
+    part.collective = BNY_REDUCE_SCATTER;
+    least += bny_cost_writeback(&host, &part, &shared);
+    part.collective = BNY_ALLGATHER;
+    return least + bny_cost_writeback(&host, &part, &shared);
+}
+
 size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *call,
                               const char *schedule, double bytes, struct bny_topology_cost *k)
 {

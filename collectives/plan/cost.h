@@ -34,6 +34,9 @@ double bny_cost_lines(const struct bny_scope *s, const struct bny_call *call,
                       const struct bny_cost_model *m);
 double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,
                         const struct bny_cost_model *m);
+/* The sum of several hosts: shared memory, the rails by schedule *rails, shared memory. */
+double bny_cost_hosts(const struct bny_scope *s, const struct bny_call *call,
+                      const struct bny_cost_model *m, const char **rails);
 /* Chunks of a schedule on the graph that the user gave, in bytes; 0 when it says nothing about
  * it. */
 size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *call,

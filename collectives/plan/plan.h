@@ -17,6 +17,7 @@ enum bny_path {
     BNY_PATH_DESK,      /* no call's: who hands out the places of such a one */
     BNY_PATH_WRITEBACK, /* longer operations in shared memory, without messages */
     BNY_PATH_LINES,     /* a short operation in shared memory, without messages */
+    BNY_PATH_HOSTS,     /* a sum of several hosts, that of each in shared memory */
     BNY_PATH_COUNT
 };
 
@@ -51,6 +52,20 @@ static inline size_t bny_lines_bytes(enum bny_collective collective, int n, size
     default: return bytes;
     }
 }
+
+/* Of a sum of several hosts: elements of each rank's part, which it sums with its equals on
+ * other hosts. The parts leave a few elements at the end. */
+static inline size_t bny_hosts_part(const struct bny_scope *s, const struct bny_call *call)
+{
+    size_t quantum = bny_redop_quantum(&call->redop),
+           units = call->count / quantum / (size_t)s->near;
+
+    return (units >= 1024 ? units & ~(size_t)63 : units) * quantum;
+}
+
+/* Of such a part: the schedule between equals, not a user's name. */
+#define BNY_RAILS "rails:"
+void bny_hosts_rails(const struct bny_scope *s, const struct bny_call *call, char *schedule);
 
 /* Of an arrival reduction: the set of its contributors fits the shortest eager message. */
 #define BNY_ARRIVAL_RANKS_MAX 32768

@@ -22,12 +22,13 @@ int bny_schedule_known(const char *name)
 {
     return (name[0] && bny_schedule_is_auto(name)) || !strcmp(name, "oneshot") ||
            !strcmp(name, "arrival") || !strcmp(name, "writeback") || !strcmp(name, "lines") ||
-           bny_builder_find(name) || bny_direct_find(name) || bny_topology_schedule_known(name);
+           !strcmp(name, "hosts") || bny_builder_find(name) || bny_direct_find(name) ||
+           bny_topology_schedule_known(name);
 }
 
 const char *banyan_schedule_name(size_t i)
 {
-    static const char *const paths[] = { "oneshot", "arrival", "writeback", "lines" };
+    static const char *const paths[] = { "oneshot", "arrival", "writeback", "lines", "hosts" };
     size_t nb = 0, nd = 0;
 
     while (bny_builders[nb])
@@ -148,6 +149,73 @@ static struct bny_kept_program *find_kept(struct bny_plans *plans, const struct 
     return NULL;
 }
 
+/* This rank and its equals, the ranks of the same place on each host, ascending: *n of them.
+ * *at: which it is. NULL: no memory. */
+static int *equals_of(const struct bny_scope *s, int *n, int *at)
+{
+    int *ranks = calloc((size_t)(s->n / s->near), sizeof *ranks), mine = 0;
+
+    for (int r = 0; r < s->rank; r++)
+        mine += bny_scope_is_near(s, r, s->rank);
+    *n = *at = 0;
+    for (int r = 0; ranks && r < s->n; r++) {
+        int place = 0;
+
+        for (int q = 0; q < r; q++)
+            place += bny_scope_is_near(s, q, r);
+        if (place != mine)
+            continue;
+        if (r == s->rank)
+            *at = *n;
+        ranks[(*n)++] = r;
+    }
+    return ranks;
+}
+
+/* A program of n ranks becomes one of these ranks of all. */
+static int spread(struct bny_program *p, const struct bny_scope *s, const int *ranks, int n)
+{
+    uint32_t *first = calloc((size_t)s->n + 1, sizeof *first);
+
+    if (!first)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a program");
+    for (int r = 0, i = 0; r <= s->n; r++) {
+        first[r] = p->recv_first[i];
+        i += i < n && ranks[i] == r;
+    }
+    free(p->recv_first);
+    p->recv_first = first;
+    for (uint32_t i = 0; i < p->nsteps; i++)
+        if (p->steps[i].peer >= 0)
+            p->steps[i].peer = ranks[p->steps[i].peer];
+    p->rank = s->rank;
+    p->nranks = s->n;
+    return 0;
+}
+
+/* An allreduce of this rank and its equals on other hosts. */
+static int build_rails(struct bny_program **out, const struct bny_scope *s,
+                       const char *schedule, int coalesce)
+{
+    const struct bny_direct_ops *d = bny_direct_find(schedule);
+    int n, at, *ranks = equals_of(s, &n, &at), rc;
+    struct bny_forest *forest = NULL;
+
+    if (!ranks)
+        return bny_fail(BANYAN_ENOMEM, "no memory for a program");
+    if (d)
+        rc = d->build(out, BNY_ALLREDUCE, n, at, -1);
+    else
+        rc = bny_builder_find(schedule)->build(&forest, n, BNY_FOREST_ALLREDUCE, 0);
+    if (rc == 0 && !d)
+        rc = bny_compile(out, forest, BNY_ALLREDUCE, at, coalesce);
+    bny_forest_free(forest);
+    if (rc == 0 && (rc = spread(*out, s, ranks, n)) != 0)
+        bny_program_free(*out);
+    free(ranks);
+    return rc;
+}
+
 static int build(struct bny_program **out, int *borrowed, struct bny_scope *s,
                  enum bny_collective coll, const char *schedule, int root, int coalesce)
 {
@@ -158,6 +226,8 @@ static int build(struct bny_program **out, int *borrowed, struct bny_scope *s,
     int rc;
 
     *borrowed = 0;
+    if (!strncmp(schedule, BNY_RAILS, strlen(BNY_RAILS)))
+        return build_rails(out, s, schedule + strlen(BNY_RAILS), coalesce);
     if (bny_topology_schedule_known(schedule))
         return bny_topology_program(out, borrowed, s, coll, schedule, root, coalesce);
     if (d && (d->collectives & (1u << coll)))

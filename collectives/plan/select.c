@@ -93,15 +93,52 @@ static int lines_possible(const struct bny_scope *s, const struct bny_call *call
            bny_lines_bytes((enum bny_collective)call->collective, s->n, bytes) <= most;
 }
 
+/* Sums of several hosts; not stages, as above. No model of a graph prices them. */
+static int hosts_possible(const struct bny_scope *s, const struct bny_call *call)
+{
+    return call->collective == BNY_ALLREDUCE && s->near > 1 &&
+           s->near <= BNY_WRITEBACK_RANKS_MAX && !call->vector && !call->codec &&
+           !call->has_set && !call->first && !call->is_stage && !bny_call_is_ordered(call) &&
+           bny_redop_quantum(&call->redop) * banyan_dtype_bytes(call->dtype) <=
+               BNY_WRITEBACK_ELEM_MAX &&
+           bny_hosts_part(s, call) > 0 && bny_topology_beta(s) <= 0;
+}
+
+/* Where both passes pay in a job of one host. Two ranks of a host gain nothing: the engine's
+ * chunks cross hosts while others are added. */
+static int hosts_pay(const struct bny_scope *s, const struct bny_call *call)
+{
+    struct bny_scope host = { .n = s->near, .oversubscribed = s->oversubscribed };
+    struct bny_call first = { .collective = BNY_REDUCE_SCATTER },
+                    last = { .collective = BNY_ALLGATHER };
+    double bytes = bny_call_bytes(s, call);
+
+    return s->near > 2 && hosts_possible(s, call) &&
+           bytes >= (double)writeback_from(&host, &first) &&
+           bytes >= (double)writeback_from(&host, &last);
+}
+
+void bny_hosts_rails(const struct bny_scope *s, const struct bny_call *call, char *schedule)
+{
+    struct bny_cost_model m = bny_cost_model_of(s);
+    const char *rails;
+
+    bny_cost_hosts(s, call, &m, &rails);
+    snprintf(schedule, BNY_NAME_MAX, BNY_RAILS "%s", rails);
+}
+
 /* The schedules that are paths of their own. */
 static int is_path(const char *name)
 {
-    return !strcmp(name, "oneshot") || !strcmp(name, "writeback") || !strcmp(name, "lines");
+    return !strcmp(name, "oneshot") || !strcmp(name, "writeback") || !strcmp(name, "lines") ||
+           !strcmp(name, "hosts");
 }
 
 static int path_possible(const struct bny_scope *s, const struct bny_call *call,
                          const char *name)
 {
+    if (!strcmp(name, "hosts"))
+        return hosts_possible(s, call);
     if (!strcmp(name, "lines"))
         return lines_possible(s, call);
     return !strcmp(name, "oneshot") ? oneshot_possible(s, call) : writeback_possible(s, call);
@@ -210,6 +247,7 @@ static int choose_priced(struct bny_scope *s, const struct bny_call *call,
     double bytes = bny_call_bytes(s, call);
     const struct bny_collective_row *row = bny_call_row(call);
     const char *only = only_schedule(call);
+    const char *rails;
 
     plan->schedule[0] = '\0';
     if (oneshot_possible(s, call))
@@ -218,6 +256,8 @@ static int choose_priced(struct bny_scope *s, const struct bny_call *call,
         consider(plan, "writeback", bny_cost_writeback(s, call, &m));
     if (lines_possible(s, call))
         consider(plan, "lines", bny_cost_lines(s, call, &m));
+    if (hosts_pay(s, call))
+        consider(plan, "hosts", bny_cost_hosts(s, call, &m, &rails));
     if (only) {
         const struct bny_direct_ops *d = bny_direct_find(only);
         double cost = d ? bny_cost_direct(s, d, call, bytes, &m)
@@ -697,8 +737,8 @@ static int choose_path(struct bny_scope *s, const struct bny_call *call, struct 
         plan->together_s = together_s(s, call, plan);
         return 0;
     }
-    if (!strcmp(plan->schedule, "writeback")) {
-        plan->path = BNY_PATH_WRITEBACK;
+    if (!strcmp(plan->schedule, "writeback") || !strcmp(plan->schedule, "hosts")) {
+        plan->path = plan->schedule[0] == 'h' ? BNY_PATH_HOSTS : BNY_PATH_WRITEBACK;
         plan->chunk_bytes = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
         return 0;
     }

@@ -6,7 +6,7 @@
 
 #include "collectives/op/path.h"
 
-extern const struct bny_path_ops bny_path_writeback, bny_path_lines;
+extern const struct bny_path_ops bny_path_writeback, bny_path_lines, bny_path_hosts;
 
 struct banyan_comm;
 /* What a communicator has of it; its operations are over. Lock held. */

@@ -150,11 +150,11 @@ static int split_network(struct test *t)
     return 0;
 }
 
-static int plan_is(struct test *t, struct banyan_comm *comm, const char *schedule)
+static int plan_is(struct test *t, struct banyan_comm *comm, size_t count, const char *schedule)
 {
     char plan[400];
 
-    CHECK_OK(t, banyan_comm_plan(comm, "allreduce", 1 << 18, BANYAN_F32, plan, sizeof plan));
+    CHECK_OK(t, banyan_comm_plan(comm, "allreduce", count, BANYAN_F32, plan, sizeof plan));
     return strstr(plan, schedule) != NULL;
 }
 
@@ -170,9 +170,15 @@ static int split_hosts(struct test *t)
     CHECK_OK(t, banyan_comm_split(t->comm, t->rank == t->n - 1, 0, &most));
     for (int i = 0; i < h; i++)
         members[i] = host * h + i;
-    CHECK(t, plan_is(t, near, "writeback"), "ranks of a host");
-    CHECK(t, !plan_is(t, t->comm, "writeback") && !plan_is(t, rail, "writeback"), "hosts");
-    CHECK(t, t->rank == t->n - 1 || !plan_is(t, most, "writeback"), "more than a host");
+    CHECK(t, plan_is(t, near, 1 << 18, "writeback"), "ranks of a host");
+    CHECK(t,
+          !plan_is(t, t->comm, 1 << 18, "writeback") && !plan_is(t, rail, 1 << 18, "writeback"),
+          "hosts");
+    CHECK(t, t->rank == t->n - 1 || !plan_is(t, most, 1 << 18, "writeback"),
+          "more than a host");
+    if (t->n == 2 * h) /* less crosses hosts than round a ring of all ranks */
+        CHECK(t, plan_is(t, t->comm, 1 << 21, h > 2 ? "schedule hosts" : "host_ring"),
+              "two hosts");
     for (uint64_t i = 0; i < 3; i++) {
         check_members(t, near, members, h);
         exercise(t, near, t->seed + i + 100 * (uint64_t)host);

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sums of several hosts, with as many ranks on each, in three parts:
+ *   first   a pass (pass.h) of this host's ranks: each adds its part of the vector
+ *   rails   an operation of the engine between ranks of the same place on each host: a stage,
+ *           under a number that was kept for it, in which other ranks have no step
+ *   last    a pass of this host's ranks: each gives its part to the others
+ * What is left of the vector behind the parts, a few elements, is a sum of all ranks beside
+ * them (rest).
+ *
+ * The passes have areas of their own, one for the first and one for the last: places in an area
+ * are given in the order in which operations start, and the last part of one operation comes
+ * after the first part of the next. Both passes take their turn when the operation begins. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/op/op.h"
+#include "collectives/writeback/area.h"
+#include "collectives/writeback/writeback.h"
+
+enum part { FIRST, RAILS, LAST, OVER };
+/* Begun in this order: their numbers follow the operation's. */
+enum stage { REST, RAIL, STAGES };
+
+struct half { /* of the passes */
+    struct bny_pass pass;
+    struct bny_link link; /* of the queue for a place */
+    struct bny_writeback *area;
+    struct bny_pass_peer *peers; /* [near] */
+    uint64_t counted;            /* of pass.handed */
+    uint8_t has_areas, has_place;
+};
+
+struct hosts { /* the path's state of an operation */
+    struct bny_op stage[STAGES];
+    uint8_t begun[STAGES];
+    enum part part;
+    struct half first, last;
+    size_t count; /* elements of a part */
+    uint8_t failed;
+    char *tile;
+    size_t tile_cap;
+    struct bny_pass_peer peers[]; /* of both passes */
+};
+
+static struct hosts *hosts_of(const struct bny_op *op)
+{
+    return op->of_path[BNY_PATH_HOSTS];
+}
+
+static int init(struct bny_op *op)
+{
+    struct hosts *s = hosts_of(op);
+    size_t near = (size_t)op->comm->scope.near;
+
+    if (!s)
+        s = op->of_path[BNY_PATH_HOSTS] = calloc(1, sizeof *s + 2 * near * sizeof s->peers[0]);
+    if (!s)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    s->first.peers = s->peers;
+    s->last.peers = s->peers + near;
+    s->count = bny_hosts_part(&op->comm->scope, &op->call);
+    return bny_grow(&s->tile, &s->tile_cap, BNY_PASS_TILE, 1, "a tile of a sum");
+}
+
+static void hosts_free(struct bny_op *op)
+{
+    struct hosts *s = hosts_of(op);
+
+    for (int i = 0; i < STAGES; i++)
+        if (s->stage[i].comm && op->comm)
+            bny_op_finish(&s->stage[i]);
+        else if (s->stage[i].comm)
+            bny_op_finish_orphan(&s->stage[i]);
+    free(s->tile);
+    free(s);
+    op->of_path[BNY_PATH_HOSTS] = NULL;
+}
+
+static uint32_t numbers(const struct bny_op *op)
+{
+    return STAGES;
+}
+
+/* ---- beginning ---- */
+
+/* Only a peer that lies lends anything. */
+static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, char **dst)
+{
+    return -1;
+}
+
+static void give_back(void *ctx, int r)
+{
+}
+
+static int store(void *ctx, int r, size_t at, const char *src, size_t len)
+{
+    return -1;
+}
+
+static char *part_of(const struct bny_op *op, int place)
+{
+    return op->out + hosts_of(op)->count * op->esz * (size_t)place;
+}
+
+static int start_half(struct bny_op *op, struct half *h, enum bny_area which)
+{
+    struct bny_writeback *w = bny_area_get(op->comm, which);
+    struct bny_pass *p = &h->pass;
+
+    if (!w)
+        return -BANYAN_ENOMEM;
+    h->area = w;
+    p->n = w->n;
+    p->rank = w->rank;
+    p->adds = which == BNY_AREA_HOST_FIRST;
+    p->same = !p->adds;
+    p->root = -1;
+    p->kind = p->adds || p->n == 2 ? BNY_PASS_EXCHANGE : BNY_PASS_BLOCKS;
+    p->shape = &w->shape;
+    p->touches = w->tp->touches != 0;
+    p->peers = h->peers;
+    p->redop = op->call.redop;
+    p->dtype = op->call.dtype;
+    p->in = p->adds ? op->in : part_of(op, w->rank);
+    p->out = p->adds ? part_of(op, w->rank) : op->out;
+    p->count = hosts_of(op)->count;
+    p->esz = op->esz;
+    p->tile = hosts_of(op)->tile;
+    p->seq = bny_op_seq(op);
+    p->sig = op->sig;
+    p->history = bny_area_history(w, op);
+    p->lends = BNY_PASS_KEEPS;
+    p->borrow = borrow;
+    p->give_back = give_back;
+    p->store = store;
+    p->ctx = op;
+    bny_pass_cut(p, op->plan.chunk_bytes);
+    h->has_areas = h->has_place = 0;
+    h->counted = 0;
+    bny_link_in(&w->queue, &h->link);
+    return 0;
+}
+
+static int start(struct bny_op *op)
+{
+    struct hosts *s = hosts_of(op);
+    int rc = start_half(op, &s->first, BNY_AREA_HOST_FIRST);
+
+    if (rc)
+        return rc;
+    rc = start_half(op, &s->last, BNY_AREA_HOST_LAST);
+    if (rc)
+        bny_link_out(&s->first.link);
+    s->part = FIRST;
+    s->failed = 0;
+    memset(s->begun, 0, sizeof s->begun);
+    return rc;
+}
+
+/* ---- stages ---- */
+
+static int is_busy(const struct hosts *s, enum stage i)
+{
+    return s->begun[i] && !bny_op_is_done(&s->stage[i]);
+}
+
+static int start_stage(struct bny_op *op, enum stage i, const char *in, char *out, size_t count,
+                       const char *schedule)
+{
+    struct hosts *s = hosts_of(op);
+    struct bny_call call;
+    int rc = 0;
+
+    memset(&call, 0, sizeof call);
+    call.collective = BNY_ALLREDUCE;
+    call.is_stage = 1;
+    call.dtype = op->call.dtype;
+    call.redop = op->call.redop;
+    if (call.redop.wire == 0xfd) /* op->in is scaled already */
+        rc = bny_redop_get(&call.redop, BANYAN_SUM, call.dtype);
+    call.sendbuf = in;
+    call.recvbuf = out;
+    call.count = count;
+    call.root = -1;
+    call.tag = op->call.tag;
+    call.chunk_bytes = op->call.chunk_bytes;
+    bny_call_set_schedule(&call, schedule);
+    if (rc == 0)
+        rc = bny_op_init(&s->stage[i], op->comm, &call);
+    if (rc)
+        return rc;
+    s->stage[i].sig = op->sig; /* what differs is told as the program called it */
+    s->stage[i].sig.codec_sched ^= s->stage[i].plan.hash;
+    s->begun[i] = 1;
+    rc = bny_op_start_stage(&s->stage[i], op, bny_op_seq(op) + 1 + (uint32_t)i);
+    if (rc)
+        s->begun[i] = 0;
+    return rc;
+}
+
+static int start_rail(struct bny_op *op)
+{
+    char *part = part_of(op, hosts_of(op)->first.area->rank), schedule[BNY_NAME_MAX];
+
+    bny_hosts_rails(&op->comm->scope, &op->call, schedule);
+    return start_stage(op, RAIL, part, part, hosts_of(op)->count, schedule);
+}
+
+static int start_rest(struct bny_op *op)
+{
+    struct hosts *s = hosts_of(op);
+    size_t at = s->count * (size_t)s->first.pass.n;
+
+    if (at == op->call.count || s->begun[REST])
+        return 0;
+    return start_stage(op, REST, op->in + at * op->esz, op->out + at * op->esz,
+                       op->call.count - at, "static");
+}
+
+/* ---- passes ---- */
+
+/* Areas and a place. 1, or 0: not yet. */
+static int settle(struct bny_op *op, struct half *h)
+{
+    struct bny_writeback *w = h->area;
+    int rank = 0, rc;
+
+    if (!h->has_areas) {
+        rc = bny_area_meet(w, op, &rank);
+        if (rc < 0) {
+            hosts_of(op)->failed = 1;
+            bny_op_send_failed(op, rank, rc, "");
+        }
+        if (rc != 1)
+            return 0;
+        for (int i = 0; i < w->n; i++)
+            h->peers[i].area = w->peers[i].area;
+        h->has_areas = 1;
+    }
+    if (!bny_area_claim(w, &h->link, bny_op_seq(op), &h->pass.slice))
+        return 0;
+    h->has_place = 1;
+    bny_pass_begin(&h->pass);
+    return 1;
+}
+
+static void give_place_back(struct bny_op *op, struct half *h)
+{
+    if (h->has_place)
+        bny_area_release(h->area, bny_op_seq(op), h->pass.slice, bny_pass_is_read_on(&h->pass));
+    h->has_place = 0;
+}
+
+/* 1: it is done, 0: not yet; *moved. */
+static int go(struct bny_op *op, struct half *h, int *moved)
+{
+    struct hosts *s = hosts_of(op);
+    int is_done, has_moved = 0;
+
+    if (h->has_place || settle(op, h))
+        has_moved = bny_pass_go(&h->pass);
+    is_done = h->has_place && bny_pass_is_done(&h->pass);
+    if (is_done)
+        give_place_back(op, h); /* before others wake, who may wait for that */
+    if (h->pass.told)
+        bny_area_told(h->area, op, &h->pass, &h->counted);
+    if (!is_done && !has_moved && h->has_place)
+        s->failed = (uint8_t)bny_area_differ(h->area, op, h->peers);
+    *moved |= has_moved | is_done;
+    return is_done;
+}
+
+/* ---- going on ---- */
+
+static void fail(struct bny_op *op, int rc)
+{
+    hosts_of(op)->failed = 1;
+    if (!bny_comm_has_failed(op->comm))
+        bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, (enum banyan_error) - rc,
+                   op->comm->world->rank, "rank %d: %s", op->comm->rank, bny_why(rc));
+}
+
+/* Its areas are told before any part: a peer may be far ahead. */
+static void meet(struct bny_op *op)
+{
+    struct half *last = &hosts_of(op)->last;
+    int rank = 0, rc = last->has_areas ? 1 : bny_area_meet(last->area, op, &rank);
+
+    if (rc < 0) {
+        hosts_of(op)->failed = 1;
+        bny_op_send_failed(op, rank, rc, "");
+    }
+}
+
+static int advance(struct bny_op *op)
+{
+    struct hosts *s = hosts_of(op);
+    int moved = 0, rc = 0;
+
+    if (s->failed || bny_comm_has_failed(op->comm))
+        return 0;
+    meet(op);
+    if (s->part == FIRST && !s->failed) {
+        rc = start_rest(op);
+        if (rc == 0 && go(op, &s->first, &moved)) {
+            s->part = RAILS;
+            rc = start_rail(op);
+        }
+    }
+    if (rc == 0 && s->part == RAILS && !is_busy(s, RAIL) && s->stage[RAIL].result == 0) {
+        s->part = LAST;
+        moved = 1;
+    }
+    if (rc == 0 && s->part == LAST && !s->failed && go(op, &s->last, &moved))
+        s->part = OVER;
+    if (rc)
+        fail(op, rc);
+    if (s->part == OVER && !is_busy(s, REST) &&
+        (!s->begun[REST] || s->stage[REST].result == 0)) {
+        bny_op_complete(op, 0);
+        return 1;
+    }
+    if (!s->failed && (s->part == FIRST || s->part == LAST))
+        bny_op_stir(op);
+    return moved;
+}
+
+static void drop(struct bny_op *op, int result)
+{
+    struct hosts *s = hosts_of(op);
+
+    bny_link_out(&s->first.link);
+    bny_link_out(&s->last.link);
+    give_place_back(op, &s->first);
+    give_place_back(op, &s->last);
+}
+
+/* After a failure a stage may still be closing: it completes us when it has. */
+static int close_stages(struct bny_op *op)
+{
+    return is_busy(hosts_of(op), RAIL) || is_busy(hosts_of(op), REST) ? BNY_AGAIN : 0;
+}
+
+static int half_waits_on(const struct half *h, int r)
+{
+    for (int i = 0; i < h->area->n; i++) {
+        const struct bny_area_peer *peer = &h->area->peers[i];
+
+        if (h->area->ranks[i] != r || i == h->area->rank)
+            continue;
+        if (!h->has_areas)
+            return !peer->area || !peer->said;
+        return !h->has_place || bny_pass_lacks(&h->pass, i);
+    }
+    return 0;
+}
+
+static int waits_on(const struct bny_op *op, int r)
+{
+    const struct hosts *s = hosts_of(op);
+
+    for (int i = 0; i < STAGES; i++)
+        if (is_busy(s, (enum stage)i) && bny_op_waits_on(&s->stage[i], r))
+            return 1;
+    return (s->part == FIRST && half_waits_on(&s->first, r)) ||
+           (s->part == LAST && half_waits_on(&s->last, r));
+}
+
+const struct bny_path_ops bny_path_hosts = {
+    .init = init,
+    .numbers = numbers,
+    .start = start,
+    .advance = advance,
+    .poll = advance,
+    .message = bny_area_message,
+    .drop = drop,
+    .close = close_stages,
+    .waits_on = waits_on,
+    .free = hosts_free,
+};

@@ -176,8 +176,10 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
             tick_if_due(wt, w);
             call_hook(comm); /* the peer we wait for may wait for what the hook drives */
         }
-        if (wt->yielded)
+        if (wt->yielded) { /* to whoever has this CPU too, for as long as that takes */
             sched_yield();
+            tick_if_due(wt, w);
+        }
         return;
     }
     if (wt->yields < wt->yields_max) {

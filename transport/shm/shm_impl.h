@@ -154,7 +154,7 @@ struct shm_ep {
     uint8_t fate, opened, reported, copy;
     uint8_t liar;   /* broke the protocol: nothing of it is read any more */
     uint8_t listed; /* in tp->eps */
-    uint8_t ended;  /* its process or connection is no more: it writes nothing any more */
+    uint8_t ended;  /* its process or connection is no more: it reads and writes nothing */
 
     /* sending */
     struct shm_seg *out;

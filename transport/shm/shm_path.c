@@ -381,7 +381,15 @@ static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
     return got;
 }
 
-/* SENT events: of descriptors that the peer has released, and of puts. */
+static struct bny_event end_send(struct shm_ep *ep, uint32_t i)
+{
+    ep->send_busy[i] = 0;
+    ep->free_sends[SHM_RING - ep->nsends--] = (uint8_t)i;
+    return (
+        struct bny_event){ .kind = BNY_EV_SENT, .ep = &ep->base, .cookie = ep->send_cookie[i] };
+}
+
+/* SENT events: of descriptors that the peer has released, or never will, and of puts. */
 static int take_sent(struct shm_ep *ep, struct bny_event *ev, int n)
 {
     int got = 0;
@@ -405,12 +413,11 @@ static int take_sent(struct shm_ep *ep, struct bny_event *ev, int n)
             break;
         }
         ep->done_pos++;
-        ep->send_busy[i] = 0;
-        ep->free_sends[SHM_RING - ep->nsends--] = (uint8_t)i;
-        ev[got++] = (struct bny_event){ .kind = BNY_EV_SENT,
-                                        .ep = &ep->base,
-                                        .cookie = ep->send_cookie[i] };
+        ev[got++] = end_send(ep, i);
     }
+    for (uint32_t i = 0; SHM_UNLIKELY(ep->ended) && i < SHM_RING && got < n; i++)
+        if (ep->send_busy[i])
+            ev[got++] = end_send(ep, i);
     return got;
 }
 
@@ -487,7 +494,7 @@ int bny_shm_ready(struct shm_ep *ep)
     if (ep->in && atomic_load_explicit(&ep->in->ring[ep->in_pos & MASK].seq,
                                        memory_order_acquire) == ep->in_pos + 1)
         return 1;
-    if (ep->nsent)
+    if (ep->nsent || (ep->nsends && ep->ended))
         return 1;
     return ep->nsends &&
            atomic_load_explicit(&ep->out->done[ep->done_pos & MASK], memory_order_acquire) >>

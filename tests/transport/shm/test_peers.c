@@ -475,6 +475,50 @@ Test(shm_peers, who_left_before_we_looked_is_not_dead, .timeout = 60)
     bny_shm_ops.destroy(p.tp[0]);
 }
 
+static int is_orderly[] = { 0, 1 };
+
+ParameterizedTestParameters(shm_peers, memory_that_is_being_sent_comes_back_at_the_end)
+{
+    return cr_make_param_array(int, is_orderly, 2);
+}
+
+/* What it has not read it will not read: the memory is its owner's again, and then it is gone.
+ */
+ParameterizedTest(int *orderly, shm_peers, memory_that_is_being_sent_comes_back_at_the_end,
+                  .timeout = 60)
+{
+    enum { N = 40 };
+    static uint8_t buf[N][1000];
+    struct bny_event ev;
+    struct pair p;
+
+    pair_open(&p, "1");
+    exchange_one(&p, 0);
+    for (uint32_t i = 0; i < N; i++) {
+        struct bny_hdr h = header(sizeof buf[i], i);
+
+        cr_assert_eq(bny_shm_ops.send(p.ep[0], &h, buf[i], buf[i]), 0, "%s",
+                     banyan_last_error());
+    }
+    if (*orderly)
+        cr_assert_eq(bny_shm_ops.farewell(p.tp[1]), 0);
+    bny_shm_ops.destroy(p.tp[1]);
+    for (uint32_t seen = 0; seen < N; seen++) {
+        uint32_t i = 0;
+
+        cr_assert(next_event(p.tp[0], &ev), "%u came back", seen);
+        cr_assert_eq(ev.kind, BNY_EV_SENT, "%u came back", seen);
+        i = (uint32_t)((uint8_t *)ev.cookie - buf[0]) / sizeof buf[0];
+        cr_assert(i < N && ev.cookie == buf[i] && !buf[i][0], "twice");
+        buf[i][0] = 1;
+    }
+    if (!*orderly)
+        cr_assert(next_event(p.tp[0], &ev) && ev.kind == BNY_EV_DOWN);
+    for (int i = 0; i < 100; i++)
+        cr_assert_eq(bny_shm_ops.poll(p.tp[0], &ev, 1), 0, "%s", ev.reason);
+    bny_shm_ops.destroy(p.tp[0]);
+}
+
 Test(shm_peers, sleeper_is_woken_by_a_message, .timeout = 60)
 {
     struct bny_tp *tp = end_open(0, 2);

@@ -6,7 +6,9 @@
  * order, so their bits agree and do not depend on size.
  *
  * Where one contribution goes to several peers by shared memory, it is copied once, to a board
- * that all of them read, instead of once into each peer's ring. */
+ * that all of them read, instead of once into each peer's ring. Where all boards are still
+ * being read, by ranks that compute perhaps, it goes by rings, or by slots where it is too long
+ * for these: who is late for one operation holds up no other. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,10 +97,11 @@ static void use_board(struct bny_op *op)
         (op->call.collective != BNY_ALLREDUCE && op->call.collective != BNY_ALLGATHER))
         return;
     b = boards_of(op->comm->world);
-    i = b ? b->next % BOARDS : 0;
-    if (!b || b->readers[i])
-        return; /* somebody is still reading: the rings have room */
-    b->next++;
+    for (i = 0; b && i < BOARDS && b->readers[b->next % BOARDS]; i++)
+        b->next++;
+    if (!b || i == BOARDS)
+        return;
+    i = b->next++ % BOARDS;
     s->board = b->mem + (size_t)i * BNY_BOARD_BYTES;
     s->board_readers = &b->readers[i];
     bny_local_place(s->board, op->in, bytes);
@@ -214,6 +217,10 @@ static int shoot(struct bny_op *op, struct bny_ep *ep, const struct bny_hdr *h, 
     struct bny_cookie *ck;
     int rc;
 
+    if (!s->board && h->len > ep->eager_max) {
+        rc = bny_tp_send_copy(ep, h, payload(op, to), h->len);
+        return rc == 1 ? 0 : rc;
+    }
     if (!s->board)
         return ep->ops->eager(ep, h, payload(op, to));
     ck = bny_cookie_take(op->comm->world, NULL, 0);
@@ -269,17 +276,9 @@ static void drop(struct bny_op *op, int result)
 
 static int advance(struct bny_op *op)
 {
-    struct shots *s = shots_of(op);
+    const struct shots *s = shots_of(op);
     int moved = 0;
 
-    if (!s->board && bny_call_takes_part(&op->call, op->comm->rank) &&
-        payload_bytes(op) > op->comm->scope.eager_max) {
-        use_board(op); /* too long for the rings */
-        if (!s->board) {
-            bny_op_stir(op);
-            return 0;
-        }
-    }
     if (s->sent < op->comm->n - 1)
         moved = shoot_all(op);
     if (s->sent < op->comm->n - 1 || s->missing)

@@ -151,6 +151,38 @@ static int groups_late(struct test *t)
     return 0;
 }
 
+/* A rank stands still while others make a group without it, and goes on as if nothing had been.
+ */
+static int groups_stopped(struct test *t)
+{
+    int ranks[MP_RANKS_MAX], n = 0;
+    struct banyan_comm *group;
+
+    atomic_store(&t->shared->value[t->rank][0], (uint64_t)getpid());
+    for (int r = 0; r < t->n; r++)
+        if (r != 1)
+            ranks[n++] = r;
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank == 1) {
+        kill(getpid(), SIGSTOP);
+    } else {
+        usleep(100000); /* it has stopped */
+        for (int i = 0; i < 2; i++) {
+            CHECK_OK(t, banyan_comm_create_group(t->comm, ranks, n, 0, &group));
+            check_group(t, group, ranks, n);
+            CHECK_OK(t, banyan_comm_finalize(group));
+        }
+        if (t->rank == 0)
+            kill((pid_t)atomic_load(&t->shared->value[1][0]), SIGCONT);
+    }
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    usleep(200000); /* all was heard that is under way */
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    CHECK(t, banyan_comm_failed(t->comm, NULL, 0) == 0, "somebody is gone");
+    return 0;
+}
+
 /* Who will not come gives comm up, and those who wait for it go on long before their deadline.
  * A group of a communicator that was given up is made as ever. */
 static int groups_revoked(struct test *t)
@@ -238,6 +270,7 @@ const struct mp_case cases_groups[] = {
     { "groups_crossing", groups_crossing, 0 },
     { "groups_and_deaths", groups_and_deaths, CASE_NO_THREADS | CASE_FAILS },
     { "groups_late", groups_late, CASE_OWN_INIT },
+    { "groups_stopped", groups_stopped, CASE_NO_THREADS },
     { "groups_revoked", groups_revoked, CASE_OWN_INIT },
     { "groups_revoked_before", groups_revoked_before, CASE_OWN_INIT },
     { "groups_wrong", groups_wrong, 0 },

@@ -7,6 +7,7 @@ static struct mp_row groups[] = {
     { "groups_alone", "tcp", 3 },          { "groups_alone", "tcp", 9 },
     { "groups_crossing", "shm", 4 },       { "groups_crossing", "tcp", 3 },
     { "groups_late", "shm", 3 },           { "groups_late", "tcp", 4 },
+    { "groups_stopped", "shm", 3 },        { "groups_stopped", "tcp", 6 },
     { "groups_revoked", "shm", 3 },        { "groups_revoked", "tcp", 4 },
     { "groups_revoked_before", "shm", 2 }, { "groups_revoked_before", "tcp", 4 },
     { "groups_wrong", "shm", 2 },          { "groups_wrong", "tcp", 3 },

@@ -648,6 +648,8 @@ static void answer(struct bny_agree *a, struct bny_instance *it, int from, int l
         if (without_us && AGREE_MUTANT != FEW_EXCLUDE && leaves_out_most(a, g) &&
             says_same(a, it, g))
             return; /* both stand */
+        if (without_us && !bny_bit(it->members, a->rank))
+            return; /* no call of ours went by what we decided */
         if (without_us && (!without_it || theirs_counts(a, it, g)))
             it->excluded = a->excluded = 1;
         else if (without_it)

@@ -19,8 +19,10 @@
  *    gets one adopts it and sends it on.
  * 4. From a rank that is gone nothing is taken any more, nor from one that is late in this
  *    instance: its decision must not overtake a lock already given to a state without it.
- * 5. A rank that is told to be gone is excluded: it takes no part any more. So is one that was
- *    late and had decided otherwise. One that was late and had not decided adopts.
+ * 5. A rank that is told to be gone is excluded: it takes no part any more. So is a
+ *    member that was late and had decided otherwise; one that had not decided adopts. Of who is
+ *    no member nothing goes by what it decided, when it woke and took the locks of all before
+ *    it heard that they had gone on without its own.
  * 6. But where a decision says the same as ours, and leaves out more ranks than took part in
  *    it, both stand. In a cut of one direction those who are most hear the locks of the others,
  *    decide with them, and go on; the others do not hear theirs, and after a while decide

@@ -714,3 +714,42 @@ Test(agree, fewer_that_decided_something_else_exclude_the_others)
 {
     cr_assert_eq(cut_for_a_while(2, 1), 3);
 }
+
+static int but_the_last(int from, int to)
+{
+    (void)to;
+    return from < PARTS - 1;
+}
+
+/* A call of all but the last rank, which stops when it has heard all of them: it has decided,
+ * as nobody else has, who lack its lock, and leave it out. That is no reason to end it. */
+Test(agree, who_is_no_member_and_slept_is_not_excluded)
+{
+    static const uint8_t mine[4];
+    uint64_t members = (1u << (PARTS - 1)) - 1;
+    struct bny_agree_id id = { .kind = BNY_AGREE_CALL, .comm = COMM, .seq = 1 };
+    struct bny_contribution c = { .members = &members, .bits = 1, .each = 4, .mine = mine };
+    struct bny_agree a[PARTS];
+
+    for (int r = 0; r < PARTS; r++) {
+        cr_assert_eq(bny_agree_init(&a[r], r, PARTS), 0);
+        cr_assert(r == PARTS - 1 || bny_agree_enter(&a[r], id, &c));
+    }
+    carry_all(a, but_the_last);
+    for (int r = 0; r < PARTS; r++)
+        cr_assert_eq(a[r].first->decided, r == PARTS - 1, "rank %d", r);
+    for (int r = 0; r < PARTS - 1; r++) {
+        bny_agree_late(&a[r], a[r].first);
+        carry_all(a, but_the_last);
+    }
+    for (int r = 0; r < PARTS; r++) {
+        cr_assert(a[r].first->decided, "rank %d", r);
+        for (int q = 0; q < PARTS; q++)
+            bny_agree_again(&a[r], q);
+    }
+    carry_all(a, all_ways);
+    for (int r = 0; r < PARTS; r++) {
+        cr_assert(!a[r].excluded && a[r].conflicts == 0, "rank %d", r);
+        bny_agree_finish(&a[r]);
+    }
+}

@@ -104,14 +104,16 @@ static int hosts_possible(const struct bny_scope *s, const struct bny_call *call
            bny_hosts_part(s, call) > 0 && bny_topology_beta(s) <= 0;
 }
 
-/* Where both passes pay in a job of one host. Two ranks of a host gain nothing: the engine's
- * chunks cross hosts while others are added. */
+/* Where both passes pay in a job of one host; where ranks share CPUs each rank's part has to be
+ * as long as that, as waits are (2 hosts of 3 and 4 ranks on 2 CPUs: 1.5 of the engine's speed
+ * from 1 MiB on, .97 at 512 KiB). Two ranks of a host gain nothing: the engine's chunks cross
+ * hosts while others are added. */
 static int hosts_pay(const struct bny_scope *s, const struct bny_call *call)
 {
-    struct bny_scope host = { .n = s->near, .oversubscribed = s->oversubscribed };
+    struct bny_scope host = { .n = s->near };
     struct bny_call first = { .collective = BNY_REDUCE_SCATTER },
                     last = { .collective = BNY_ALLGATHER };
-    double bytes = bny_call_bytes(s, call);
+    double bytes = bny_call_bytes(s, call) / (s->oversubscribed ? s->near : 1);
 
     return s->near > 2 && hosts_possible(s, call) &&
            bytes >= (double)writeback_from(&host, &first) &&

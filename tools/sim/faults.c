@@ -180,7 +180,7 @@ void sim_faults_plan(struct sim_fault *faults, int n)
         struct sim_fault *f = malloc(sizeof *f);
 
         if (!f)
-            abort();
+            sim_no_memory();
         faults[i].at += sim_time();
         *f = faults[i];
         if (f->kind == SIM_CRASH)

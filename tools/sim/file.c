@@ -51,7 +51,7 @@ int sim_file_open(struct sim_file *f, enum sim_kind kind, struct sim_rank *rank)
         table_cap = table_cap ? 2 * table_cap : 256;
         table = realloc(table, (size_t)table_cap * sizeof *table);
         if (!table)
-            abort();
+            sim_no_memory();
     }
     ntable = slot == ntable ? ntable + 1 : ntable;
     table[slot] = f;

@@ -359,10 +359,12 @@ static int run_in_child(struct outcome *o, uint64_t seed)
     close(fds[0]);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    if (status) {
+    if (WIFEXITED(status) && WEXITSTATUS(status) == SIM_NO_MEMORY)
+        printf("seed %llu: this machine has no memory for it\n", (unsigned long long)seed);
+    else if (status)
         printf("seed %llu: the run ended with status %d\n", (unsigned long long)seed, status);
+    if (status)
         o->failed = 1;
-    }
     return o->failed;
 }
 

@@ -131,7 +131,7 @@ void sim_net_send(int from, int to, size_t bytes, void (*fn)(void *a, uint64_t b
     struct segment *s = malloc(sizeof *s + (size_t)n * sizeof on[0]);
 
     if (!s)
-        abort();
+        sim_no_memory();
     *s = (struct segment){ .fn = fn, .a = a, .b = b, .bytes = bytes, .n = n };
     memcpy(s->on, on, (size_t)n * sizeof on[0]);
     s->tail_ns = sim_time();

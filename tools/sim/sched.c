@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "tools/sim/real.h"
@@ -40,6 +41,11 @@ void sim_mix(uint64_t x)
     sim_hash ^= sim_hash >> 29;
 }
 
+void sim_no_memory(void)
+{
+    _exit(SIM_NO_MEMORY);
+}
+
 /* ---- events ---- */
 
 static int before(const struct event *a, const struct event *b)
@@ -56,7 +62,7 @@ void sim_at(uint64_t ns, void (*fn)(void *a, uint64_t b), void *a, uint64_t b)
         heap_cap = heap_cap ? 2 * heap_cap : 1024;
         heap = realloc(heap, heap_cap * sizeof *heap);
         if (!heap)
-            abort();
+            sim_no_memory();
     }
     while (i > 0 && before(&e, &heap[(i - 1) / 2])) {
         heap[i] = heap[(i - 1) / 2];

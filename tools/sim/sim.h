@@ -53,6 +53,11 @@ extern uint64_t sim_hash; /* of all events so far */
 extern uint64_t sim_nevents;
 extern struct sim_thread *sim_self(void); /* NULL: no thread of the simulation */
 
+/* The simulator itself lacks memory, which is no verdict on the library: ends the run with that
+ * status. */
+#define SIM_NO_MEMORY 3
+__attribute__((noreturn)) void sim_no_memory(void);
+
 /* Calls fn(a, b) at that time, after what was to be called at the same time already. */
 void sim_at(uint64_t ns, void (*fn)(void *a, uint64_t b), void *a, uint64_t b);
 struct sim_thread *sim_thread_new(struct sim_rank *rank, void *(*start)(void *), void *arg);

@@ -108,7 +108,7 @@ static struct sock *sock_alloc(void)
     struct sock *s = calloc(1, sizeof *s);
 
     if (!s)
-        abort();
+        sim_no_memory();
     s->last_waiting = &s->waiting;
     s->file.fd = -1;
     s->index = nsocks++;
@@ -445,7 +445,7 @@ long sim_sock_send(struct sim_file *f, const void *buf, size_t len)
         struct segment *seg = malloc(sizeof *seg + part);
 
         if (!seg)
-            abort();
+            sim_no_memory();
         *seg = (struct segment){ .number = ++s->numbers, .len = part };
         memcpy(seg->bytes, from + done, part);
         push(&s->tx, seg);

@@ -236,7 +236,8 @@ static int connect_control(const struct bny_init *in, struct bny_deck *deck)
 
     bny_deck_rewind(deck);
     for (int r = 0; same_host && blobs && (c = bny_deck_next(deck)); r++) {
-        same_host[r] = !memcmp(c->host, in->card.host, sizeof c->host);
+        same_host[r] = !memcmp(c->host, in->card.host, sizeof c->host) &&
+                       !memcmp(c->net, in->card.net, sizeof c->net);
         memcpy(blobs[r], c->control, sizeof blobs[r]);
     }
     rc = same_host && blobs ? bny_control_connect(w->control, blobs, sizeof blobs[0], same_host)

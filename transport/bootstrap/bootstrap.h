@@ -146,7 +146,7 @@ int bny_control_create(struct bny_control **out, int rank, int nranks, const uin
 int bny_control_address(struct bny_control *c, void *blob, size_t cap);
 /* After the all-gather: stride bytes apart, rank r's blob at blobs + r*stride. Starts
  * connecting to the overlay neighbours; never blocks. same_host[r]: 1 when rank r runs on this
- * host. */
+ * host, and in our network namespace. */
 int bny_control_connect(struct bny_control *c, const void *blobs, size_t stride,
                         const uint8_t *same_host);
 /* Starts the thread that hears, forwards and answers while this rank computes, sleeping while

@@ -91,7 +91,7 @@ struct bny_conn *bny_conn_new(int fd, int epfd, int client, const struct bny_add
     c->frame_max = frame_max;
     c->state = client ? BNY_CONN_CONNECTING : BNY_CONN_HELLO;
     c->since_ns = bny_now_ns();
-    c->slot = -1;
+    c->slot = c->expects = -1;
     memcpy(c->mine.magic, "bnyH", 4);
     c->mine.wire = self->wire;
     c->mine.purpose = self->purpose;
@@ -400,6 +400,9 @@ static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size
         if (c->differs || !bny_proof_is_good(data + sizeof c->theirs, BNY_PROOF_BYTES, &t,
                                              BNY_PROOF_ANSWERER))
             return differs(c);
+        /* Before our proof: until then we are nobody to it, and may end without a word. */
+        if (c->expects >= 0 && c->theirs.rank != c->expects)
+            return ended(c, "another rank answers there", 0);
         bny_proof_make(reply, &t, BNY_PROOF_ASKER);
         if (put_frame(c, FRAME_AUTH, reply, BNY_PROOF_BYTES, 0) != 0)
             return ended(c, "no memory", ENOMEM);

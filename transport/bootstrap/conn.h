@@ -87,6 +87,7 @@ struct bny_conn {
     size_t out_at, out_len, out_cap;
     uint64_t since_ns; /* when it was made */
     int slot;          /* the owner's */
+    int expects;       /* client: no other rank may answer; -1: any may */
 };
 
 /* Takes fd (also on failure) and watches it in epoll set epfd (data.ptr is the connection). A

@@ -426,8 +426,9 @@ static int take_address(struct bny_control *c, int r, const void *blob, int same
                         c->rank, r);
     if (bny_addr_is_loopback(&p->at.addr) && !same_host)
         return bny_fail(BANYAN_ECONFIG,
-                        "rank %d runs on another host than rank %d but gives a loopback "
-                        "address; set BANYAN_IFNAME to the interface that joins the hosts",
+                        "rank %d runs on another host than rank %d, or in another network "
+                        "namespace, but gives a loopback address; set BANYAN_IFNAME to the "
+                        "interface that joins them",
                         r, c->rank);
     return 0;
 }

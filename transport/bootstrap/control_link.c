@@ -384,10 +384,13 @@ static void link_try(struct bny_control *c, struct link *l)
     l->attempt_ns = bny_now_ns();
     l->conn =
         bny_conn_new(fd, c->epfd, 1, a, &c->self, (uint32_t)bny_agree_message_max(c->nranks));
-    if (l->conn && l->lost_ns)
-        watch_host(fd);
-    if (!l->conn)
+    if (!l->conn) {
         link_retry(c, l, strerror(ENOMEM), ENOMEM);
+        return;
+    }
+    l->conn->expects = l->peer;
+    if (l->lost_ns)
+        watch_host(fd);
 }
 
 /* Who has answered a probe closes it, or says before that we were excluded. 1: it may yet. */
@@ -418,8 +421,10 @@ void link_wait(struct bny_control *c, struct link *l)
         l->lacks = fd < 0 && control_is_lack(-fd) ? -fd : 0;
         if (fd >= 0)
             l->probe = bny_conn_new(fd, c->epfd, 1, a, &c->self, 0);
-        if (l->probe)
+        if (l->probe) {
+            l->probe->expects = l->peer;
             watch_host(fd);
+        }
     }
     rc = l->probe ? bny_conn_progress(l->probe) : 0;
     if (l->probe && rc == 0 &&
@@ -470,9 +475,7 @@ void link_connect(struct bny_control *c, struct link *l)
     rc = bny_conn_progress(l->conn);
     if (rc == 0)
         kernel_answers(c, l, l->conn);
-    if (rc == 1 && l->conn->theirs.rank != l->peer) {
-        link_retry(c, l, "another rank answers there", 0);
-    } else if (rc == 1) {
+    if (rc == 1) {
         l->proven = 1 + link_turn(l);
         link_up(c, l, l->conn);
     } else if (rc < 0)

@@ -482,6 +482,7 @@ static void take_place(struct bny_bootstrap *b, const uint8_t *data, size_t len)
         k->up = bny_conn_new(fd, b->epfd, 1, &k->up_addr, &b->self, GATHER_FRAME_MAX);
     if (!k->up)
         return;
+    k->up->expects = there.rank;
     k->place = PLACE_UP;
     k->up_end_ns = bny_now_ns() + GATHER_ATTEMPT_NS;
 }

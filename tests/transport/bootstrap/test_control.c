@@ -466,6 +466,41 @@ Test(control, a_stranger_at_the_port_of_the_peers_loopback)
     close(fd);
 }
 
+/* Each rank has a network namespace, and at the port that is the peer's there another rank
+ * listens here: whom it takes for its own link would see that end, and take it for a death.
+ * late: rank 0, which is to connect, is asked at the port of a higher one whether it lives. */
+static void meet_other_ranks(int late)
+{
+    enum { N = 4 };
+    uint64_t end = bny_deadline_in(0.3);
+    uint16_t port[N];
+    struct world w;
+
+    world_create(&w, N, "lo");
+    for (int r = 0; r < N; r++)
+        port[r] = w.c[r]->addr.port;
+    for (int r = 0; r < N; r++)
+        set_loop_port(&w, r, port[(r + N - 1) % N]);
+    for (int r = late; r < N; r++)
+        cr_assert_eq(bny_control_connect(w.c[r], w.blobs, BLOB, w.same_host), 0);
+    while (late && !bny_deadline_passed(end)) {
+        for (int r = late; r < N; r++)
+            control_link_to(w.c[r], 0)->since_ns = 1;
+        cr_assert_eq(world_round(&w), 0);
+    }
+    if (late)
+        cr_assert_eq(bny_control_connect(w.c[0], w.blobs, BLOB, w.same_host), 0);
+    world_until_ready(&w);
+    world_expect_healthy(&w, 200);
+    world_free(&w);
+}
+
+Test(control, another_rank_at_the_port_of_the_peers_loopback)
+{
+    meet_other_ranks(0);
+    meet_other_ranks(1);
+}
+
 /* Its one address refuses, or is somebody else's, and at the other one it is too busy to
  * answer. */
 Test(control, a_slow_peer_with_two_addresses_is_waited_for)

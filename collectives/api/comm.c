@@ -188,8 +188,8 @@ static void end_detached(struct banyan_comm *comm)
     }
 }
 
-/* A program may give a communicator up by one thread while another finalizes it: held while
- * the handle goes, before which the world is there. */
+/* A program may give a communicator up, or ask for its failure, by one thread while another
+ * finalizes it: held while the handle goes, before which the world is there. */
 static struct bny_lock ending = BNY_LOCK(NULL);
 
 void banyan_comm_destroy(struct banyan_comm *comm)
@@ -372,12 +372,28 @@ int banyan_abort(struct banyan_comm *comm, const char *reason)
     return bny_comm_give_up(comm, "banyan_abort", "aborted", reason);
 }
 
-int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap)
+/* What was agreed on since this world's last progress. Whoever has the lock is at it, or hears
+ * of it soon. */
+static void hear_of_failures(struct bny_world *w)
+{
+    int agreed;
+
+    if (!w->control || !bny_world_trylock(w))
+        return;
+    agreed = bny_control_news(w->control);
+    if (agreed != w->heard)
+        bny_failure_adopt(w);
+    w->heard = agreed;
+    bny_world_unlock(w);
+}
+
+static int async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap)
 {
     int code = bny_comm_check(comm, "banyan_async_error");
 
     if (code)
         return code;
+    hear_of_failures(comm->world);
     code = atomic_load_explicit(&comm->failed, memory_order_acquire);
     if (blamed)
         *blamed = code ? comm->blamed : -1;
@@ -385,6 +401,16 @@ int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t 
         snprintf(buf, cap, "%s", code ? comm->failure_text : "");
     if (code)
         bny_comm_note_told(comm);
+    return code;
+}
+
+int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap)
+{
+    int code;
+
+    bny_lock_take(&ending);
+    code = async_error(comm, blamed, buf, cap);
+    bny_lock_give(&ending);
     return code;
 }
 

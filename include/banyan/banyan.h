@@ -237,7 +237,9 @@ BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);
  * while another one is in banyan_comm_finalize. */
 BANYAN_API int banyan_abort(struct banyan_comm *comm, const char *reason);
 /* 0 while healthy, else the first cause; *blamed (may be NULL) is the rank at fault or -1; text
- * into buf (may be NULL). Any thread. */
+ * into buf (may be NULL). It looks at what the ranks have agreed on by now, so a thread that
+ * watches hears of a death while others compute, or wait; it makes no other progress, and never
+ * waits. Any thread, also while another one is in banyan_comm_finalize. */
 BANYAN_API int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t cap);
 
 /* Going on after failures (docs/failures.md): these work on communicators that have failed.

@@ -688,6 +688,67 @@ static int leave_early(struct test *t)
     return 0;
 }
 
+/* Nobody is in a call that waits: who asks is told, all the same. arg "idle": nobody was in one
+ * since init. */
+static int told_by_asking(struct test *t)
+{
+    int blamed = -2, rc = 0;
+    char text[200] = "";
+
+    if (strcmp(t->arg, "idle") != 0)
+        case_check_works(t, t->comm);
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank == t->n - 1)
+        CHECK_OK(t, banyan_abort(t->comm, "the cooling failed"));
+    for (int i = 0; i < 10000 && rc == 0; i++) {
+        rc = banyan_async_error(t->comm, &blamed, text, sizeof text);
+        usleep(1000);
+    }
+    CHECK(t, rc == -BANYAN_EABORTED, "returned %d (%s)", rc, banyan_strerror(rc));
+    CHECK(t, blamed == t->n - 1, "rank %d is blamed", blamed);
+    CHECK_HAS(t, text, "the cooling failed");
+    mp_shared_barrier(t->shared, t->n);
+    return 0;
+}
+
+struct watch {
+    struct banyan_comm *comm;
+    _Atomic int end;
+    int first; /* error */
+};
+
+static void *watch_main(void *arg)
+{
+    struct watch *w = arg;
+
+    while (!atomic_load(&w->end)) {
+        int rc = banyan_async_error(w->comm, NULL, NULL, 0);
+
+        w->first = w->first ? w->first : rc;
+    }
+    return NULL;
+}
+
+/* A thread asks while others of its process make communicators, use and end them. */
+static int asked_to_the_end(struct test *t)
+{
+    for (int i = 0; i < 50; i++) {
+        struct watch w = { 0 };
+        pthread_t thread;
+
+        CHECK_OK(t, banyan_comm_dup(t->comm, &w.comm));
+        CHECK(t, pthread_create(&thread, NULL, watch_main, &w) == 0, "no thread");
+        case_check_works(t, w.comm);
+        CHECK_OK(t, banyan_comm_finalize(w.comm));
+        if (i % 2)
+            usleep(1000);
+        atomic_store(&w.end, 1);
+        pthread_join(thread, NULL);
+        CHECK(t, w.first == 0 || w.first == -BANYAN_EINVAL, "%d", w.first);
+    }
+    return 0;
+}
+
 static void die(int signal)
 {
     (void)signal;
@@ -867,6 +928,8 @@ const struct mp_case cases_failures[] = {
     { "fork_locked", fork_locked, CASE_NO_THREADS },
     { "fork_busy", fork_busy, CASE_NO_THREADS },
     { "leave_early", leave_early, CASE_FAILS },
+    { "told_by_asking", told_by_asking, CASE_FAILS },
+    { "asked_to_the_end", asked_to_the_end, 0 },
     { "dies_while_leaving", dies_while_leaving, CASE_FAILS },
     { "finalize_aborted", finalize_aborted, CASE_OWN_INIT | CASE_NO_THREADS },
     { 0 },

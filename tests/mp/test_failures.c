@@ -222,6 +222,19 @@ static struct mp_row others[] = {
 };
 MP_TABLE(failures, deadlines_aborts_and_forks, others)
 
+static struct mp_row told_by_asking[] = {
+    { "told_by_asking", "shm", 2 },
+    { "told_by_asking", "shm", 4, "idle" },
+    { "told_by_asking", "tcp", 3 },
+    { "told_by_asking", "tcp", 3, "idle" },
+    { "told_by_asking", "shm", 4, "", .env = { "BANYAN_CONTROL_THREAD=0" } },
+    { "told_by_asking", "tcp", 3, "idle", .env = { "BANYAN_CONTROL_THREAD=0" } },
+    { "asked_to_the_end", "shm", 2 },
+    { "asked_to_the_end", "tcp", 3 },
+    { "asked_to_the_end", "tcp", 2, "", .env = { "BANYAN_CONTROL_THREAD=0" } },
+};
+MP_TABLE(failures, who_asks_is_told, told_by_asking)
+
 static struct mp_row left_behind[] = {
     { "left_behind", "tcp", 2, "1" }, { "left_behind", "tcp", 4, "1" },
     { "left_behind", "tcp", 2, "0" }, { "left_behind", "tcp", 5, "0" },

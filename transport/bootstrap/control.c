@@ -201,6 +201,13 @@ int bny_control_progress(struct bny_control *c)
     return atomic_load_explicit(&c->logged, memory_order_acquire) != 0;
 }
 
+int bny_control_news(struct bny_control *c)
+{
+    if (!c->has_thread)
+        bny_control_hear(c);
+    return bny_control_logged(c);
+}
+
 int bny_control_logged(const struct bny_control *c)
 {
     return atomic_load_explicit(&c->logged, memory_order_acquire);

@@ -112,11 +112,10 @@ int case_try_agree(const struct test *t, struct banyan_comm *comm, uint64_t x,
 uint64_t case_hash(const void *data, size_t bytes);
 /* A u32 sum allreduce whose result is known: does the communicator work? */
 void case_check_works(const struct test *t, struct banyan_comm *comm);
-/* All ranks are out of the calls before this: none hears in one of them of a failure that comes
- * behind it. Nothing of the library but progress. */
-void case_meet(const struct test *t);
+/* All ranks of comm are out of the calls before this: none hears in one of them of a failure
+ * that comes behind it. Nothing of the library but progress. */
+void case_meet(const struct test *t, struct banyan_comm *comm);
 void *case_malloc(size_t bytes);
-/* Allocations of this process so far. */
 /* Calls of malloc and its like so far, in this process, by the worker and the library in it. */
 unsigned long case_allocations(void);
 /* realloc of this process finds no memory, from now on; 0: it does again. */

@@ -218,7 +218,7 @@ static int again_elsewhere(struct test *t)
     pthread_join(thread, NULL);
     CHECK_OK(t, banyan_comm_finalize(in_child.comm));
     check_right(t);
-    case_meet(t);
+    case_meet(t, t->comm);
     o.timeout_s = 0.4; /* of this call, and not the one before's */
     if (t->rank == 0)
         CHECK_RC(t, -BANYAN_ETIMEDOUT,

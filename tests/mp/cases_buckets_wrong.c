@@ -288,6 +288,7 @@ static int codecs_unlike(struct test *t)
     net_gauss(&m, t->seed, t->rank);
     net_mark_all(t, b, &m, &own);
     CHECK_OK(t, banyan_buckets_wait(b));
+    case_meet(t, t->comm);
     if (t->rank == t->n - 1)
         CHECK_OK(t, banyan_buckets_set_codec(b, 0, *t->arg ? t->arg : NULL));
     for (size_t i = 0; i < m.n && rc == 0; i++)

@@ -262,6 +262,7 @@ static int deadline(struct test *t)
 
     opts.timeout_s = 0.3;
     CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    case_meet(t, t->comm);
     if (t->rank == 0) {
         rc = banyan_allreduce(&x, &x, 1, BANYAN_U32, BANYAN_SUM, t->comm, &opts);
         CHECK(t, rc == -BANYAN_ETIMEDOUT, "returned %d (%s)", rc, banyan_strerror(rc));
@@ -304,6 +305,7 @@ static int abort_other_thread(struct test *t)
 
     memset(x, 0, n * 4);
     CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    case_meet(t, t->comm);
     if (t->rank == 0)
         pthread_create(&thread, NULL, abort_main, t);
     atomic_store(&t->shared->marker[t->rank], 1);

@@ -452,6 +452,7 @@ static int gossip_apart(struct test *t)
     }
     for (int ahead = 0; ahead < atoi(t->arg); ahead++)
         CHECK_OK(t, banyan_gossip_step(g[0]));
+    case_meet(t, t->comm);
     bytes = banyan_gossip_bytes(g[0]);
     buf = case_malloc(bytes);
     CHECK_OK(t, banyan_gossip_save(g[0], buf, bytes));

@@ -125,7 +125,7 @@ static int lines_differs(struct test *t)
 
     o.schedule = "lines";
     CHECK_OK(t, banyan_allreduce(buf, buf, count, type, op, t->comm, &o));
-    case_meet(t);
+    case_meet(t, t->comm);
     if (!strcmp(t->arg, "roots")) { /* both complete; the next operation shows it */
         rc = banyan_broadcast(buf, 1, type, other ? t->rank : 0, t->comm, &o);
         for (int i = 0; i < 3 && rc == 0; i++)

@@ -187,7 +187,7 @@ static int first_error(struct test *t, const struct mismatch *m, int deviant, vo
 static void all_work(struct test *t)
 {
     case_check_works(t, t->comm);
-    case_meet(t);
+    case_meet(t, t->comm);
 }
 
 /* "NAME COUNT DEVIANT": the deadline is far away, so a late discovery shows as a time-out of

@@ -864,6 +864,7 @@ static int objects_left(struct test *t)
         put(t, s, &small, 100);
     }
     CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    case_meet(t, t->comm);
     if (t->rank == 0) {
         banyan_objects_destroy(s);
         banyan_comm_destroy(t->comm);

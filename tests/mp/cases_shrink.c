@@ -140,7 +140,7 @@ static void one_wave(struct test *t, struct banyan_comm **comm, struct wave *w, 
     int dies = w->victims >> t->rank & 1;
 
     CHECK_OK(t, banyan_comm_split(*comm, dies, 0, &ref));
-    CHECK_OK(t, banyan_barrier(*comm, NULL));
+    case_meet(t, *comm);
     if (dies)
         die_in(w->die_us);
     until_failure(t, *comm, x);

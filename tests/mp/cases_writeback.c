@@ -235,7 +235,7 @@ static int exchange_differs(struct test *t)
 
     o.schedule = "writeback";
     CHECK_OK(t, banyan_alltoall(in, out, count, BANYAN_F32, t->comm, &o));
-    case_meet(t);
+    case_meet(t, t->comm);
     if (other && !strcmp(t->arg, "count"))
         count--;
     if (other && !strcmp(t->arg, "chunk"))
@@ -298,7 +298,7 @@ static int roots_differ(struct test *t)
 
     o.schedule = "writeback";
     CHECK_OK(t, banyan_broadcast(in, count, BANYAN_F32, 1, t->comm, &o));
-    case_meet(t);
+    case_meet(t, t->comm);
     root = other && !strcmp(t->arg, "root") ? t->n - 1 : 0;
     if (other && !strcmp(t->arg, "count"))
         count--;
@@ -329,7 +329,7 @@ static int writeback_differs(struct test *t)
 
     o.schedule = "writeback";
     CHECK_OK(t, banyan_allreduce(buf, buf, count, type, op, t->comm, &o));
-    case_meet(t);
+    case_meet(t, t->comm);
     if (other && !strcmp(t->arg, "count"))
         count++;
     if (other && !strcmp(t->arg, "type"))
@@ -438,7 +438,7 @@ static int gather_given_up(struct test *t)
     CHECK(t, in && out, "no memory");
     o.schedule = "writeback";
     CHECK_OK(t, banyan_gather(in, out, count, BANYAN_U32, 0, t->comm, &o));
-    case_meet(t);
+    case_meet(t, t->comm);
     memset(in, 0x11, count * 4);
     o.timeout_s = .3;
     if (late)

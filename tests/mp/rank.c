@@ -150,17 +150,17 @@ void case_check_works(const struct test *t, struct banyan_comm *comm)
     CHECK(t, sum == n * (n + 1) / 2, "sum %u of %u ranks", sum, n);
 }
 
-void case_meet(const struct test *t)
+void case_meet(const struct test *t, struct banyan_comm *comm)
 {
     uint32_t sense = atomic_load(&t->shared->sense);
 
-    if (atomic_fetch_add(&t->shared->arrived, 1) + 1 == (uint32_t)t->n) {
+    if (atomic_fetch_add(&t->shared->arrived, 1) + 1 == (uint32_t)banyan_comm_count(comm)) {
         atomic_store(&t->shared->arrived, 0);
         atomic_fetch_add(&t->shared->sense, 1);
         return;
     }
     while (atomic_load(&t->shared->sense) == sense)
-        banyan_progress(t->comm);
+        banyan_progress(comm);
 }
 
 void *case_malloc(size_t bytes)

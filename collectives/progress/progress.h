@@ -15,8 +15,7 @@ void bny_world_event(struct bny_world *w, struct bny_event *ev);
 /* Deadlines, control plane, failures; makes system calls; about once a millisecond. Lock held.
  */
 void bny_world_tick(struct bny_world *w);
-/* At the beginning of a call: was something agreed on since the last tick? Calls that never
- * wait would not notice. */
+/* Was something agreed on since the last tick? Calls that never wait would not notice. */
 static inline void bny_world_hear(struct bny_world *w)
 {
     if (w->control && bny_control_logged(w->control) != w->heard)

@@ -24,5 +24,8 @@ static struct mp_row again[] = {
     { "told_without_waiting", "tcp", 2, "broadcast" },
     { "told_without_waiting", "shm", 2, "send" },
     { "told_without_waiting", "tcp", 3, "send" },
+    { "complete_behind", "shm", 2 },
+    { "complete_behind", "shm", 4 },
+    { "complete_behind", "tcp", 3 },
 };
 MP_TABLE(again, whatever_was_called_before, again)

@@ -34,12 +34,13 @@ struct counter {
 
 static struct sim_file **table;
 static int ntable, table_cap;
+static int lowest; /* below it all are taken */
 
 /* ---- numbers ---- */
 
 int sim_file_open(struct sim_file *f, enum sim_kind kind, struct sim_rank *rank)
 {
-    int slot = 0;
+    int slot = lowest;
 
     if (rank->nfiles >= rank->files_max) {
         errno = EMFILE;
@@ -55,6 +56,7 @@ int sim_file_open(struct sim_file *f, enum sim_kind kind, struct sim_rank *rank)
     }
     ntable = slot == ntable ? ntable + 1 : ntable;
     table[slot] = f;
+    lowest = slot + 1;
     f->kind = kind;
     f->fd = SIM_FD_BASE + slot;
     f->rank = rank;
@@ -354,6 +356,7 @@ long sim_counter_write(struct sim_file *f, const void *buf, size_t len)
 void sim_file_close(struct sim_file *f)
 {
     table[f->fd - SIM_FD_BASE] = NULL;
+    lowest = f->fd - SIM_FD_BASE < lowest ? f->fd - SIM_FD_BASE : lowest;
     f->fd = -1;
     *f->at = f->next;
     if (f->next)

@@ -21,6 +21,7 @@
 #define SEALED_AHEAD 131072u    /* records that are made before the socket takes them */
 #define LITTLE       16384u     /* copied as soon as another question costs */
 #define JOINED_BYTES 65536u     /* of eager messages that go to the socket at once */
+#define FREE_RINGS   64         /* rings of a transport that wait for their next use */
 
 static const uint8_t zeros[16];
 
@@ -103,6 +104,41 @@ static void step_back(struct tcp_conn *c)
     c->write_off = 0;
 }
 
+/* A ring of messages, which a connection has only while something is queued: most peers of a
+ * large job are seldom spoken to. */
+static int have_items(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+
+    if (c->items)
+        return 0;
+    c->items = t->free_items;
+    if (!c->items) {
+        c->items = malloc(TCP_ITEMS * sizeof *c->items);
+        return c->items
+                   ? 0
+                   : bny_fail(BANYAN_ENOMEM, "rank %d: no memory for what is sent to rank %d",
+                              t->tp.rank, c->ep->ep.peer);
+    }
+    t->free_items = c->items->own;
+    t->nfree_items--;
+    return 0;
+}
+
+static void give_items(struct tcp_conn *c)
+{
+    struct tcp_tp *t = c->tp;
+
+    if (t->nfree_items == FREE_RINGS) {
+        free(c->items);
+    } else {
+        c->items->own = t->free_items;
+        t->free_items = c->items;
+        t->nfree_items++;
+    }
+    c->items = NULL;
+}
+
 /* The item at `reported` needs its memory no more: no byte of it is sent again from there. */
 static void release_item(struct tcp_conn *c)
 {
@@ -119,7 +155,8 @@ static void release_item(struct tcp_conn *c)
         free(it->own);
         it->own = NULL;
     }
-    c->reported++;
+    if (++c->reported == c->queued)
+        give_items(c);
 }
 
 void bny_tcp_finish_items(struct tcp_conn *c)
@@ -394,10 +431,7 @@ struct tcp_conn *bny_tcp_out(struct tcp_ep *e, int lane)
     if (c)
         return c;
     c = calloc(1, sizeof *c);
-    if (c)
-        c->items = calloc(TCP_ITEMS, sizeof *c->items);
-    if (!c || !c->items) {
-        free(c);
+    if (!c) {
         bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the connection to rank %d",
                  e->ep.tp->rank, e->ep.peer);
         return NULL;
@@ -532,6 +566,8 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
         return 0;
     }
     rc = have_copies(c);
+    if (rc == 0)
+        rc = have_items(c);
     if (rc != 0)
         return rc;
     copy = copy_room(c, hdr->len, &used); /* an idle connection always has room */
@@ -559,6 +595,8 @@ int bny_tcp_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, 
         return -BANYAN_ENOMEM;
     if (c->queued - c->reported >= TCP_ITEMS_SOFT)
         return BNY_AGAIN;
+    if (have_items(c) != 0)
+        return -BANYAN_ENOMEM;
     push(c, hdr, buf, TCP_USER)->cookie = cookie;
     count(ep, hdr, 0);
     bny_tcp_flush(c);
@@ -600,7 +638,7 @@ int bny_tcp_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hd
     struct tcp_conn *c = rc == 0 ? conn_of(ep, hdr) : NULL;
 
     BNY_ASSERT(((struct tcp_ep *)ep)->slots_busy >> slot->index & 1);
-    if (!c) {
+    if (!c || have_items(c) != 0) {
         bny_tcp_cancel(ep, slot);
         return rc != 0 ? rc : -BANYAN_ENOMEM;
     }
@@ -621,7 +659,7 @@ int bny_tcp_push_farewell(struct tcp_conn *c)
 {
     struct bny_hdr hdr = { .kind = TCP_KIND_FAREWELL };
 
-    if (c->queued - c->reported >= TCP_ITEMS)
+    if (c->queued - c->reported >= TCP_ITEMS || have_items(c) != 0)
         return BNY_AGAIN;
     push(c, &hdr, NULL, TCP_COPY);
     c->farewell_sent = 1;

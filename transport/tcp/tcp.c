@@ -346,6 +346,12 @@ static void tcp_destroy(struct bny_tp *tp)
         memcpy(&t->free_tiles, tile, sizeof t->free_tiles);
         free(tile);
     }
+    while (t->free_items) {
+        struct tcp_item *items = t->free_items;
+
+        t->free_items = items->own;
+        free(items);
+    }
     while (t->free_kept) {
         struct tcp_kept *k = t->free_kept;
 

@@ -168,7 +168,7 @@ struct tcp_conn {
     int losses;         /* in a row, without a byte between them */
     uint64_t resumed_at;
     /* writing (outgoing) */
-    struct tcp_item *items; /* [TCP_ITEMS] */
+    struct tcp_item *items; /* [TCP_ITEMS], or NULL while nothing is queued */
     uint8_t *copy;          /* [TCP_COPY_BYTES], or NULL */
     /* Ring positions: reported <= written <= queued. Items before `written` are the kernel's,
      * and held until their bytes are acknowledged or kept. */
@@ -245,7 +245,9 @@ struct tcp_tp {
     struct tcp_conn *timers_next; /* of it, while the timers are looked at */
     struct tcp_conn *grave; /* dropped half-open connections, freed at the end of a poll */
     struct tcp_chunk *free_chunks, *all_chunks;
-    uint8_t *free_tiles; /* each begins with the next one's address */
+    uint8_t *free_tiles;         /* each begins with the next one's address */
+    struct tcp_item *free_items; /* rings; `own` of the first item is the next one */
+    uint32_t nfree_items;
     struct tcp_kept *free_kept;
     uint32_t nfree_kept;
     uint64_t replace_ns; /* in which a lost connection must be made anew; 0: it is not */

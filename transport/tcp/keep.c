@@ -14,7 +14,8 @@
 #define ASK_BLOCKS 4  /* this much more is kept before the kernel is asked again */
 #define FREE_MAX   64 /* blocks of a transport that wait for their next use */
 
-_Static_assert(sizeof(struct tcp_kept) == 16384, "a block");
+_Static_assert(sizeof(struct tcp_kept) + TCP_KEPT_BYTES == 16384, "a block");
+_Static_assert(sizeof(struct tcp_kept) + TCP_LITTLE_BYTES == 1024, "a little one");
 
 static void drop_first(struct tcp_conn *c)
 {
@@ -23,6 +24,8 @@ static void drop_first(struct tcp_conn *c)
 
     c->kept = k->next;
     c->nkept--;
+    if (k == c->little)
+        return;
     if (t->nfree_kept == FREE_MAX) {
         free(k);
         return;
@@ -62,13 +65,22 @@ void bny_tcp_ask_acked(struct tcp_conn *c)
 
 static uint64_t room_in_newest(const struct tcp_conn *c)
 {
-    return c->kept ? TCP_KEPT_BYTES - c->newest->len : 0;
+    return c->kept ? c->newest->room - c->newest->len : 0;
+}
+
+static struct tcp_kept *block_new(uint32_t room)
+{
+    struct tcp_kept *k = malloc(sizeof *k + room);
+
+    if (k)
+        k->room = room;
+    return k;
 }
 
 static int make_ready(struct tcp_tp *t, uint64_t blocks)
 {
     while (t->nfree_kept < blocks) {
-        struct tcp_kept *k = malloc(sizeof *k);
+        struct tcp_kept *k = block_new(TCP_KEPT_BYTES);
 
         if (!k)
             return -1;
@@ -79,6 +91,16 @@ static int make_ready(struct tcp_tp *t, uint64_t blocks)
     return 0;
 }
 
+/* To most ranks of a large job little is sent. */
+static int fits_little(struct tcp_conn *c, uint64_t len)
+{
+    if (c->kept || len > TCP_LITTLE_BYTES)
+        return 0;
+    if (!c->little)
+        c->little = block_new(TCP_LITTLE_BYTES);
+    return c->little != NULL;
+}
+
 /* The blocks that it will take are made ready, so that bny_tcp_keep cannot fail. */
 int bny_tcp_may_keep(struct tcp_conn *c, uint64_t len)
 {
@@ -87,11 +109,11 @@ int bny_tcp_may_keep(struct tcp_conn *c, uint64_t len)
     if (len <= room_in_newest(c))
         return 1;
     /* Rather than more memory: what idle lanes keep is not asked for again. */
-    if (c->nkept >= c->ask_at || (c->nkept && !c->tp->free_kept)) {
+    if (c->nkept >= c->ask_at || (c->nkept && (!c->tp->free_kept || c->newest == c->little))) {
         c->ask_at = c->nkept + ASK_BLOCKS;
         bny_tcp_ask_acked(c);
     }
-    if (len <= room_in_newest(c))
+    if (len <= room_in_newest(c) || fits_little(c, len))
         return 1;
     blocks = (len - room_in_newest(c) + TCP_KEPT_BYTES - 1) / TCP_KEPT_BYTES;
     return c->nkept + blocks <= TCP_KEPT_MAX && make_ready(c->tp, blocks) == 0;
@@ -99,11 +121,14 @@ int bny_tcp_may_keep(struct tcp_conn *c, uint64_t len)
 
 static void add_block(struct tcp_conn *c)
 {
-    struct tcp_kept *k = c->tp->free_kept;
+    struct tcp_kept *k = c->kept ? NULL : c->little;
 
-    BNY_ASSERT(k);
-    c->tp->free_kept = k->next;
-    c->tp->nfree_kept--;
+    if (!k) {
+        k = c->tp->free_kept;
+        BNY_ASSERT(k);
+        c->tp->free_kept = k->next;
+        c->tp->nfree_kept--;
+    }
     k->next = NULL;
     k->from = c->held_from;
     k->len = 0;

@@ -298,6 +298,7 @@ static void free_conn(struct tcp_conn *c)
     bny_tcp_secure_free(c->sec);
     free(c->items);
     free(c->copy);
+    free(c->little);
     free(c->tile);
 }
 

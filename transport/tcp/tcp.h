@@ -48,6 +48,7 @@
 #define TCP_CONNECT_NS    15000000000u
 #define TCP_KIND_FAREWELL 0xf0   /* control frame, no payload */
 #define TCP_KEPT_BYTES    16360u /* with its head 16 KiB */
+#define TCP_LITTLE_BYTES  1000u  /* of a connection's first block, with its head 1 KiB */
 #define TCP_KEPT_MAX      64     /* blocks of a connection: 1 MiB */
 #define TCP_SEALED_MAX    256    /* the same where all that is sent is in them */
 #define TCP_NEXT_MAX      16     /* connections that wait until the older ones were read */
@@ -113,8 +114,8 @@ struct tcp_item { /* one message to be written */
 struct tcp_kept { /* bytes that the kernel has been given */
     struct tcp_kept *next;
     uint64_t from; /* their place in the lane */
-    uint32_t len;
-    uint8_t data[TCP_KEPT_BYTES];
+    uint32_t len, room;
+    uint8_t data[];
 };
 
 struct tcp_chunk { /* a receive buffer; freed to the tp's list at 0 references */
@@ -181,7 +182,9 @@ struct tcp_conn {
     uint64_t pos, put, acked, held_from;
     uint64_t resend;                /* bytes before held_from that must be sent again */
     struct tcp_kept *kept, *newest; /* oldest first */
-    uint32_t nkept, ask_at;         /* blocks; with so many, ask what is acknowledged */
+    struct tcp_kept
+        *little;            /* its own, the first to be used when none is kept; NULL: not yet */
+    uint32_t nkept, ask_at; /* blocks; with so many, ask what is acknowledged */
     int owed; /* counted in unsent: kept bytes that must go, a connection that must come */
     int full; /* of kept bytes: no more is sealed */
     uint32_t looks; /* in vain, since the latest write */

@@ -39,6 +39,7 @@ struct outcome { /* of a seed; from the child that ran it */
     uint64_t sums_asked, sums_by_arrival; /* of a rank, at most */
     uint64_t op_ns; /* of the latest call: from the first rank's begin to the last one's end */
     uint64_t init_ns, init_messages[2], init_bytes[2]; /* tell_init() */
+    uint64_t messages, bytes;                          /* of all ranks, until the end */
     uint64_t after_ns;                                 /* from the last one's begin on */
     uint64_t half_ns; /* until half of the ranks were through */
 };
@@ -276,6 +277,8 @@ static void tell_init(struct outcome *o)
         const struct sim_rank *k = &sim_ranks[r];
 
         o->init_ns = k->begun_ns > o->init_ns ? k->begun_ns : o->init_ns;
+        o->messages += k->messages;
+        o->bytes += k->bytes;
         for (int i = 0; i < (r ? 2 : 1); i++) {
             if (k->init_bytes > o->init_bytes[i])
                 o->init_bytes[i] = k->init_bytes;
@@ -416,6 +419,9 @@ static int run_all(void)
                (double)o.init_ns * 1e-9, (unsigned long long)o.init_messages[0],
                (unsigned long long)o.init_bytes[0], (unsigned long long)o.init_messages[1],
                (unsigned long long)o.init_bytes[1]);
+    if (opt.seeds == 1)
+        printf("all ranks: %llu messages, %llu bytes, both ways\n",
+               (unsigned long long)o.messages, (unsigned long long)o.bytes);
     if (opt.seeds == 1 && !sim_work.ops)
         printf("%s of %zu bytes: %.3f us, %.3f us after the last call, half of the ranks after "
                "%.3f us\n",

@@ -278,6 +278,7 @@ static void settle(struct bny_agree *a, struct bny_instance *it)
         (AGREE_MUTANT == LOCK_EARLY || !any_missing(a, it, it->has))) {
         bny_bit_set(it->locks, a->rank);
         changed(it);
+        it->pressing = 1;
     }
     if (AGREE_MUTANT == LOCK_EARLY) {
         for (int r = 0; r < a->nranks; r++)
@@ -761,7 +762,7 @@ int bny_agree_take(struct bny_agree *a, int from, int link, const uint8_t *data,
 size_t bny_agree_next(struct bny_agree *a, int link, uint8_t *buf)
 {
     for (struct bny_instance *it = a->first; it; it = it->next)
-        if (it->unsent >> link & 1) {
+        if (!it->held && it->unsent >> link & 1) {
             it->unsent &= ~((uint64_t)1 << link);
             return encode(a, it, buf);
         }

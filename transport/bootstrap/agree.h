@@ -74,6 +74,7 @@ struct bny_instance {
     int excluded;     /* we had decided otherwise than the others, without us */
     uint64_t unsent;  /* a bit a link: it has not had this state */
     uint64_t changes; /* grows with the state and its locks */
+    int pressing;     /* the latest change is one that the others wait for: we locked */
     /* Sets of ranks, [words] each: one block, from has to late what is agreed on. */
     uint64_t *has, *gone, *left, *proven, *late, *locks, *members;
     uint64_t key, bits;
@@ -86,6 +87,9 @@ struct bny_instance {
      * about it. */
     uint64_t begun_ns, seen_changes, since_ns, deadline_ns;
     int asked, answered, judged, hasty;
+    /* The owner's: nothing of it is sent now; what was sent last, and when. */
+    int held, sent_have, sent_lack;
+    uint64_t sent_changes, sent_ns;
     uint32_t parent; /* who aborts this communicator, from log entry log_from on, ends it */
     int log_from;
 };
@@ -150,8 +154,8 @@ size_t bny_agree_message_max(int nranks);
 /* A message of neighbour `from`, over link `link`. Foreign bytes. 0; -BANYAN_EPROTO: broken;
  * -BANYAN_ENOMEM. */
 int bny_agree_take(struct bny_agree *a, int from, int link, const uint8_t *data, size_t len);
-/* The next message that the link has to carry, into buf[bny_agree_message_max()]; its length,
- * or 0: none. */
+/* The next message that the link has to carry, but of instances that are held, into
+ * buf[bny_agree_message_max()]; its length, or 0: none. */
 size_t bny_agree_next(struct bny_agree *a, int link, uint8_t *buf);
 /* The link is another connection: all is to be told again. */
 void bny_agree_again(struct bny_agree *a, int link);

@@ -147,6 +147,7 @@ static void sweep_links(struct bny_control *c)
     }
     view_run(c);
     c->busy = c->nhalf > 0 || c->view_due_ns || view_active(c);
+    view_hold(c);
     for (int i = 0; i < c->nlinks; i++) {
         struct link *l = &c->links[i];
 
@@ -157,6 +158,7 @@ static void sweep_links(struct bny_control *c)
             l->state == LINK_TRYING || l->state == LINK_WAITING ||
             (l->state == LINK_UP && (bny_conn_unsent(l->conn) || control_has_news(c, l)));
     }
+    view_sent(c);
 }
 
 void control_progress_locked(struct bny_control *c)

@@ -176,6 +176,9 @@ void view_leave(struct bny_control *c, const struct bny_failure *f);
 /* A neighbour's farewell: who is gone, as far as it knew. */
 void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, size_t len);
 size_t view_farewell_make(const struct bny_control *c, uint8_t *out);
+/* What is to be sent now, and what waits for more: before and after links are pushed. */
+void view_hold(struct bny_control *c);
+void view_sent(struct bny_control *c);
 /* Our time runs on: when is the next look needed, in ms; -1: none. */
 int view_wait_ms(const struct bny_control *c);
 /* Is something being agreed on? */

@@ -56,7 +56,7 @@ int control_has_news(const struct bny_control *c, const struct link *l)
     if (l->next_record < c->known.count)
         return 1;
     for (const struct bny_instance *it = c->agree.first; it && !c->agree.leaving; it = it->next)
-        if (it->unsent >> (l - c->links) & 1)
+        if (!it->held && it->unsent >> (l - c->links) & 1)
             return 1;
     return 0;
 }

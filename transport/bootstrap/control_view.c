@@ -28,8 +28,12 @@
     (100ull * MS) /* for who was left out of the last one and not heard since */
 /* What a rank that begins at the same moment has said is heard by then: no member is left out
  * earlier, whatever its deadline, or each of them would decide alone. */
-#define HEARD_NS     (1000ull * MS)
-#define LOG_CAP      16
+#define HEARD_NS (1000ull * MS)
+#define LOG_CAP  16
+/* In large jobs a state that grows is not sent on with each rank that comes: of N ranks that
+ * come one after the other N messages would go over each link. */
+#define PACED_RANKS  128
+#define PACE_NS      (1ull * MS)
 #define AWAKE_MAX_NS (300ull * MS) /* of the time between two looks; more: we slept */
 
 int view_init(struct bny_control *c)
@@ -526,6 +530,55 @@ void view_run(struct bny_control *c)
     }
 }
 
+/* Of those who have to come, or then to lock: how many have, and have not. */
+static void count_ranks(const struct bny_control *c, const struct bny_instance *it, int *have,
+                        int *lack)
+{
+    const uint64_t *set = contributions_missing(c, it) ? it->has : it->locks;
+
+    *have = 0;
+    *lack = set == it->has ? 0 : c->nranks - 64 * c->agree.words; /* no ranks */
+    for (int i = 0; i < c->agree.words; i++) {
+        uint64_t all = set == it->has ? it->members[i] : ~(uint64_t)0;
+
+        *have += __builtin_popcountll(set[i]);
+        *lack += __builtin_popcountll(all & ~set[i] & ~it->gone[i] & ~it->late[i]);
+    }
+}
+
+/* What brings the others on goes at once: the first that they hear of it, twice as much as they
+ * have heard, all but half of what they lack, our lock, and what is decided. So a wave of ranks
+ * that come together goes on as fast as it can, and who comes last waits for nothing on its
+ * way, but no link carries a message for each of them. */
+void view_hold(struct bny_control *c)
+{
+    uint64_t now = c->nranks > PACED_RANKS ? bny_now_ns() : 0;
+
+    for (struct bny_instance *it = c->agree.first; it && now; it = it->next) {
+        int have, lack;
+
+        it->held = 0;
+        if (it->decided || it->pressing || now - it->sent_ns >= PACE_NS)
+            continue;
+        count_ranks(c, it, &have, &lack);
+        it->held = have < 2 * it->sent_have && 2 * lack > it->sent_lack;
+    }
+}
+
+void view_sent(struct bny_control *c)
+{
+    uint64_t now = c->nranks > PACED_RANKS ? bny_now_ns() : 0;
+
+    for (struct bny_instance *it = c->agree.first; it && now; it = it->next) {
+        if (it->held || it->sent_changes == it->changes)
+            continue;
+        count_ranks(c, it, &it->sent_have, &it->sent_lack);
+        it->sent_changes = it->changes;
+        it->sent_ns = now;
+        it->pressing = 0;
+    }
+}
+
 int view_wait_ms(const struct bny_control *c)
 {
     uint64_t now = bny_now_ns();
@@ -535,6 +588,8 @@ int view_wait_ms(const struct bny_control *c)
         ms = now >= c->view_due_ns ? 0 : (int)((c->view_due_ns - now) / MS) + 1;
     else if (view_active(c))
         ms = blame_asked(c) ? 2 : 50;
+    for (const struct bny_instance *it = c->agree.first; it; it = it->next)
+        ms = it->held && it->unsent && (ms < 0 || ms > 1) ? 1 : ms;
     for (int i = 0; i < c->nlinks; i++) {
         const struct link *l = &c->links[i];
         int soon = l->state == LINK_TRYING || l->state == LINK_WAITING ? 10

@@ -173,6 +173,16 @@ static void meet_all(struct shrinking *all, int n, char *words, size_t cap)
     }
 }
 
+/* Has it failed, as far as all have agreed by now? A call of banyan_comm_agree that has just
+ * told of the dead has not looked. */
+static int has_failed(struct banyan_comm *comm)
+{
+    bny_world_lock(comm->world);
+    bny_failure_adopt(comm->world);
+    bny_world_unlock(comm->world);
+    return atomic_load_explicit(&comm->failed, memory_order_acquire) != 0;
+}
+
 static int shrink(struct banyan_comm *const *comms, int n, struct banyan_comm **out,
                   const char *what)
 {
@@ -188,7 +198,7 @@ static int shrink(struct banyan_comm *const *comms, int n, struct banyan_comm **
     }
     for (int i = 0; i < n; i++) /* who knows of a failure has it from all, or has told all: of
                                    N ranks N more notices would be N floods */
-        if (!atomic_load_explicit(&comms[i]->failed, memory_order_acquire))
+        if (!has_failed(comms[i]))
             bny_comm_give_up(comms[i], "banyan_comm_shrink", "shrank",
                              "its survivors go on with another");
     for (int i = 0; i < n; i++) {

@@ -296,12 +296,13 @@ static int look_at_pairs(struct bny_world *w, struct bny_deck *deck, const struc
     for (int r = 0; r < w->nranks; r++)
         ranks_on[memory_of[r]]++;
     agree_on_limits(w, deck, memory_of, ranks_on, n);
-    free(ranks_on);
     if (w->agreed.shares_memory || !w->in_memory.small_slots) { /* all do, or nobody */
         free(memory_of);
-        memory_of = NULL;
+        free(ranks_on);
+        memory_of = ranks_on = NULL;
     }
     w->memory_of = memory_of;
+    w->on_memory = ranks_on;
     return 0;
 }
 

@@ -82,25 +82,25 @@ static int is_in_memory(const struct banyan_comm *c)
     return 1;
 }
 
-#define NEAR_RANKS_MAX 4096 /* of hosts are looked for: it takes a look at each pair */
-
 /* Ranks of several hosts, as many on each: how many. */
 static int count_near(const struct banyan_comm *c)
 {
     const int *of = c->world->memory_of, *members = c->scope.members;
-    int near = 0;
+    int *on = c->world->on_memory, near;
 
-    if (!of || c->n > NEAR_RANKS_MAX)
+    if (!of)
         return 0;
-    for (int r = 0; r < c->n; r++) {
-        int alike = 0;
-
-        for (int q = 0; q < c->n; q++)
-            alike += of[members[q]] == of[members[r]];
-        if (of[members[r]] < 0 || (near && alike != near))
+    for (int r = 0; r < c->n; r++)
+        if (of[members[r]] < 0)
             return 0;
-        near = alike;
-    }
+    for (int r = 0; r < c->n; r++)
+        on[of[members[r]]] = 0;
+    for (int r = 0; r < c->n; r++)
+        on[of[members[r]]]++;
+    near = on[of[members[0]]];
+    for (int r = 0; r < c->n; r++)
+        if (on[of[members[r]]] != near)
+            return 0;
     return near > 1 && near < c->n ? near : 0;
 }
 

@@ -86,6 +86,7 @@ void bny_world_delete(struct bny_world *w)
     bny_held_free(&w->held);
     bny_members_free(&w->members);
     free(w->memory_of);
+    free(w->on_memory);
     explicit_bzero(w->secret, sizeof w->secret);
     free(w);
 }

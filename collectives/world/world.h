@@ -52,6 +52,7 @@ struct bny_world {
         in_memory;            /* of those that share memory */
     int *memory_of; /* [nranks] who shares memory with whom: numbers, < 0: with nobody. NULL:
                      * as agreed.shares_memory says */
+    int *on_memory; /* [numbers] where memory_of is there: to count in, lock held */
     struct bny_topology *topology;
     int all_local;      /* one host */
     int oversubscribed; /* more local ranks than CPUs, on any host */

@@ -160,6 +160,23 @@ static int shm_reachable(struct bny_tp *tp, int peer, const void *blob, size_t l
     return parse((struct shm_tp *)tp, blob, len, &b);
 }
 
+/* Is its nonce in memory of this process? The kernel reads it, so that an address which means
+ * nothing here does no harm. No descriptors: no. */
+static int is_own(const struct shm_blob *b)
+{
+    uint8_t seen[sizeof b->nonce];
+    int ends[2], own;
+
+    if (b->pid != (uint32_t)getpid() || pipe2(ends, O_CLOEXEC) != 0)
+        return 0;
+    own = write(ends[1], (const void *)(uintptr_t)b->probe, sizeof seen) == sizeof seen &&
+          read(ends[0], seen, sizeof seen) == sizeof seen &&
+          memcmp(seen, b->nonce, sizeof seen) == 0;
+    close(ends[0]);
+    close(ends[1]);
+    return own;
+}
+
 /* How bytes get from one rank's private memory to the other's. The nonce shows that the pid
  * means the same process here as there (it need not, between pid namespaces). */
 static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
@@ -172,7 +189,7 @@ static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
         process_vm_readv((pid_t)b->pid, &local, 1, &remote, 1, 0) == (ssize_t)sizeof seen &&
         memcmp(seen, b->nonce, sizeof seen) == 0)
         return SHM_COPY_CMA;
-    return b->pid == (uint32_t)getpid() ? SHM_COPY_DIRECT : SHM_COPY_NONE;
+    return is_own(b) ? SHM_COPY_DIRECT : SHM_COPY_NONE;
 }
 
 /* From so many bytes on peers pull: this host's own number, looked up when there is somebody to

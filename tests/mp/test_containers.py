@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks in containers: namespaces of processes and of users, and hidden /proc, in one network namespace or in two
+(scripts/netns-cluster). Memory is shared only where it works, and copied at once only where both ranks may.
+Usage: test_containers.py NETNS_CLUSTER RANK
+       test_containers.py --as UID COMMAND...   in a user namespace whose user 0 is UID outside"""
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+CLONE_NEWUSER, PR_SET_PDEATHSIG = 0x10000000, 1
+libc = ctypes.CDLL(None, use_errno=True)
+# A rank's command is $@ behind these.
+PROCESSES = 'exec unshare --pid --fork --kill-child "$@"'
+USER = 'exec unshare --user --map-root-user "$@"'
+NO_PROC = 'exec unshare --mount sh -c \'mount -t tmpfs none /proc && exec "$@"\' - "$@"'
+
+
+def run_as(uid, command):
+    """Only who is outside of a new user namespace may write such a map."""
+    made, mapped = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if libc.unshare(CLONE_NEWUSER) != 0:
+            os._exit(99)
+        os.write(made[1], b"1")
+        os.read(mapped[0], 1)
+        os.setgid(0)
+        os.setuid(0)
+        os.execvp(command[0], command)
+    os.read(made[0], 1)
+    for name in "uid_map", "gid_map":
+        with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as f:
+            f.write(f"0 {uid} 1")
+    os.write(mapped[1], b"1")
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255
+
+
+class Containers(unittest.TestCase):
+    def ranks(self, script, *case, hosts=1, per_host=3, **env):
+        """The script's ranks do what the case says. Single copy serves from a few KiB on, whatever was measured here."""
+        p = subprocess.run([CLUSTER, "--net", f"star:0*{hosts}", "--timeout", "90", "--ranks-per-host", str(per_host), "--", "sh", "-c",
+                            f'set -- "$0" "{case[0]}" $RANK $WORLD_SIZE 7 "{" ".join(case[1:])}"\n{script}', RANK],
+                           capture_output=True, text=True, timeout=120,
+                           env={**os.environ, "BANYAN_TEST_ALONE": "1", "BANYAN_TUNE": "0", "BANYAN_DEBUG": "debug", **env})
+        said = "\n".join(line for line in p.stderr.splitlines() if " info: plan" not in line)
+        self.assertEqual(p.returncode, 0, f"{script}: {p.stdout}{said}")
+        return p.stderr
+
+    def test_equal_process_ids_are_not_one_process(self):
+        """Each is process 1 of its own namespace."""
+        for cma in "1", "0":
+            said = self.ranks(PROCESSES, "differential", "calls=60", BANYAN_CMA=cma)
+            self.assertIn("rank 1 is reached over shm", said)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--as":
+        sys.exit(run_as(int(sys.argv[2]), sys.argv[3:]))
+    CLUSTER, RANK = sys.argv[1:3]
+    for command in [CLUSTER, "--probe"], ["unshare", "--pid", "--mount", "--user", "--map-root-user", "--fork", "true"]:
+        probe = subprocess.run(command, capture_output=True, text=True)
+        if probe.returncode != 0:
+            print(f"no containers here: {probe.stderr.strip()}")
+            sys.exit(77)
+    unittest.main(argv=sys.argv[:1])

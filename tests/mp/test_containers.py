@@ -56,6 +56,15 @@ class Containers(unittest.TestCase):
             said = self.ranks(PROCESSES, "differential", "calls=60", BANYAN_CMA=cma)
             self.assertIn("rank 1 is reached over shm", said)
 
+    def test_single_copy_in_one_direction_only(self):
+        """Rank 2 may read the others' memory, and they not its: of another user namespace, with fewer capabilities, or filtered."""
+        few = 'exec setpriv --bounding-set -all --inh-caps -all "$@"'
+        for script in USER, few:
+            said = self.ranks(f'[ $RANK = 2 ] || {script}\nexec "$@"', "differential", "calls=60")
+            self.assertIn("rank 0: info: shm: no single copy between this rank and rank 2", said)
+            self.assertIn("rank 2: info: shm: no single copy between this rank and rank 0", said)
+            self.assertIn("rank 0: debug: rank 2 is reached over shm", said)
+
 
 if __name__ == "__main__":
     if sys.argv[1] == "--as":

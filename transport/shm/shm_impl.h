@@ -30,7 +30,7 @@
 #include "transport/transport.h"
 
 #define SHM_MAGIC     0x6d68736eu /* "nshm" */
-#define SHM_VERSION   4u
+#define SHM_VERSION   5u
 #define SHM_RING      256u         /* records; a power of two up to 256 (indices are bytes) */
 #define SHM_INLINE    8u           /* payload bytes in a record */
 #define SHM_MSGS      512u         /* messages that the engine may hold of one peer */
@@ -103,7 +103,8 @@ struct shm_blob {
     uint64_t netns; /* abstract names are per network namespace */
     uint64_t probe; /* address of `nonce` in the owner's memory: shows that we may read it */
     uint8_t nonce[16];
-    uint32_t cma, pad; /* the owner lets others read its memory */
+    uint32_t cma;    /* the owner lets others read its memory; */
+    uint32_t rights; /* only those with the same may: what it may, they may */
     char boot[40];
     char name[SHM_NAME_BYTES];
 };
@@ -207,6 +208,7 @@ struct shm_tp {
     uint32_t polls, idle;
     uint64_t serviced_ns, period_ns;
     int epfd, may_be_read, gone_pending;
+    uint32_t rights;    /* of struct shm_blob */
     uint32_t zcopy_min; /* 0: not looked up yet */
     int starved;        /* errno: a peer waits for what we have no descriptor or memory for */
     struct shm_conn *spare; /* memory for the next connection to be accepted */

@@ -6,11 +6,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -46,6 +48,37 @@ static int may_be_read(void)
         return 0;
     read_line("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof scope);
     return scope[0] == '\0' || scope[0] == '0' || (geteuid() == 0 && scope[0] != '3');
+}
+
+/* A hash of what the kernel compares before it lets a process into another one's memory. Where
+ * it differs one of two ranks may perhaps, and the other not; each only sees what it may. */
+static uint32_t rights(void)
+{
+    struct {
+        char users[64], label[128]; /* the user namespace; AppArmor's or SELinux' */
+        uint32_t permitted[2], ids[2];
+        int filtered;
+    } r = { .filtered = prctl(PR_GET_SECCOMP, 0, 0, 0, 0) };
+    struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct d[2] = { { 0 } };
+    uint32_t hash;
+    uint8_t whole[16];
+
+    if (readlink("/proc/self/ns/user", r.users, sizeof r.users) < 0)
+        r.users[0] = '\0';
+    read_line("/proc/self/attr/current", r.label, sizeof r.label);
+    syscall(SYS_capget, &h, d);
+    if (d[0].effective >> CAP_SYS_PTRACE & 1) { /* may all */
+        r.permitted[0] = r.permitted[1] = UINT32_MAX;
+    } else {
+        r.permitted[0] = d[0].permitted;
+        r.permitted[1] = d[1].permitted;
+        r.ids[0] = getuid();
+        r.ids[1] = getgid();
+    }
+    crypto_generichash(whole, sizeof whole, (const uint8_t *)&r, sizeof r, NULL, 0);
+    memcpy(&hash, whole, sizeof hash);
+    return hash;
 }
 
 static void shm_destroy(struct bny_tp *btp)
@@ -89,6 +122,7 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     if (cfg->secret)
         memcpy(tp->secret, cfg->secret, sizeof tp->secret);
     tp->may_be_read = may_be_read();
+    tp->rights = rights();
     if (!tp->peers || !tp->eps)
         rc = bny_fail(BANYAN_ENOMEM, "shm: no memory for %d ranks", cfg->nranks);
     else if (sodium_init() < 0)
@@ -123,6 +157,7 @@ static void describe(struct shm_tp *tp, struct shm_blob *b)
     b->probe = (uintptr_t)tp->nonce;
     memcpy(b->nonce, tp->nonce, sizeof b->nonce);
     b->cma = (uint32_t)tp->may_be_read;
+    b->rights = tp->rights;
     memcpy(b->boot, tp->boot, sizeof b->boot);
     memcpy(b->name, tp->name, sizeof b->name);
 }
@@ -185,7 +220,7 @@ static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
     struct iovec local = { seen, sizeof seen };
     struct iovec remote = { (void *)(uintptr_t)b->probe, sizeof seen };
 
-    if (tp->may_be_read && b->cma &&
+    if (tp->may_be_read && b->cma && b->rights == tp->rights &&
         process_vm_readv((pid_t)b->pid, &local, 1, &remote, 1, 0) == (ssize_t)sizeof seen &&
         memcmp(seen, b->nonce, sizeof seen) == 0)
         return SHM_COPY_CMA;
@@ -229,7 +264,8 @@ static int shm_connect(struct bny_tp *btp, int peer, const void *blob, size_t le
     ep->base.zcopy_min = ep->copy == SHM_COPY_NONE ? UINT32_MAX : zcopy_min(tp);
     if (ep->copy == SHM_COPY_NONE)
         bny_info(
-            "shm: no single copy between this rank and rank %d (ptrace rules or BANYAN_CMA=0)",
+            "shm: no single copy between this rank and rank %d (ptrace rules, other namespaces "
+            "or capabilities, or BANYAN_CMA=0)",
             peer);
     ep->opened = 1;
     bny_shm_enlist(ep);

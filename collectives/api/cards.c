@@ -78,20 +78,14 @@ int bny_cards_check(struct bny_deck *deck)
     return rc;
 }
 
-/* Where ranks are: what of their cards says so, host, net and user. */
-struct where {
-    uint8_t host[16], net[8], user[8];
-};
-_Static_assert(offsetof(struct bny_card, user) - offsetof(struct bny_card, host) ==
-                   offsetof(struct where, user),
-               "one after the other in cards");
-#define ON_HOST   offsetof(struct where, net)  /* bytes in which ranks of a host are alike */
-#define ON_STACK  offsetof(struct where, user) /* of a host and network namespace */
-#define ON_MEMORY sizeof(struct where)
+/* Bytes of struct bny_place in which ranks are alike that are on one ... */
+#define ON_HOST   offsetof(struct bny_place, net)
+#define ON_STACK  offsetof(struct bny_place, user) /* host and network namespace */
+#define ON_MEMORY sizeof(struct bny_place)
 
 /* Numbers what ranks are on, hosts for example: those alike in the first bytes, in the order of
  * the lowest ranks there. of[nranks] is the caller's to free. Returns how many there are. */
-static int number_alike(const struct where *at, int nranks, size_t bytes, int **of)
+static int number_alike(const struct bny_place *at, int nranks, size_t bytes, int **of)
 {
     unsigned n = (unsigned)nranks, mask = 1;
     int *first, count = 0;
@@ -123,9 +117,10 @@ static int number_alike(const struct where *at, int nranks, size_t bytes, int **
 
 /* Has any group, a container for example, more ranks than it is granted CPUs' time? Groups on a
  * host have each their own. */
-static int look_at_groups(struct bny_world *w, struct bny_deck *deck, const struct where *at)
+static int look_at_groups(struct bny_world *w, struct bny_deck *deck,
+                          const struct bny_place *at)
 {
-    struct where *in = calloc((unsigned)w->nranks, sizeof *in);
+    struct bny_place *in = calloc((unsigned)w->nranks, sizeof *in);
     const struct bny_card *c;
     uint32_t *ranks;
     int *of, n;
@@ -151,7 +146,7 @@ static int look_at_groups(struct bny_world *w, struct bny_deck *deck, const stru
 
 /* More ranks than CPUs on any host? All ranks compute the same from all cards. Also: which
  * ranks are on ours. */
-static int look_at_hosts(struct bny_world *w, struct bny_deck *deck, const struct where *at)
+static int look_at_hosts(struct bny_world *w, struct bny_deck *deck, const struct bny_place *at)
 {
     struct {
         uint64_t cpus[BNY_CARD_CPU_WORDS];
@@ -203,7 +198,7 @@ static int has_shared(const struct bny_card *c)
     return 0;
 }
 
-static int settle_topology(struct bny_world *w, const struct where *at)
+static int settle_topology(struct bny_world *w, const struct bny_place *at)
 {
     int *host_of;
     int rc = number_alike(at, w->nranks, ON_STACK, &host_of);
@@ -282,7 +277,7 @@ static void agree_on_limits(struct bny_world *w, struct bny_deck *deck, int *mem
 }
 
 /* Who shares memory with whom, and what pairs can rely on. */
-static int look_at_pairs(struct bny_world *w, struct bny_deck *deck, const struct where *at)
+static int look_at_pairs(struct bny_world *w, struct bny_deck *deck, const struct bny_place *at)
 {
     int *memory_of, *ranks_on, n = number_alike(at, w->nranks, ON_MEMORY, &memory_of);
 
@@ -308,7 +303,7 @@ static int look_at_pairs(struct bny_world *w, struct bny_deck *deck, const struc
 
 int bny_cards_settle(struct bny_world *w, struct bny_deck *deck)
 {
-    struct where *at = calloc((unsigned)w->nranks, sizeof *at);
+    struct bny_place *at = calloc((unsigned)w->nranks, sizeof *at);
     const struct bny_card *c;
     int rc;
 
@@ -316,7 +311,7 @@ int bny_cards_settle(struct bny_world *w, struct bny_deck *deck)
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     bny_deck_rewind(deck);
     for (int r = 0; (c = bny_deck_next(deck)); r++)
-        memcpy(&at[r], c->host, sizeof at[r]);
+        at[r] = c->at;
     rc = look_at_hosts(w, deck, at);
     if (rc == 0)
         rc = look_at_groups(w, deck, at);

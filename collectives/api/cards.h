@@ -6,6 +6,7 @@
 
 #include "collectives/world/world.h"
 #include "transport/bootstrap/pack.h"
+#include "transport/place.h"
 
 #define BNY_CARD_MAGIC     0x64726163u
 #define BNY_CARD_CPU_WORDS 16 /* 1024 CPUs */
@@ -16,9 +17,7 @@
 struct bny_card {
     uint32_t magic, wire_version;
     char version[16];
-    /* Kernel; with it the network namespace; with both the user. Ranks alike in all three reach
-     * each other by transports of one host (shm_reachable()). */
-    uint8_t host[16], net[8], user[8];
+    struct bny_place at; /* ranks alike in all of it share memory (shm_reachable()) */
     uint64_t cpus[BNY_CARD_CPU_WORDS];
     uint64_t group;        /* of processes that share the time of so many CPUs; */
     uint32_t granted, pad; /* 0: no limit */

@@ -39,33 +39,6 @@ struct bny_init {
 
 /* ---- this rank's card ---- */
 
-/* Where this rank is: ranks in different network namespaces, and those of different users, are
- * on one host and yet apart. */
-static int place_card(struct bny_card *card)
-{
-    char text[200] = { 0 };
-    uint8_t hash[16];
-    uint64_t user = geteuid();
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    size_t len = f ? fread(text, 1, 64, f) : 0;
-
-    if (!f && (errno == EMFILE || errno == ENFILE))
-        return bny_fail_errno("reading this host's boot id");
-    if (f)
-        fclose(f);
-    if (len == 0)
-        gethostname(text, 127);
-    crypto_generichash(card->host, sizeof card->host, (const unsigned char *)text, sizeof text,
-                       NULL, 0);
-    memset(text, 0, sizeof text);
-    if (readlink("/proc/self/ns/net", text, sizeof text - 1) < 0)
-        text[0] = 0;
-    crypto_generichash(hash, sizeof hash, (const unsigned char *)text, sizeof text, NULL, 0);
-    memcpy(card->net, hash, sizeof card->net);
-    memcpy(card->user, &user, sizeof card->user);
-    return 0;
-}
-
 static int wants(const char *transport, const char *name)
 {
     if (!strcmp(transport, "auto"))
@@ -154,13 +127,15 @@ static void set_cpus(struct bny_card *card)
 static int fill_card(struct bny_init *in)
 {
     char schedule[BNY_NAME_MAX];
+    int rc;
 
     in->card.magic = BNY_CARD_MAGIC;
     in->card.wire_version = BNY_WIRE_VERSION;
     snprintf(in->card.version, sizeof in->card.version, "%s", banyan_version_string());
     snprintf(in->card.transport, sizeof in->card.transport, "%.15s", in->cfg.transport);
-    if (place_card(&in->card))
-        return -BANYAN_ESYSTEM;
+    rc = bny_place_get(&in->card.at);
+    if (rc)
+        return rc;
     set_cpus(&in->card);
     schedule_name(in, schedule);
     snprintf(in->card.settings, sizeof in->card.settings,
@@ -201,7 +176,8 @@ static int connect_peer(struct bny_init *in, int peer, const struct bny_card *c)
                     in->cfg.transport,
                     *why ? why
                     : !strcmp(in->cfg.transport, "shm")
-                        ? ": it runs on another host; use auto or tcp"
+                        ? ": it runs on another host, or in another network or user namespace; "
+                          "use auto or tcp"
                     : !strcmp(in->cfg.transport, "loop")
                         ? ": the loop transport joins ranks of one process; "
                           "use auto, shm or tcp between processes"
@@ -236,8 +212,8 @@ static int connect_control(const struct bny_init *in, struct bny_deck *deck)
 
     bny_deck_rewind(deck);
     for (int r = 0; same_host && blobs && (c = bny_deck_next(deck)); r++) {
-        same_host[r] = !memcmp(c->host, in->card.host, sizeof c->host) &&
-                       !memcmp(c->net, in->card.net, sizeof c->net);
+        same_host[r] = !memcmp(c->at.host, in->card.at.host, sizeof c->at.host) &&
+                       !memcmp(c->at.net, in->card.at.net, sizeof c->at.net);
         memcpy(blobs[r], c->control, sizeof blobs[r]);
     }
     rc = same_host && blobs ? bny_control_connect(w->control, blobs, sizeof blobs[0], same_host)

@@ -57,13 +57,32 @@ class Containers(unittest.TestCase):
             self.assertIn("rank 1 is reached over shm", said)
 
     def test_single_copy_in_one_direction_only(self):
-        """Rank 2 may read the others' memory, and they not its: of another user namespace, with fewer capabilities, or filtered."""
-        few = 'exec setpriv --bounding-set -all --inh-caps -all "$@"'
-        for script in USER, few:
-            said = self.ranks(f'[ $RANK = 2 ] || {script}\nexec "$@"', "differential", "calls=60")
-            self.assertIn("rank 0: info: shm: no single copy between this rank and rank 2", said)
-            self.assertIn("rank 2: info: shm: no single copy between this rank and rank 0", said)
-            self.assertIn("rank 0: debug: rank 2 is reached over shm", said)
+        """Rank 2 may read the others' memory, and they not its, as they have fewer capabilities."""
+        said = self.ranks('[ $RANK = 2 ] || exec setpriv --bounding-set -all --inh-caps -all "$@"\nexec "$@"', "differential", "calls=60")
+        for one, other in (0, 2), (2, 0), (1, 2), (2, 1):
+            self.assertIn(f"rank {one}: info: shm: no single copy between this rank and rank {other}", said)
+        self.assertIn("rank 0: debug: rank 2 is reached over shm", said)
+
+    def test_user_namespaces_of_one_user(self):
+        """Memory is shared; nobody may read another one's."""
+        said = self.ranks(USER, "differential", "calls=60")
+        self.assertIn("rank 0: info: shm: no single copy between this rank and rank 2", said)
+        self.assertIn("rank 0: debug: rank 2 is reached over shm", said)
+
+    def test_no_memory_is_shared_where_nothing_says_that_it_can_be(self):
+        """Without /proc nobody knows which host and network namespace it is in."""
+        for hosts in 1, 2:
+            said = self.ranks(NO_PROC, "differential", "calls=40", hosts=hosts, per_host=2)
+            self.assertNotIn("over shm", said)
+
+    def test_user_0_of_two_namespaces_is_two_users(self):
+        """The kernel says so to who connects, and neither takes the other's memory."""
+        script = f'[ $RANK = 2 ] || exec {sys.executable} {os.path.abspath(__file__)} --as 10000$((RANK / 2)) "$@"\nexec "$@"'
+        said = self.ranks(script, "differential", "calls=40", per_host=4)
+        self.assertIn("rank 0: debug: rank 1 is reached over shm", said)
+        for other in 2, 3:
+            self.assertIn(f"rank 0: debug: rank {other} is reached over tcp", said)
+        self.assertNotIn("warning", said)
 
 
 if __name__ == "__main__":

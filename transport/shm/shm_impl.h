@@ -26,6 +26,7 @@
 #include <sys/types.h>
 
 #include "transport/msg_list.h"
+#include "transport/place.h"
 #include "transport/proof.h"
 #include "transport/transport.h"
 
@@ -99,13 +100,12 @@ struct shm_packet {
 
 #define SHM_NAME_BYTES 40 /* abstract socket name without the leading zero byte */
 struct shm_blob {
-    uint32_t magic, version, uid, pid;
-    uint64_t netns; /* abstract names are per network namespace */
+    uint32_t magic, version, pid, pad;
+    struct bny_place at; /* abstract names are per network namespace */
     uint64_t probe; /* address of `nonce` in the owner's memory: shows that we may read it */
     uint8_t nonce[16];
     uint32_t cma;    /* the owner lets others read its memory; */
     uint32_t rights; /* only those with the same may: what it may, they may */
-    char boot[40];
     char name[SHM_NAME_BYTES];
 };
 
@@ -225,7 +225,7 @@ struct shm_tp {
     uint8_t secret[32];
     uint8_t nonce[16]; /* read by peers' probes */
     char name[SHM_NAME_BYTES];
-    char boot[40]; /* of the host */
+    struct bny_place at;
 };
 
 /* shm_packet.c: over a socket. send: 0, BNY_AGAIN, or -1 when the connection is broken.

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -129,12 +128,8 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
         rc = bny_fail(BANYAN_ESYSTEM, "shm: libsodium finds no source of randomness");
     else
         rc = bny_shm_listen(tp);
-    /* Without it peers of this host would seem to be elsewhere; where the system has none, they
-     * do, and tcp serves. */
-    errno = 0;
-    read_line("/proc/sys/kernel/random/boot_id", tp->boot, sizeof tp->boot);
-    if (rc == 0 && (errno == EMFILE || errno == ENFILE))
-        rc = bny_fail_errno("shm: reading this host's boot id");
+    if (rc == 0)
+        rc = bny_place_get(&tp->at);
     if (rc != 0) {
         shm_destroy(&tp->base);
         return rc;
@@ -146,19 +141,15 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 /* What must agree for two ranks to share this transport, and where to find us. */
 static void describe(struct shm_tp *tp, struct shm_blob *b)
 {
-    struct stat st;
-
     memset(b, 0, sizeof *b);
     b->magic = SHM_MAGIC;
     b->version = SHM_VERSION;
-    b->uid = geteuid();
+    b->at = tp->at;
     b->pid = (uint32_t)getpid();
-    b->netns = stat("/proc/self/ns/net", &st) == 0 ? st.st_ino : 0;
     b->probe = (uintptr_t)tp->nonce;
     memcpy(b->nonce, tp->nonce, sizeof b->nonce);
     b->cma = (uint32_t)tp->may_be_read;
     b->rights = tp->rights;
-    memcpy(b->boot, tp->boot, sizeof b->boot);
     memcpy(b->name, tp->name, sizeof b->name);
 }
 
@@ -183,8 +174,8 @@ static int parse(struct shm_tp *tp, const void *blob, size_t len, struct shm_blo
         return 0;
     memcpy(b, blob, sizeof *b);
     describe(tp, &own);
-    return b->magic == own.magic && b->version == own.version && b->uid == own.uid &&
-           b->netns == own.netns && memcmp(b->boot, own.boot, sizeof b->boot) == 0 &&
+    return b->magic == own.magic && b->version == own.version &&
+           memcmp(&b->at, &own.at, sizeof b->at) == 0 &&
            memchr(b->name, 0, sizeof b->name) != NULL && b->name[0] != '\0';
 }
 

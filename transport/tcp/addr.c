@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where this rank listens, and what peers learn of it. One listening socket per address that
  * the interface choice allows; never a wildcard address. */
-#include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -11,27 +11,19 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "transport/place.h"
 #include "transport/tcp/tcp.h"
 
-/* Processes with the same kernel boot and network namespace reach each other by any address of
- * theirs. */
+/* Processes of a host and network namespace reach each other by any address of theirs. */
 static void host_id(uint8_t out[8])
 {
+    struct bny_place at;
     uint8_t hash[16];
-    char text[200] = "";
-    ssize_t n = 0, m = 0;
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 
-    if (fd >= 0) {
-        n = read(fd, text, 64);
-        close(fd);
-    }
-    n = n > 0 ? n : 0;
-    m = readlink("/proc/self/ns/net", text + n, sizeof text - (size_t)n);
-    m = m > 0 ? m : 0;
-    if (n == 0 || m == 0) /* unknown: nobody is on our host, which is always safe */
-        randombytes_buf(text, sizeof text);
-    crypto_generichash(hash, sizeof hash, (const uint8_t *)text, sizeof text, NULL, 0);
+    if (bny_place_get(&at) != 0) /* unknown: nobody is on our host, which is always safe */
+        randombytes_buf(&at, sizeof at);
+    crypto_generichash(hash, sizeof hash, (const uint8_t *)&at,
+                       offsetof(struct bny_place, user), NULL, 0);
     memcpy(out, hash, 8);
 }
 

@@ -292,7 +292,7 @@ Test(shm_peers, foreign_addresses_are_refused)
     cr_assert_eq(bny_shm_ops.reachable(tp, 1, &good, sizeof good), 1);
     cr_assert_eq(bny_shm_ops.reachable(tp, 1, &good, sizeof good - 1), 0);
     bad = good;
-    bad.boot[0] ^= 1; /* another machine */
+    bad.at.host[0] ^= 1; /* another machine */
     cr_assert_eq(bny_shm_ops.reachable(tp, 1, &bad, sizeof bad), 0);
     bad = good;
     memset(bad.name, 'x', sizeof bad.name);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where a process runs: what decides whether two ranks may share memory, or a loopback. */
+#ifndef BNY_PLACE_H
+#define BNY_PLACE_H
+
+#include <stdint.h>
+
+struct bny_place {
+    uint8_t host[16]; /* the kernel that runs it */
+    uint8_t net[8];   /* its network namespace; nobody else's where that cannot be told */
+    uint8_t user[8];  /* its user, and what that is outside of its user namespace */
+};
+
+/* Returns 0, or -BANYAN_ESYSTEM where no descriptor is left to look. */
+int bny_place_get(struct bny_place *out);
+
+#endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Hosts that do not answer: when does a rank count as dead of which nothing is heard?
  *
- * After BANYAN_SILENT_S, in which it could not be connected to. What was cut, though, may be
- * the way of one rank to some others, or to all, or only one direction of it, while the rest
- * reach everybody; and whoever is accused is excluded. So
+ * After BANYAN_SILENT_S and no sooner, in which it could not be connected to. What was cut,
+ * though, may be the way of one rank to some others, or to all, or only one direction of it,
+ * while the rest reach everybody; and whoever is accused is excluded. So
  *
  * 1. Who misses few hosts speaks before who misses many: that one is excluded by them, and not
  *    they by it. Of two that miss each other the lower one speaks first.
@@ -76,16 +76,13 @@ static int silent_hosts(const struct bny_control *c)
 
 int silence_is_over(const struct bny_control *c, const struct link *l)
 {
-    uint64_t turn = c->silent_ns / 8, most = c->silent_ns, since = c->awake_ns - l->lost_ns;
+    uint64_t eighth = c->silent_ns / 8, since = c->awake_ns - l->lost_ns, turn = 0;
     int more = silent_hosts(c) - 1;
 
-    if (more <= 0) {
-        most -= l->peer > c->rank ? turn : 0;
-        turn = 0;
-    } else {
-        turn *= (uint64_t)(more < MORE_MAX ? more : MORE_MAX);
-    }
-    return since >= most + turn && bny_now_ns() - l->since_ns >= turn;
+    if (more > 0)
+        turn = eighth * (uint64_t)(more < MORE_MAX ? more : MORE_MAX);
+    return since >= c->silent_ns + turn + (more <= 0 && l->peer > c->rank ? 0 : eighth) &&
+           bny_now_ns() - l->since_ns >= turn;
 }
 
 void silence_begins(struct bny_control *c, struct link *l, uint64_t silent_ns)

@@ -773,6 +773,39 @@ Test(control, a_lost_peer_whose_kernel_answers_is_not_dead)
     }
 }
 
+/* Rank 1 has heard nothing of some others for so many eighths of the silence that it bears. */
+static int is_over(int eighths, int nlost, int peer)
+{
+    struct bny_control *c = calloc(1, sizeof *c);
+    int over;
+
+    c->rank = 1;
+    c->nlinks = nlost;
+    c->silent_ns = 8;
+    c->awake_ns = 1000;
+    for (int i = 0; i < nlost; i++) {
+        c->links[i].peer = i ? 1 + i : peer;
+        c->links[i].state = LINK_TRYING;
+        c->links[i].lost_ns = c->awake_ns - (uint64_t)eighths;
+        c->links[i].addr[0] = (struct bny_addr){ .family = 4, .ip = { 10, 0, 0, (uint8_t)i } };
+    }
+    over = silence_is_over(c, &c->links[0]);
+    free(c);
+    return over;
+}
+
+/* Of two the lower one speaks first, and who misses several later than who misses one. */
+Test(control, nobody_is_silent_before_the_time_that_was_set)
+{
+    for (int nlost = 1; nlost < 7; nlost++)
+        for (int peer = 0; peer < 8; peer += 7) {
+            int first = nlost == 1 ? 8 + (peer == 0) : 9 + (nlost < 5 ? nlost - 1 : 4);
+
+            cr_assert_eq(is_over(first - 1, nlost, peer), 0, "%d lost", nlost);
+            cr_assert_eq(is_over(first, nlost, peer), 1, "%d lost", nlost);
+        }
+}
+
 /* ---- quorum ---- */
 
 /* Rank `teller` says so of the ranks; what do those agree on who are left? */

@@ -488,7 +488,7 @@ void bny_foreign_drop(struct bny_foreign *f, const struct bny_conn *c, const cha
     }
     if (f->held)
         bny_warn("dropped %llu more foreign connections", (unsigned long long)f->held);
-    bny_warn("dropped a connection from %s, which is no rank of this job: %s",
+    bny_warn("dropped a connection from %s, which did not prove to be a rank of this job: %s",
              bny_addr_text(&c->peer, text), why);
     f->held = 0;
     f->last_ns = now;

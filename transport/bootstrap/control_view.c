@@ -97,6 +97,26 @@ static void mark_told(struct bny_control *c, const struct bny_failure *f)
     }
 }
 
+/* Somebody said that this rank is dead, or nobody heard of it. */
+static void excluded_words(const struct bny_control *c, char *text, size_t cap)
+{
+    for (int i = 0; i < c->known.count; i++) {
+        const struct bny_failure *f = &c->known.list[i].f;
+
+        if (f->cause == BNY_CAUSE_DEATH && f->blamed == c->rank) {
+            snprintf(text, cap,
+                     "rank %d lives, and was excluded by the others, who heard: %.200s",
+                     c->rank, f->text);
+            return;
+        }
+    }
+    snprintf(
+        text, cap,
+        "rank %d was excluded by the others, who had heard nothing of it for too long; was "
+        "it stopped, or its network cut?",
+        c->rank);
+}
+
 static void exclude(struct bny_control *c)
 {
     struct bny_failure f = { .cause = BNY_CAUSE_RESET,
@@ -104,11 +124,7 @@ static void exclude(struct bny_control *c)
                              .blamed = c->rank,
                              .reporter = c->rank };
 
-    snprintf(
-        f.text, sizeof f.text,
-        "rank %d was excluded by the others, who had heard nothing of it for too long; was "
-        "it stopped, or its network cut?",
-        c->rank);
+    excluded_words(c, f.text, sizeof f.text);
     c->excluded_told = 1;
     log_add(c, &f, c->agree.view + 1);
 }
@@ -628,16 +644,16 @@ void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, s
 /* This rank takes no part any more: says why, and returns the error; 0: it does. */
 static int out_of_it(const struct bny_control *c)
 {
+    char text[sizeof(struct bny_failure)];
+
     if (c->agree.leaving)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d has left", c->rank);
     if (c->out_why[0])
         return bny_fail(c->out_code, "%s", c->out_why);
-    if (c->agree.excluded)
-        return bny_fail(BANYAN_ERANKDEAD,
-                        "rank %d was excluded by the others, who had heard nothing of it for "
-                        "too long; was it stopped, or its network cut?",
-                        c->rank);
-    return 0;
+    if (!c->agree.excluded)
+        return 0;
+    excluded_words(c, text, sizeof text);
+    return bny_fail(BANYAN_ERANKDEAD, "%s", text);
 }
 
 int bny_control_out(struct bny_control *c)

@@ -406,7 +406,8 @@ static void drop_half(struct tcp_conn *c, const char *why)
         bny_info("tcp: %s, who says it is rank %d, gave up on its connection",
                  bny_addr_text(&c->addr, text), c->hello.from);
     } else if (now - t->foreign_log_ns >= 1000000000u || t->foreign_log_ns == 0) {
-        bny_warn("tcp: dropped a connection from %s that is no rank of this job: %s%s",
+        bny_warn("tcp: dropped a connection from %s, which did not prove to be a rank of this "
+                 "job: %s%s",
                  bny_addr_text(&c->addr, text), why,
                  t->foreign_held ? " (and others in the last second)" : "");
         t->foreign_log_ns = now;

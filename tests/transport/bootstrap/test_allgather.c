@@ -201,7 +201,7 @@ Test(allgather, foreign_connections_change_nothing)
     uint8_t junk[600];
     int n = 4, fds[40];
 
-    test_catch_log("no rank of this job");
+    test_catch_log("did not prove to be a rank of this job");
     job_new(&j, 300);
     for (int i = 0; i < 40; i++) {
         fds[i] = test_raw_connect(&j.id);
@@ -232,7 +232,7 @@ Test(allgather, a_flood_of_silent_connections_does_not_keep_ranks_out)
     struct job j;
     int n = 3, fds[500];
 
-    test_catch_log("no rank of this job");
+    test_catch_log("did not prove to be a rank of this job");
     job_new(&j, 16);
     job_start(&j, 0, n, NULL, 20);
     for (int i = 0; i < 500; i++) {

@@ -404,7 +404,7 @@ Test(control, foreign_connections_change_nothing)
     struct bny_addr addr;
     struct bny_id at;
 
-    test_catch_log("no rank of this job");
+    test_catch_log("did not prove to be a rank of this job");
     world_create(&w, 3, "lo");
     for (int i = 0; i < 100; i++) {
         uint8_t junk[200];
@@ -903,6 +903,23 @@ Test(control, who_was_excluded_is_told_when_it_comes_back)
         }
         world_free(&w);
     }
+}
+
+/* Who is said to be dead, and is not, hears who said so. */
+Test(control, who_was_said_to_be_dead_is_told_the_words)
+{
+    struct bny_failure f = failure(BNY_CAUSE_DEATH, 2, 0), got = { 0 };
+    uint64_t end = bny_deadline_in(20);
+    struct world w;
+
+    world_new(&w, 3);
+    bny_control_report(w.c[0], &f);
+    while (!bny_control_failure(w.c[2], &got)) {
+        world_round(&w);
+        cr_assert(!bny_deadline_passed(end), "rank 2 was not told");
+    }
+    cr_assert(got.blamed == 2 && strstr(got.text, f.text), "%s", got.text);
+    world_free(&w);
 }
 
 /* A rank without memory for its part is dead to the others, who go on; itself it knows why. */

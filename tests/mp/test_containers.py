@@ -40,12 +40,15 @@ def run_as(uid, command):
 
 
 class Containers(unittest.TestCase):
-    def ranks(self, script, *case, hosts=1, per_host=3, **env):
+    def run_ranks(self, script, *case, hosts=1, per_host=3, **env):
         """The script's ranks do what the case says. Single copy serves from a few KiB on, whatever was measured here."""
-        p = subprocess.run([CLUSTER, "--net", f"star:0*{hosts}", "--timeout", "90", "--ranks-per-host", str(per_host), "--", "sh", "-c",
-                            f'set -- "$0" "{case[0]}" $RANK $WORLD_SIZE 7 "{" ".join(case[1:])}"\n{script}', RANK],
-                           capture_output=True, text=True, timeout=120,
-                           env={**os.environ, "BANYAN_TEST_ALONE": "1", "BANYAN_TUNE": "0", "BANYAN_DEBUG": "debug", **env})
+        return subprocess.run([CLUSTER, "--net", f"star:0*{hosts}", "--timeout", "90", "--ranks-per-host", str(per_host), "--", "sh", "-c",
+                               f'set -- "$0" "{case[0]}" $RANK $WORLD_SIZE 7 "{" ".join(case[1:])}"\n{script}', RANK],
+                              capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "BANYAN_TEST_ALONE": "1", "BANYAN_TUNE": "0", "BANYAN_DEBUG": "debug", **env})
+
+    def ranks(self, script, *case, **how):
+        p = self.run_ranks(script, *case, **how)
         said = "\n".join(line for line in p.stderr.splitlines() if " info: plan" not in line)
         self.assertEqual(p.returncode, 0, f"{script}: {p.stdout}{said}")
         return p.stderr
@@ -74,6 +77,31 @@ class Containers(unittest.TestCase):
         for hosts in 1, 2:
             said = self.ranks(NO_PROC, "differential", "calls=40", hosts=hosts, per_host=2)
             self.assertNotIn("over shm", said)
+
+    def test_namespaces_made_by_hand(self):
+        """Of one rank each: without a loopback, and with an interface that is called as veth pairs are."""
+        for script in "ip link set lo down; ip addr flush dev lo", "ip link set eth0 down; ip link set eth0 name veth1; ip link set veth1 up":
+            said = self.ranks(f'{script}\nexec "$@"', "differential", "calls=40", hosts=2, per_host=1)
+            self.assertIn("rank 0: debug: rank 1 is reached over tcp", said)
+
+    def test_only_a_loopback_in_each(self):
+        """The error says what to do."""
+        p = self.run_ranks('BANYAN_IFNAME=lo exec "$@"', "differential", "calls=1", hosts=2, per_host=2)
+        self.assertNotEqual(p.returncode, 0)
+        self.assertRegex(p.stderr, "rank 2 cannot be reached by transport .auto.: .*127.0.0.1.*BANYAN_IFNAME")
+
+    def test_the_same_address_in_each(self):
+        """That of a bridge to containers, say, does not serve, and the error says so."""
+        bridge = "ip link add inner0 type bridge; ip addr add 10.9.0.1/24 dev inner0; ip link set inner0 up"
+        for name, serves in ("inner0", False), ("eth0", True):
+            p = self.run_ranks(f'{bridge}\nexec "$@"', "differential", "calls=20", hosts=2, per_host=1, BANYAN_IFNAME=name)
+            self.assertEqual(p.returncode == 0, serves, p.stderr)
+            if not serves:
+                self.assertRegex(p.stderr, r"rank 0 cannot connect to rank 1 at 10\.9\.0\.1:\d+: .*both have this address.*BANYAN_IFNAME")
+
+    def test_a_root_at_a_loopback(self):
+        p = self.run_ranks('MASTER_ADDR=127.0.0.1 exec "$@"', "differential", "calls=1", hosts=2, per_host=1, BANYAN_INIT_TIMEOUT="3")
+        self.assertRegex(p.stderr, r"rank 1: no answer from the root at 127\.0\.0\.1:.*MASTER_ADDR")
 
     def test_user_0_of_two_namespaces_is_two_users(self):
         """The kernel says so to who connects, and neither takes the other's memory."""

@@ -283,9 +283,13 @@ static int open_listeners(struct bny_control *c, const char *ifname, const char 
         /* Neighbours on this host come this way, so their links survive what happens to the
          * interface. */
         c->listen_fd[1] = bny_fd_own(bny_net_listen(&loop, port_range, HALF_MAX));
-        if (c->listen_fd[1] < 0)
+        if (c->listen_fd[1] >= 0)
+            c->loop_port = loop.port;
+        else if (c->listen_fd[1] != -BANYAN_ESYSTEM || control_is_lack(errno))
             return c->listen_fd[1];
-        c->loop_port = loop.port;
+        else
+            bny_warn("there is no loopback here (ip link set lo up): ranks of one network "
+                     "namespace do not reach each other by tcp");
     }
     c->wake_fd = bny_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     c->told_fd = bny_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

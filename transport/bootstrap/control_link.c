@@ -314,6 +314,7 @@ void link_up(struct bny_control *c, struct link *l, struct bny_conn *conn)
 static void link_failed(struct bny_control *c, struct link *l, const char *why)
 {
     char text[300], at[BNY_ADDR_TEXT];
+    int is_ours = !c->peers[l->peer].same_host && bny_addr_is_same_host(&l->addr[0], &c->addr);
 
     if (l->lacks) {
         control_lack(c, l->lacks);
@@ -322,11 +323,13 @@ static void link_failed(struct bny_control *c, struct link *l, const char *why)
     bny_agree_gone(&c->agree, l->peer,
                    link_is_refused(l, REFUSALS_MAX) ? BNY_GONE_PROVEN : BNY_GONE_SILENT);
     link_close(l);
-    snprintf(text, sizeof text,
-             "rank %d cannot connect to rank %d at %s: %s; is it running, does a "
-             "firewall block the port (BANYAN_PORT_RANGE), is it the right interface "
-             "(BANYAN_IFNAME)?",
-             c->rank, l->peer, bny_addr_text(&l->addr[0], at), why);
+    snprintf(text, sizeof text, "rank %d cannot connect to rank %d at %s: %s; %s", c->rank,
+             l->peer, bny_addr_text(&l->addr[0], at), why,
+             is_ours
+                 ? "both have this address, as of a bridge to containers: set BANYAN_IFNAME "
+                   "to the interface that joins them"
+                 : "is it running, does a firewall block the port (BANYAN_PORT_RANGE), is "
+                   "it the right interface (BANYAN_IFNAME)?");
     own_failure(c, BNY_CAUSE_RESET, BANYAN_ERANKDEAD, l->peer, text);
 }
 

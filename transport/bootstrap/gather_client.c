@@ -614,11 +614,15 @@ static void client_deadline(struct bny_bootstrap *b)
     else
         gather_fail(
             b, BANYAN_ETIMEDOUT,
-            "rank %d: no answer from the root at %s%s within %.1f s (%s); is "
-            "rank 0 running, does a firewall block the port (BANYAN_PORT_RANGE), is it the "
-            "right interface (BANYAN_IFNAME on rank 0)?",
+            "rank %d: no answer from the root at %s%s within %.1f s (%s); is rank 0 running, "
+            "%s",
             b->rank, at, ports, seconds,
-            *k->last ? k->last : "it does not accept the connection");
+            *k->last ? k->last : "it does not accept the connection",
+            bny_addr_is_loopback(&addr)
+                ? "and here? Every host and container has a loopback of its own: where ranks "
+                  "run in several, give an address that all reach (MASTER_ADDR)"
+                : "does a firewall block the port (BANYAN_PORT_RANGE), is it the right "
+                  "interface (BANYAN_IFNAME on rank 0)?");
 }
 
 static void connection_progress(struct bny_bootstrap *b, int due)

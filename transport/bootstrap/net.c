@@ -19,6 +19,8 @@
 
 #include "base/err.h"
 
+#define LOOPBACK 4 /* of preference() */
+
 static void from_sockaddr(struct bny_addr *a, const struct sockaddr *sa)
 {
     memset(a, 0, sizeof *a);
@@ -105,8 +107,12 @@ static int match_prefix(const char *list, const char *name)
     return 0;
 }
 
-/* Smaller is better; 0: not to be used. */
-static int preference(const struct ifaddrs *i, const struct bny_addr *a, const char *ifname)
+/* Interfaces that lead to containers, or between them, and not to other hosts. */
+#define INNER "docker,virbr,br-,cni"
+
+/* Smaller is better; 0: not to be used. avoid: what is not taken unless it is named. */
+static int preference(const struct ifaddrs *i, const struct bny_addr *a, const char *ifname,
+                      const char *avoid)
 {
     int listed, six = a->family == 6;
 
@@ -120,10 +126,10 @@ static int preference(const struct ifaddrs *i, const struct bny_addr *a, const c
     } else if (*ifname) {
         listed = match_prefix(ifname, i->ifa_name);
         return listed ? 2 * listed + six : 0;
-    } else if (match_prefix("docker,virbr,br-,veth,cni", i->ifa_name)) {
+    } else if (match_prefix(avoid, i->ifa_name)) {
         return 0;
     }
-    return (i->ifa_flags & IFF_LOOPBACK ? 4 : 2) + six;
+    return (i->ifa_flags & IFF_LOOPBACK ? LOOPBACK : 2) + six;
 }
 
 int bny_net_device(const char *text, char *ifname, size_t cap)
@@ -171,17 +177,24 @@ static int replace_devices(const char *ifname, char *out, size_t cap)
     return found;
 }
 
-int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
+static int has_name(const char *list, const char *name)
 {
-    struct ifaddrs *list = NULL;
-    char names[200] = "", interfaces[256];
-    int rank[BNY_NET_CANDIDATES_MAX], n = 0;
+    size_t len = strlen(name);
 
-    ifname = ifname ? ifname : "";
-    max = max < BNY_NET_CANDIDATES_MAX ? max : BNY_NET_CANDIDATES_MAX;
-    if (getifaddrs(&list) != 0)
-        return bny_fail_errno("cannot list the network interfaces");
-    for (struct ifaddrs *i = list; i; i = i->ifa_next) {
+    for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == len && !strncmp(p, name, len))
+            return 1;
+    return 0;
+}
+
+/* names: of all that are up. *best: the preference of the first; 0: there is none. */
+static int candidates(const struct ifaddrs *list, struct bny_addr *out, int max,
+                      const char *ifname, const char *avoid, char names[200], int *best)
+{
+    int rank[BNY_NET_CANDIDATES_MAX] = { 0 }, n = 0;
+
+    names[0] = 0;
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
         struct bny_addr a;
         size_t len = strlen(names);
         int p, at;
@@ -189,9 +202,9 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
         if (!i->ifa_addr)
             continue;
         from_sockaddr(&a, i->ifa_addr);
-        if (a.family == 4 && i->ifa_flags & IFF_UP)
-            snprintf(names + len, sizeof names - len, "%s%s", len ? "," : "", i->ifa_name);
-        p = preference(i, &a, ifname);
+        if (a.family && i->ifa_flags & IFF_UP && !has_name(names, i->ifa_name))
+            snprintf(names + len, 200 - len, "%s%s", len ? "," : "", i->ifa_name);
+        p = preference(i, &a, ifname, avoid);
         if (!p || (n == max && rank[n - 1] <= p))
             continue;
         for (at = n < max ? n++ : n - 1; at > 0 && rank[at - 1] > p; at--) {
@@ -201,6 +214,24 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
         rank[at] = p;
         out[at] = a;
     }
+    *best = rank[0];
+    return n;
+}
+
+int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
+{
+    struct ifaddrs *list = NULL;
+    char names[200], interfaces[256];
+    int n, best;
+
+    ifname = ifname ? ifname : "";
+    max = max < BNY_NET_CANDIDATES_MAX ? max : BNY_NET_CANDIDATES_MAX;
+    if (getifaddrs(&list) != 0)
+        return bny_fail_errno("cannot list the network interfaces");
+    n = candidates(list, out, max, ifname, "veth," INNER, names, &best);
+    /* In a namespace that somebody made by hand the way out is often called so. */
+    if (!*ifname && (!n || best >= LOOPBACK))
+        n = candidates(list, out, max, ifname, INNER, names, &best);
     freeifaddrs(list);
     if (!n && replace_devices(ifname, interfaces, sizeof interfaces))
         return bny_net_candidates(out, max, interfaces);
@@ -384,9 +415,13 @@ int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog)
         return fd;
     if (fd == -EADDRINUSE && lo)
         return bny_fail(BANYAN_ECONFIG,
-                        "every port of BANYAN_PORT_RANGE=%s is in use; widen it", port_range);
+                        "every port of BANYAN_PORT_RANGE=%s is in use; widen it: a rank takes "
+                        "two, and rank 0 one more",
+                        port_range);
     errno = -fd;
-    return bny_fail_errno("cannot listen on %s", bny_addr_text(a, text));
+    rc = bny_fail_errno("cannot listen on %s", bny_addr_text(a, text));
+    errno = -fd;
+    return rc;
 }
 
 static void set_nodelay(int fd)

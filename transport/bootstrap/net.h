@@ -61,7 +61,7 @@ int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi);
  * -errno; no sentence is set. */
 int bny_net_listen_at(struct bny_addr *a, int backlog);
 /* Listens at a->ip at a port of the range. Returns the fd, -BANYAN_ECONFIG or
- * -BANYAN_ESYSTEM. */
+ * -BANYAN_ESYSTEM, and errno tells why. */
 int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog);
 /* Starts to connect. Returns the fd, or -errno. */
 int bny_net_connect(const struct bny_addr *a);

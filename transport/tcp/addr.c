@@ -79,6 +79,7 @@ void bny_tcp_prefer_adjacent(const struct tcp_tp *t, struct tcp_blob *blob)
 int bny_tcp_blob_check(const struct tcp_tp *t, int peer, const void *blob, size_t len,
                        struct tcp_blob *out, int *same_host)
 {
+    char text[BNY_ADDR_TEXT];
     int usable = 0;
 
     if (len != sizeof *out || peer < 0 || peer >= t->tp.nranks)
@@ -95,5 +96,11 @@ int bny_tcp_blob_check(const struct tcp_tp *t, int peer, const void *blob, size_
             return 0;
         usable += *same_host || !bny_addr_is_loopback(a);
     }
+    if (!usable)
+        bny_fail(
+            BANYAN_ECONFIG,
+            "it gives no address but its loopback's (%s), and runs on another host, or in "
+            "another network namespace; set BANYAN_IFNAME to the interface that joins them",
+            bny_addr_text(&out->addrs[0], text));
     return usable > 0;
 }

@@ -56,6 +56,18 @@ class Launchers(unittest.TestCase):
                                            WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1",
                                            MASTER_PORT=port) for rank in range(RANKS)]))
 
+    def test_torchrun_within_mpirun(self):
+        """As with srun --mpi=pmix: its workers inherit what torchrun itself was told, here that it is one of one."""
+        job = " ".join(f"RANK={rank} LOCAL_RANK={rank} {' '.join(COMMAND)} &" for rank in range(RANKS))
+        started = 0
+        for name, *options in ("mpirun.mpich",), ("mpirun.openmpi", "--allow-run-as-root"):
+            if shutil.which(name):
+                started += 1
+                self.check(self.finish([self.start(name, *options, "-n", "1", "sh", "-c", job + " wait", TORCHELASTIC_RUN_ID="none",
+                                                   WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(tap.free_port()))]))
+        if not started:
+            self.skipTest("no mpirun is installed")
+
 
 if __name__ == "__main__":
     tap.main(Launchers)

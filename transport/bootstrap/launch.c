@@ -303,7 +303,25 @@ int bny_launch_torchrun(struct bny_launch *out, const struct bny_launch_in *in)
     return rc == 0 ? 1 : rc;
 }
 
+/* torchrun says that it started this process itself. What else the environment tells may then
+ * be of torchrun: srun and mpirun told that it is one of so many nodes. */
+static int launch_torchrun_within(struct bny_launch *out, const struct bny_launch_in *in)
+{
+    return bny_launch_get("TORCHELASTIC_RUN_ID") ? bny_launch_torchrun(out, in) : 0;
+}
+
 /* ---- all ---- */
+
+/* Two launchers that say different things: the other one's job would be another. */
+static void warn_of_another(const struct bny_launch *out)
+{
+    const char *rank = bny_launch_get("RANK"), *size = bny_launch_get("WORLD_SIZE");
+
+    if (rank && size && (atoi(rank) != out->rank || atoi(size) != out->nranks))
+        bny_warn("rank %d of %d, as %s says; RANK=%.20s and WORLD_SIZE=%.20s are not heeded. "
+                 "Unset what the launcher of these ranks did not set",
+                 out->rank, out->nranks, out->how, rank, size);
+}
 
 static int launch_openmpi_without_pmix(void)
 {
@@ -321,7 +339,8 @@ int bny_launch_env(struct bny_launch *out, const char *ifname, const char *port_
                    uint64_t deadline_ns)
 {
     static int (*const kinds[])(struct bny_launch *, const struct bny_launch_in *) = {
-        bny_launch_run, bny_launch_pmix, bny_launch_pmi1, bny_launch_torchrun, bny_launch_slurm,
+        bny_launch_run,  launch_torchrun_within, bny_launch_pmix,
+        bny_launch_pmi1, bny_launch_torchrun,    bny_launch_slurm,
     };
     struct bny_launch_in in = { ifname ? ifname : "", port_range ? port_range : "",
                                 deadline_ns };
@@ -330,6 +349,8 @@ int bny_launch_env(struct bny_launch *out, const char *ifname, const char *port_
     memset(out, 0, sizeof *out);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && rc == 0; i++)
         rc = kinds[i](out, &in);
+    if (rc == 1)
+        warn_of_another(out);
     if (rc == 0)
         rc = launch_openmpi_without_pmix();
     if (rc != 0)

@@ -71,7 +71,10 @@ static int ask(const char *request, const char *expect, char answer[LINE_MAX_BYT
         if (n > 0)
             at += (size_t)n;
         else if (errno != EAGAIN && errno != EINTR)
-            return bny_fail_errno("rank %d: writing to PMI_FD", pmi.rank);
+            return bny_fail(BANYAN_ESYSTEM,
+                            "rank %d: PMI_FD=%d cannot be written (%s): start the ranks with "
+                            "mpirun, or unset PMI_FD where another launcher starts them",
+                            pmi.rank, pmi.fd, strerror(errno));
         else if (wait_fd(POLLOUT, deadline_ns) != 0)
             return -BANYAN_ETIMEDOUT;
     }

@@ -70,8 +70,9 @@ static int load(void)
 static int fail(const char *what, pmix_status_t st)
 {
     return bny_fail(BANYAN_ESYSTEM,
-                    "%s failed: %s; start the ranks with mpirun or srun --mpi=pmix", what,
-                    px.error_string(st));
+                    "%s failed: %s; start the ranks with mpirun or srun --mpi=pmix, or unset "
+                    "PMIX_RANK and PMIX_NAMESPACE where another launcher starts them",
+                    what, px.error_string(st));
 }
 
 static void finalize_at_exit(void)

@@ -59,6 +59,7 @@ static void set_env(const char *list)
                                             "WORLD_SIZE",
                                             "MASTER_ADDR",
                                             "MASTER_PORT",
+                                            "TORCHELASTIC_RUN_ID",
                                             "PMI_FD",
                                             "PMI_RANK",
                                             "PMI_SIZE",
@@ -137,6 +138,25 @@ ParameterizedTest(struct wrong *w, launch, a_wrong_environment_names_variable_an
               w->word1);
     cr_assert(strstr(banyan_last_error(), w->word2), "\"%s\" lacks \"%s\"", banyan_last_error(),
               w->word2);
+}
+
+/* What was said to torchrun is not said to its workers; else MPI's launcher counts, and a
+ * contradiction is told. */
+Test(launch, of_two_launchers_the_inner_one_counts)
+{
+    const char *pmi = "PMI_FD=6 PMI_RANK=0 PMI_SIZE=1 RANK=1 WORLD_SIZE=2 "
+                      "MASTER_ADDR=localhost MASTER_PORT=1 BANYAN_SECRET=x";
+    char env[300];
+    struct bny_launch l;
+
+    test_catch_log("RANK=1 and WORLD_SIZE=2 are not heeded");
+    cr_assert_eq(launch(&l, pmi), 0, "%s", banyan_last_error());
+    cr_assert(l.rank == 0 && l.nranks == 1 && !strcmp(l.how, "mpich"), "%s", l.how);
+    cr_assert_eq(test_caught(), 1);
+    snprintf(env, sizeof env, "%s TORCHELASTIC_RUN_ID=none", pmi);
+    cr_assert_eq(launch(&l, env), 0, "%s", banyan_last_error());
+    cr_assert(l.rank == 1 && l.nranks == 2 && !strcmp(l.how, "torchrun"), "%s", l.how);
+    cr_assert_eq(test_caught(), 1);
 }
 
 Test(launch, nothing_means_one_rank_alone)

@@ -102,8 +102,8 @@ size_t bny_chunk_of(const struct bny_scope *s, const struct bny_call *call,
     }
     if (call->collective == BNY_SENDRECV && want < P2P_LEAST)
         want = P2P_LEAST;
-    if (want > s->chunk_max &&
-        (s->shares_memory || call->codec)) /* others send() any length; shm may have to copy */
+    /* Others send() any length; shm may have to copy, also where it serves some pairs only. */
+    if (want > s->chunk_max && (s->small_slots || call->codec))
         want = s->chunk_max;
     if (call->codec)
         want = codec_chunk(s, call, p, want, !call->chunk_bytes && !s->chunk_bytes);

@@ -138,6 +138,11 @@ class Netns(unittest.TestCase):
         self.right(run("star:0*2", "allreduce", "-b", "2K", "-e", "256K", "-f", "2", "-w", "0", "-n", "2", "--no-roofline", per_host=2,
                        limit=40))
 
+    def test_where_nobody_may_read_anothers_memory(self):
+        """As with Yama's restrictions, and between containers. tcp takes longer chunks than a slot of shared memory holds."""
+        for more in (), ("--chunk", "1M"), ("--schedule", "host_tree"), ("--schedule", "ring"):
+            self.right(run("star:0*2", *self.allreduce("3M", *more), per_host=2, env={"BANYAN_CMA": "0"}))
+
     def test_the_same_ports_in_each_namespace(self):
         """At a peer's port of the loopback of one's own namespace another rank listens. Nobody is to take it for the peer."""
         for _ in range(3):

@@ -47,7 +47,8 @@ static int prepare(struct shrinking *s, struct banyan_comm *comm, struct banyan_
                                   .has = s->sets,
                                   .gone = s->sets + words,
                                   .late = s->sets + 2 * words,
-                                  .given = (uint8_t *)s->given };
+                                  .given = (uint8_t *)s->given,
+                                  .each = sizeof s->drawn };
     return 0;
 }
 

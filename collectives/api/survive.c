@@ -192,6 +192,7 @@ int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine, struct 
     bny_sets_begin(&sets, w);
     if (!sets.at)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", m->what);
+    got.each = mine->each;
     got.has = got.has ? got.has : sets.at;
     got.gone = got.gone ? got.gone : sets.at + sets.words;
     got.late = got.late ? got.late : sets.at + 2 * sets.words;

@@ -736,7 +736,29 @@ static int dead_handles(struct test *t)
 }
 #undef FREED
 
+/* Rank 0 shrinks while the others grow: what they agree on is longer than it has room for. */
+static int agree_on_other_things(struct test *t)
+{
+    struct banyan_comm *out = NULL;
+    struct banyan_id id;
+    int rc;
+
+    if (t->rank == 1)
+        CHECK_OK(t, banyan_comm_grow_id(t->comm, &id));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (t->rank == 0) {
+        usleep(200000); /* the others have begun */
+        CHECK_RC(t, -BANYAN_EMISMATCH, banyan_comm_shrink(t->comm, &out));
+        CHECK_HAS(t, banyan_last_error(), "called something else");
+        return 0;
+    }
+    rc = banyan_comm_grow(t->comm, t->rank == 1 ? &id : NULL, 1, NULL, &out);
+    CHECK(t, rc < 0, "it grew");
+    return 0;
+}
+
 const struct mp_case cases_misuse[] = {
+    { "agree_on_other_things", agree_on_other_things, CASE_FAILS },
     { "mismatch", mismatch, CASE_FAILS },
     { "only_sending", only_sending, 0 },
     { "send_too_long", send_too_long, CASE_FAILS },

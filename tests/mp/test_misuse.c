@@ -101,6 +101,12 @@ static struct mp_row inside[] = {
 };
 MP_TABLE(misuse, calls_inside_a_user_operation_are_refused, inside)
 
+static struct mp_row meetings[] = {
+    { "agree_on_other_things", "shm", 2, "", 40 },
+    { "agree_on_other_things", "tcp", 5, "", 40 },
+};
+MP_TABLE(misuse, calls_that_agree_on_other_things_are_told, meetings)
+
 static struct mp_row freed[] = {
     { "dead_handles", "shm", 1 },
     { "dead_handles", "shm", 2 },

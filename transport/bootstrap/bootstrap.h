@@ -209,12 +209,14 @@ struct bny_agreed {
     /* Sets: whose contribution is in; who is gone (any rank of the world); who was left out. */
     uint64_t *has, *gone, *late; /* [(nranks + 63) / 64] */
     uint8_t *given;              /* [nranks * each]; 0 of who is not in has */
+    unsigned each;               /* as this rank has contributed */
 };
 #define BNY_AGREE_EACH 32
 int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
                             const struct bny_contribution *mine, uint64_t deadline_ns);
 /* BANYAN_QUORUM: 0: most; -1: any; else so many ranks. */
 int bny_control_quorum(const struct bny_control *c);
+/* 1: it is agreed on; 0: not yet. -BANYAN_EMISMATCH: others have contributed something else. */
 int bny_control_agree_test(struct bny_control *c, uint32_t comm, uint32_t call,
                            const struct bny_agreed *out);
 /* Where a rank is in a communicator, for its own control plane, which asks from another thread.

@@ -729,7 +729,12 @@ int bny_control_agree_test(struct bny_control *c, uint32_t comm, uint32_t call,
             memcpy(out->gone, it->gone, bytes);
         if (out->late)
             memcpy(out->late, it->late, bytes);
-        if (out->given)
+        if (it->each != out->each)
+            rc = bny_fail(BANYAN_EMISMATCH,
+                          "rank %d: another rank called something else instead: calls that "
+                          "agree (shrink, grow, agree) come in one order on all ranks",
+                          c->rank);
+        else if (out->given)
             memcpy(out->given, it->given, (size_t)c->nranks * it->each);
     }
     if (rc == 0 || (it->excluded && c->agree.excluded))

@@ -140,7 +140,7 @@ static const struct param params[] = {
     { "BANYAN_DETERMINISTIC", "0|1", "0", "same bits whatever size and schedule", 0, 1 },
     { "BANYAN_CONTROL_THREAD", "0|1", "1",
       "a thread hears of failures and agrees on them while the rank computes", 0, 1 },
-    { "BANYAN_SILENT_S", "seconds", "5",
+    { "BANYAN_SILENT_S", "seconds", "4.4",
       "a rank whose host does not answer for so long counts as dead", 1, 3600 },
     { "BANYAN_QUORUM", "majority|any|ranks", "majority",
       "how many must be left where ranks have fallen silent, for the rest to go on", 0, 0 },

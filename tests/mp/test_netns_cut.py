@@ -121,7 +121,7 @@ class Cut(unittest.TestCase):
         self.assertTrue(accuracy and min(accuracy) > 0.94, said)
 
     def test_a_host_that_vanishes(self):
-        """It is found once BANYAN_SILENT_S, 5 s by default, is over, once, and alike by all. The bound has room for a busy machine."""
+        """It is found once BANYAN_SILENT_S, 4.4 s by default, is over, once, and alike by all. The bound has room for a busy machine."""
         went, said = self.vanished.result()
         heard = {int(r): (int(ms) - went) / 1e3 for ms, r in re.findall(r"(\d+) rank (\d): .*communicator 1 failed: rank 2 died: nothing was heard", said)}
         self.assertEqual(sorted(heard), [0, 1, 3], said)

@@ -3,13 +3,22 @@
 #ifndef BNY_PLACE_H
 #define BNY_PLACE_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct bny_place {
     uint8_t host[16]; /* the kernel that runs it */
     uint8_t net[8];   /* its network namespace; nobody else's where that cannot be told */
     uint8_t user[8];  /* its user, and what that is outside of its user namespace */
 };
+
+/* Do they reach each other by a loopback? */
+static inline int bny_place_has_one_loopback(const struct bny_place *a,
+                                             const struct bny_place *b)
+{
+    return memcmp(a, b, offsetof(struct bny_place, user)) == 0;
+}
 
 /* Returns 0, or -BANYAN_ESYSTEM where no descriptor is left to look. */
 int bny_place_get(struct bny_place *out);

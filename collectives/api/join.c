@@ -212,8 +212,7 @@ static int connect_control(const struct bny_init *in, struct bny_deck *deck)
 
     bny_deck_rewind(deck);
     for (int r = 0; same_host && blobs && (c = bny_deck_next(deck)); r++) {
-        same_host[r] = !memcmp(c->at.host, in->card.at.host, sizeof c->at.host) &&
-                       !memcmp(c->at.net, in->card.at.net, sizeof c->at.net);
+        same_host[r] = (uint8_t)bny_place_has_one_loopback(&c->at, &in->card.at);
         memcpy(blobs[r], c->control, sizeof blobs[r]);
     }
     rc = same_host && blobs ? bny_control_connect(w->control, blobs, sizeof blobs[0], same_host)

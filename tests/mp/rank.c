@@ -152,13 +152,8 @@ void case_check_works(const struct test *t, struct banyan_comm *comm)
 
 void case_meet(const struct test *t, struct banyan_comm *comm)
 {
-    uint32_t sense = atomic_load(&t->shared->sense);
+    uint32_t sense = mp_shared_arrive(t->shared, banyan_comm_count(comm));
 
-    if (atomic_fetch_add(&t->shared->arrived, 1) + 1 == (uint32_t)banyan_comm_count(comm)) {
-        atomic_store(&t->shared->arrived, 0);
-        atomic_fetch_add(&t->shared->sense, 1);
-        return;
-    }
     while (atomic_load(&t->shared->sense) == sense)
         banyan_progress(comm);
 }

@@ -89,8 +89,7 @@ RUNS = {
     "halves": ((4, between([0, 3], [1, 2])), {}),
     "any": ((4, between([0, 3], [1, 2])), {"BANYAN_QUORUM": "any"}),
     "three parts": ((5, between([0, 1], [2, 3, 4]) + " 2:0,1,3,4 3:2 4:2"), {}),
-    # Less than 2 s: from then on a decision may be made without those who are not heard.
-    "heals": ((5, between([0, 3, 4], [1, 2])), {"lasts": 1, "silent": 10}),
+    "heals": ((5, between([0, 3, 4], [1, 2])), {"lasts": 2, "silent": 10}),
     "two alone": ((4, between([1], [3])), {}),
     # One way only: what the others send still arrives.
     "few do not hear": ((5, one_way([0, 3, 4], [1, 2])), {}),

@@ -113,17 +113,23 @@ struct mp_shared *mp_shared_map(void)
     return s;
 }
 
-void mp_shared_barrier(struct mp_shared *s, int n)
+uint32_t mp_shared_arrive(struct mp_shared *s, int n)
 {
     uint32_t sense = atomic_load(&s->sense);
 
     if (atomic_fetch_add(&s->arrived, 1) + 1 == (uint32_t)n) {
         atomic_store(&s->arrived, 0);
         atomic_fetch_add(&s->sense, 1);
-    } else {
-        while (atomic_load(&s->sense) == sense)
-            sched_yield();
     }
+    return sense;
+}
+
+void mp_shared_barrier(struct mp_shared *s, int n)
+{
+    uint32_t sense = mp_shared_arrive(s, n);
+
+    while (atomic_load(&s->sense) == sense)
+        sched_yield();
 }
 
 /* Above the descriptors that dup2 in the child writes to, so that they cannot collide. */

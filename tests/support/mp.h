@@ -72,6 +72,8 @@ double mp_patience(void);
 struct mp_shared *mp_shared_map(void);
 /* A barrier of n workers that uses nothing of the library under test. */
 void mp_shared_barrier(struct mp_shared *s, int n);
+/* Its first half: all are there when s->sense is no longer what this returns. */
+uint32_t mp_shared_arrive(struct mp_shared *s, int n);
 
 /* For Criterion tests: turns what mp_run returned into pass, skip or failure. */
 #define MP_CHECK(result)                                                                       \

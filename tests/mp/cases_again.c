@@ -258,7 +258,8 @@ static int told_without_waiting(struct test *t)
 }
 
 /* Rank 0 sends, and gives the communicator up. The others, which come late, get what is there
- * already; then they are told. */
+ * already; then they are told. Not of threads: who waits makes the others' progress, and they
+ * hear in it. */
 static int complete_behind_a_failure(struct test *t)
 {
     uint32_t x = 7, y = 0;
@@ -266,6 +267,7 @@ static int complete_behind_a_failure(struct test *t)
     for (int i = 0; i < 3; i++)
         CHECK_OK(t, banyan_broadcast(&x, 1, BANYAN_U32, 0, t->comm, NULL));
     case_meet(t, t->comm);
+    mp_shared_barrier(t->shared, t->n); /* nobody is in that one's progress, and hears there */
     x = t->rank ? 0 : 9;
     if (t->rank == 0) {
         CHECK_OK(t, banyan_broadcast(&x, 1, BANYAN_U32, 0, t->comm, NULL));
@@ -288,6 +290,6 @@ const struct mp_case cases_again[] = {
     { "again_wrong", again_wrong, 0 },
     { "again_elsewhere", again_elsewhere, CASE_FAILS },
     { "told_without_waiting", told_without_waiting, CASE_FAILS },
-    { "complete_behind", complete_behind_a_failure, CASE_FAILS },
+    { "complete_behind", complete_behind_a_failure, CASE_FAILS | CASE_NO_THREADS },
     { NULL, NULL, 0 }
 };

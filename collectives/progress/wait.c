@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Adaptive waiting: spin while that is likely to pay, then yield, then sleep on the transports'
  * descriptors. With more ranks than CPUs the peer we wait for may need our CPU: spin little,
- * yield early. Once in a while a turn is a tick: deadlines and the control plane, the only part
- * of a short wait that makes system calls. */
+ * yield early. Where other programs keep the CPUs busy a yield costs their time slice, so the
+ * waiter sleeps almost at once. Once in a while a turn is a tick: deadlines and the control
+ * plane, the only part of a short wait that makes system calls. */
 #include <poll.h>
 #include <sched.h>
 
@@ -19,15 +20,101 @@
 #define YIELDS_MIN    8u
 #define NAP_MAX_NS    2000000u
 /* Yields between calls of the hook: an MPI's own progress may yield as well. */
-#define HOOK_EVERY    8u
-#define TICK_EVERY    256u /* yields between ticks, over waits: some hundred microseconds */
-#define LOOKS_CROWDED 20   /* with shared CPUs, at memory that peers write */
-#define MOVES_MAX     64   /* of one operation, until others and other threads have a turn */
-#define LOOKS_SHARED  60 /* with shared CPUs, at peers that run on others; some microseconds */
+#define HOOK_EVERY 8u
+#define TICK_EVERY 256u /* yields between ticks, over waits: some hundred microseconds */
+
+/* A yield that takes this long gave the CPU to a program that keeps it for its time slice
+ * (milliseconds). A sleeper that is woken has its CPU back in some ten microseconds. With more
+ * ranks than CPUs it may have been a rank that adds a long vector. */
+#define YIELD_DEAR_NS        50000u
+#define YIELD_DEAR_SHARED_NS 1500000u
+#define YIELDS_LATEST        0xffu    /* of which two that were dear end the yields */
+#define SPINS_DEAR           4u       /* turns before a sleep, while yields are dear */
+#define TRIAL_NS_MIN         1000000u /* until yields are tried again; doubles each time */
+#define TRIAL_NS_MAX         100000000u
+#define TRIAL_YIELDS         8
+
+#define LOOKS_CROWDED 20 /* with shared CPUs, at memory that peers write */
+#define MOVES_MAX     64 /* of one operation, until others and other threads have a turn */
+/* With shared CPUs, at peers that run on others; some microseconds. */
+#define LOOKS_SHARED 60
 
 void bny_wait_init(struct bny_waiter *wt)
 {
     *wt = (struct bny_waiter){ 0 };
+}
+
+/* ---- what a yield costs ---- */
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec ts;
+
+    clock_gettime(clock, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Was it dear? With more ranks than CPUs every turn is a yield: the kernel's tick tells a time
+ * slice for a fifth of what the exact clock costs. */
+static int timed_yield(const struct bny_world *w)
+{
+    clockid_t clock = w->oversubscribed ? CLOCK_MONOTONIC_COARSE : CLOCK_MONOTONIC;
+    uint64_t before = clock_ns(clock);
+
+    sched_yield();
+    return clock_ns(clock) - before >=
+           (w->oversubscribed ? YIELD_DEAR_SHARED_NS : YIELD_DEAR_NS);
+}
+
+static void no_yields_for(struct bny_yields *y, uint64_t now, uint64_t ns)
+{
+    ns = ns < TRIAL_NS_MIN ? TRIAL_NS_MIN : ns > TRIAL_NS_MAX ? TRIAL_NS_MAX : ns;
+    atomic_store_explicit(&y->pause_ns, ns, memory_order_relaxed);
+    atomic_store_explicit(&y->trial_ns, now + ns, memory_order_relaxed);
+}
+
+static void yield(struct bny_world *w)
+{
+    struct bny_yields *y = &w->yields;
+    int is_dear = timed_yield(w);
+    uint32_t was = atomic_load_explicit(&y->dear, memory_order_relaxed);
+    uint64_t now, pause;
+
+    if (!(is_dear | (int)was))
+        return;
+    atomic_store_explicit(&y->dear, (was << 1 | (uint32_t)is_dear) & YIELDS_LATEST,
+                          memory_order_relaxed);
+    if (!is_dear || !was)
+        return;
+    now = bny_now_ns();
+    pause = atomic_load_explicit(&y->pause_ns, memory_order_relaxed);
+    if (now - atomic_load_explicit(&y->trial_ns, memory_order_relaxed) > TRIAL_NS_MAX)
+        pause = 0; /* a long time has passed since */
+    no_yields_for(y, now, pause);
+    atomic_store_explicit(&y->are_dear, 1, memory_order_relaxed);
+}
+
+/* The other programs may have ended: then some yields return at once. Where they have not, the
+ * trial costs a time slice, so trials become rare. */
+static int yields_are_dear(struct bny_world *w)
+{
+    struct bny_yields *y = &w->yields;
+    uint64_t now;
+
+    if (!atomic_load_explicit(&y->are_dear, memory_order_relaxed))
+        return 0;
+    now = bny_now_ns();
+    if (now < atomic_load_explicit(&y->trial_ns, memory_order_relaxed))
+        return 1;
+    for (int i = 0; i < TRIAL_YIELDS; i++)
+        if (timed_yield(w)) {
+            no_yields_for(y, bny_now_ns(),
+                          2 * atomic_load_explicit(&y->pause_ns, memory_order_relaxed));
+            return 1;
+        }
+    atomic_store_explicit(&y->dear, 0, memory_order_relaxed);
+    atomic_store_explicit(&y->are_dear, 0, memory_order_relaxed);
+    return 0;
 }
 
 static void tick_if_due(struct bny_waiter *wt, struct bny_world *w)
@@ -162,12 +249,15 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
         w->oversubscribed || atomic_load_explicit(&w->waiters, memory_order_relaxed) > 1;
     uint32_t turns, spins_max = shared ? SPINS_SHARED : SPINS;
     uint32_t yields_max = shared ? YIELDS_SHARED : YIELDS;
+    int dear = yields_are_dear(w);
 
     if (!shared || !wt->yields_max || wt->yields_max > yields_max)
         wt->yields_max = yields_max;
 
     if (w->spin_us >= 0)
         spins_max = (uint32_t)(w->spin_us > 1000000 ? 1000000 : w->spin_us) * 30;
+    else if (dear)
+        spins_max = SPINS_DEAR;
     if (wt->spins < spins_max) {
         wt->spins++;
         bny_pause();
@@ -177,14 +267,14 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
             call_hook(comm); /* the peer we wait for may wait for what the hook drives */
         }
         if (wt->yielded) { /* to whoever has this CPU too, for as long as that takes */
-            sched_yield();
+            yield(w);
             tick_if_due(wt, w);
         }
         return;
     }
-    if (wt->yields < wt->yields_max) {
+    if (wt->yields < wt->yields_max && !dear) {
         wt->yields++;
-        sched_yield();
+        yield(w);
         turns = count_turn(comm);
         if (turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
             call_hook(comm);

@@ -35,6 +35,14 @@ struct bny_limits {
     uint8_t small_slots;   /* some pair may not be able to send more than slot_max at once */
 };
 
+/* What yields have cost of late. */
+struct bny_yields {
+    _Atomic uint32_t dear;     /* of the latest ones, a bit each: it took long */
+    atomic_int are_dear;       /* then waits sleep instead */
+    _Atomic uint64_t trial_ns; /* until then; the latest time that was set */
+    _Atomic uint64_t pause_ns; /* from the trial before */
+};
+
 struct bny_world {
     int rank, nranks;
     atomic_flag lock;    /* progress and every change of state */
@@ -105,6 +113,7 @@ struct bny_world {
     int nappers;                  /* threads that sleep on the armed transports */
     atomic_int waiters;           /* threads in bny_op_wait */
     _Atomic uint32_t yield_often; /* spinning waits: wait.c */
+    struct bny_yields yields;     /* progress/wait.c */
     atomic_uint_fast64_t sleeps;
     pthread_t thread; /* progress thread */
     int has_thread;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who waits with more ranks than CPUs looks at the control plane once in many turns, each of
- * which may be milliseconds; when something was decided it looks in the next. */
+/* What a waiter does in its turns. With more ranks than CPUs it looks at the control plane once
+ * in many turns, each of which may be milliseconds; when something was decided it looks in the
+ * next. Where a yield costs the time slice of another program the waiter sleeps instead. */
 #include <criterion/criterion.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -71,5 +73,126 @@ Test(wait, a_decision_is_looked_at_in_the_next_turn, .timeout = 60)
     cr_assert_neq(w->tick_ns, before, "it was not looked at");
     cr_assert_not(bny_control_told(w->control));
     bny_control_destroy(c[1]);
+    bny_world_free(w);
+}
+
+/* ---- other programs on the CPUs ---- */
+
+static int is_virtual;
+static uint64_t virtual_ns, yield_costs_ns, nyields;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+    if (!is_virtual)
+        return __real_clock_gettime(clock, ts);
+    virtual_ns += 20;
+    ts->tv_sec = (time_t)(virtual_ns / 1000000000u);
+    ts->tv_nsec = (long)(virtual_ns % 1000000000u);
+    return 0;
+}
+
+int __wrap_sched_yield(void)
+{
+    if (!is_virtual)
+        return __real_sched_yield();
+    nyields++;
+    virtual_ns += yield_costs_ns;
+    return 0;
+}
+
+/* Sleeps and yields of so many turns of one wait that finds nothing. */
+static uint64_t turns(struct bny_world *w, int n, uint64_t cost, uint64_t *slept)
+{
+    uint64_t before = nyields, sleeps = atomic_load(&w->sleeps);
+    struct bny_waiter wt;
+
+    yield_costs_ns = cost;
+    bny_wait_init(&wt);
+    for (int i = 0; i < n; i++)
+        bny_wait_turn(&wt, w, NULL);
+    *slept = atomic_load(&w->sleeps) - sleeps;
+    return nyields - before;
+}
+
+static struct bny_world *virtual_world(int oversubscribed)
+{
+    struct bny_world *w = bny_world_new(2, 0);
+
+    w->oversubscribed = oversubscribed;
+    w->spin_us = -1;
+    is_virtual = 1;
+    virtual_ns = 1000000000u;
+    return w;
+}
+
+#define SLICE_NS 4000000u
+#define CHEAP_NS 500u
+
+Test(wait, a_waiter_sleeps_where_a_yield_costs_a_time_slice, .timeout = 60)
+{
+    for (int shared = 0; shared <= 1; shared++) {
+        struct bny_world *w = virtual_world(shared);
+        uint64_t slept, yielded = turns(w, 1000, SLICE_NS, &slept);
+
+        cr_expect_leq(yielded, 4, "shared %d: it yielded %d times", shared, (int)yielded);
+        cr_expect_geq(slept, 100, "shared %d: it slept %d times", shared, (int)slept);
+        /* The next wait knows it from the first turn on. */
+        yielded = turns(w, 20, SLICE_NS, &slept);
+        cr_expect_leq(yielded, 1, "shared %d: it yielded %d times", shared, (int)yielded);
+        cr_expect_geq(slept, 10);
+        bny_world_free(w);
+    }
+}
+
+Test(wait, a_waiter_tries_again_once_the_other_programs_have_ended, .timeout = 60)
+{
+    for (int shared = 0; shared <= 1; shared++) {
+        struct bny_world *w = virtual_world(shared);
+        uint64_t slept;
+
+        turns(w, 1000, SLICE_NS, &slept);
+        virtual_ns += 200000000u; /* longer than trials are apart */
+        turns(w, 100, CHEAP_NS, &slept);
+        cr_expect_eq(slept, 0, "shared %d: it slept %d times", shared, (int)slept);
+        bny_world_free(w);
+    }
+}
+
+Test(wait, trials_of_dear_yields_become_rare, .timeout = 60)
+{
+    struct bny_world *w = virtual_world(0);
+    uint64_t slept, yielded;
+
+    turns(w, 1000, SLICE_NS, &slept);
+    for (int ms = 0; ms < 1000; ms++) { /* until they are as rare as they become */
+        turns(w, 10, SLICE_NS, &slept);
+        virtual_ns += 1000000u;
+    }
+    yielded = 0;
+    for (int ms = 0; ms < 1000; ms++) {
+        yielded += turns(w, 10, SLICE_NS, &slept);
+        virtual_ns += 1000000u;
+    }
+    cr_expect_leq(yielded, 11, "%d trials within a second", (int)yielded);
+    cr_expect_geq(yielded, 5, "%d trials within a second", (int)yielded);
+    bny_world_free(w);
+}
+
+Test(wait, one_dear_yield_among_cheap_ones_changes_nothing, .timeout = 60)
+{
+    struct bny_world *w = virtual_world(1);
+    uint64_t slept;
+
+    for (int i = 0; i < 100; i++) {
+        turns(w, 1, SLICE_NS, &slept);
+        cr_expect_eq(slept, 0);
+        cr_expect_eq(turns(w, 20, CHEAP_NS, &slept), 20);
+        cr_expect_eq(slept, 0);
+    }
     bny_world_free(w);
 }

@@ -48,6 +48,24 @@ as_root() {
     fi
 }
 
+# apt_get ARGUMENT...: in English, for failed_packages. The lock's timeout: a fresh machine often runs its own unattended upgrade.
+apt_get() {
+    as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -q -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@"
+}
+
+apt_install() {
+    apt_get update && apt_get install --no-install-recommends "$@"
+}
+
+# Those at which apt-get or dpkg failed, by what they said in a log.
+failed_packages() {
+    sed -n -e 's|^E: Failed to fetch [^ ]*/\([^/_ ]*\)_[^ ]*\.deb .*|\1|p' \
+        -e 's|^E: Unable to locate package \(.*\)|\1|p' \
+        -e "s|^E: Package '\(.*\)' has no installation candidate|\1|p" \
+        -e 's|^dpkg: error processing package \([^ :]*\).*|\1|p' \
+        -e 's|^dpkg: error processing archive [^ ]*/\([^/_ ]*\)_.*|\1|p' "$1" | sort -u | paste -s -d ' '
+}
+
 install_packages() {
     [ "${SKIP_DEPS:-0}" = 1 ] && return 0
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -65,18 +83,23 @@ install_packages() {
         return 1
     fi
     echo "installing: $missing"
-    # The lock's timeout: a fresh machine often runs its own unattended upgrade.
-    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120
-        -o Dpkg::Use-Pty=0)
-    local log
+    local log at
     log=$(mktemp)
     # shellcheck disable=SC2086 # one word a package
-    if ! { as_root "${apt[@]}" update && as_root "${apt[@]}" install --no-install-recommends $missing; } \
-        >"$log" 2>&1 </dev/null; then
-        tail -n 20 "$log" >&2
-        rm -f "$log"
-        echo "apt-get failed (above). If it is the network, set http_proxy; then run this again." >&2
-        return 1
+    if ! apt_install $missing >"$log" 2>&1 </dev/null; then
+        # One fetch of hundreds that fails ends it all, and may leave packages unpacked. What came stays in apt's cache.
+        at=$(failed_packages "$log")
+        echo "apt-get failed${at:+ at: $at}; trying again" >&2
+        { as_root dpkg --configure -a && apt_get -f install; } >"$log" 2>&1 </dev/null || :
+        if ! apt_install $missing >>"$log" 2>&1 </dev/null; then
+            at=$(failed_packages "$log")
+            missing=$(missing_packages "$@")
+            tail -n 20 "$log" >&2
+            rm -f "$log"
+            echo "apt-get failed twice${at:+, at: $at}. Still missing: ${missing//$'\n'/ }." >&2
+            echo "What it said is above. If it is the network, set http_proxy; then run this again." >&2
+            return 1
+        fi
     fi
     rm -f "$log"
     missing=$(missing_packages "$@")

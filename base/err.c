@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 static _Thread_local char last_error[512];
 static _Thread_local int last_code; /* that last_error came with; 0: unknown */
 
@@ -54,7 +56,7 @@ int bny_fail(enum banyan_error code, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     bny_set_last_error(text);
     last_code = -(int)code;
@@ -68,7 +70,7 @@ int bny_fail_errno(const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     return bny_fail(BANYAN_ESYSTEM, "%.380s: %s", text, strerror(saved));
 }

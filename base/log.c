@@ -9,6 +9,7 @@
 
 #include "base/fork.h"
 #include "base/param.h"
+#include "base/text.h"
 
 static struct bny_lock sink_lock = BNY_LOCK(NULL);
 static banyan_log_fn sink_fn;
@@ -21,7 +22,7 @@ int bny_log_level_named(const char *text)
     static const char *const names[] = { "error", "warn", "info", "debug" };
 
     for (int i = 0; i < 4; i++)
-        if (!strcasecmp(text, names[i]))
+        if (!bny_strcasecmp(text, names[i]))
             return i;
     return -1;
 }
@@ -72,7 +73,7 @@ void bny_log(enum banyan_log_level level, const char *fmt, ...)
     at = rank >= 0 ? snprintf(line, sizeof line, "banyan: rank %d: %s: ", rank, names[level])
                    : snprintf(line, sizeof line, "banyan: %s: ", names[level]);
     va_start(ap, fmt);
-    vsnprintf(line + at, sizeof line - (size_t)at, fmt, ap);
+    bny_vsnprintf(line + at, sizeof line - (size_t)at, fmt, ap);
     va_end(ap);
     bny_lock_take(&sink_lock);
     if (sink_fn)

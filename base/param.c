@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/nearest.h"
+#include "base/text.h"
 
 extern char **environ;
 
@@ -291,13 +292,13 @@ double bny_param_real(const char *name)
 {
     const char *text = bny_param_str(name);
     char *end;
-    double v = strtod(text, &end);
+    double v = bny_strtod(text, &end);
 
     if (end != text && *end == '\0' && v >= 0 && isfinite(v))
         return v;
     if (bny_param_first_wrong(name))
         bny_warn("%s=%s is not a number >= 0; using %s", name, text, find(name)->def);
-    return strtod(find(name)->def, NULL);
+    return bny_strtod(find(name)->def, NULL);
 }
 
 static const char *name_at(size_t i)

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/fork.h"
 #include "base/nearest.h"
+#include "base/text.h"
 #include "compress/codec.h"
 
 struct entry {
@@ -67,9 +68,9 @@ static int unknown_param(const struct bny_codec_ops *ops, const char *name, size
     size_t at = 0;
 
     for (int i = 0; i < nparams(ops) && at < sizeof list; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s (%g to %g, default %g)",
-                               i ? ", " : "", ops->params[i].name, ops->params[i].min,
-                               ops->params[i].max, ops->params[i].def);
+        at += (size_t)bny_snprintf(list + at, sizeof list - at, "%s%s (%g to %g, default %g)",
+                                   i ? ", " : "", ops->params[i].name, ops->params[i].min,
+                                   ops->params[i].max, ops->params[i].def);
     return bny_fail(BANYAN_EINVAL, "codec %s has no parameter \"%.*s\"; %s%s", ops->name,
                     (int)(len < 40 ? len : 40), name, *list ? "it has: " : "it has none", list);
 }
@@ -94,10 +95,10 @@ static int params_parse(struct bny_codec *c, const char *text)
         if (text[len] != '=')
             return bny_fail(BANYAN_EINVAL, "codec %s: parameter %s has no value; write %s=%g",
                             c->ops->name, p->name, p->name, p->def);
-        v = strtod(text + len + 1, &end);
-        snprintf(digits, sizeof digits, "%.10g",
-                 v); /* what the canonical text says, which ranks compare */
-        v = strtod(digits, NULL);
+        v = bny_strtod(text + len + 1, &end);
+        bny_snprintf(digits, sizeof digits, "%.10g",
+                     v); /* what the canonical text says, which ranks compare */
+        v = bny_strtod(digits, NULL);
         if (end == text + len + 1 || (*end && *end != ',') || !(v >= p->min && v <= p->max) ||
             (p->integer && v != floor(v)))
             return bny_fail(BANYAN_EINVAL, "codec %s: %s=%.*s must be %s from %g to %g",
@@ -118,8 +119,8 @@ static void name_it(struct bny_codec *c)
 
     for (int i = 0; i < nparams(c->ops) && at < sizeof c->spec; i++)
         if (c->param[i] != c->ops->params[i].def) {
-            at += (size_t)snprintf(c->spec + at, sizeof c->spec - at, "%c%s=%.10g", sep,
-                                   c->ops->params[i].name, c->param[i]);
+            at += (size_t)bny_snprintf(c->spec + at, sizeof c->spec - at, "%c%s=%.10g", sep,
+                                       c->ops->params[i].name, c->param[i]);
             sep = ',';
         }
     if (c->force && at < sizeof c->spec)

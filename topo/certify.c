@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "topo/bound.h"
 #include "topo/cuts.h"
 #include "topo/route.h"
@@ -33,7 +34,7 @@ static int bad(char *why, size_t cap, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (why && cap)
         snprintf(why, cap, "%s", text);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "topo/build.h"
 #include "topo/dual.h"
 
@@ -118,7 +119,7 @@ static int violated(char *why, size_t cap, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (why && cap)
         snprintf(why, cap, "%s", text);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "topo/graph_edit.h"
 
 const struct bny_importer *const bny_importers[] = {
@@ -29,7 +30,7 @@ int bny_import_fail(const struct bny_import *im, int line, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (line)
         return bny_fail(BANYAN_EINVAL, "%.150s:%d: %s", im->file, line, text);

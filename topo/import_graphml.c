@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "topo/import_xml.h"
 
 #define KEYS_MAX 64
@@ -118,7 +119,7 @@ static int node_data(struct bny_xml *x, const char *text)
     for (int i = 0; i < 5; i++) {
         if (strcmp(m->key, names[i]))
             continue;
-        d = strtod(text, &end);
+        d = bny_strtod(text, &end);
         if (end == text || *end || !(d >= -1e6 && d <= 1e6) || (i < 2 && d != (double)(int)d))
             return bny_import_fail(x->im, x->line, "%s \"%.40s\" is no number that fits",
                                    names[i], text);

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/lazy_cjson.h"
+#include "base/text.h"
 #include "topo/import.h"
 
 static const char *const kind_names[] = { "compute", "switch", "nic" };
@@ -54,7 +55,7 @@ static const char *name_of(const struct bny_import *im, const cJSON *v, const ch
         return v->valuestring;
     if (cJSON_IsNumber(v) && v->valuedouble >= 0 && v->valuedouble < 1e9 &&
         floor(v->valuedouble) == v->valuedouble) {
-        snprintf(buf, cap, "%.0f", v->valuedouble);
+        bny_snprintf(buf, cap, "%.0f", v->valuedouble);
         return buf;
     }
     bny_import_fail(im, 0, "%s[%d].%s is missing or neither a string nor a whole number", where,
@@ -126,7 +127,7 @@ static int read_cap(const struct bny_import *im, const cJSON *o, int i, struct b
         return 0;
     }
     if (cJSON_IsNumber(v))
-        snprintf(text, sizeof text, "%.6f", v->valuedouble);
+        bny_snprintf(text, sizeof text, "%.6f", v->valuedouble);
     else if (!cJSON_IsString(v))
         return bny_import_fail(
             im, 0, "%s is missing, or neither a number nor a string like \"25/2\"", what);
@@ -237,7 +238,7 @@ static int parse(struct bny_import *im)
 {
     const char *end = NULL;
     int line = 1, e = bny_lazy_cjson();
-    cJSON *o = e ? NULL : cJSON_ParseWithLengthOpts(im->text, im->len, &end, 0);
+    cJSON *o = e ? NULL : bny_json_parse(im->text, im->len, &end);
 
     for (const char *s = im->text; end && s < end && s < im->text + im->len; s++)
         line += *s == '\n';
@@ -266,7 +267,7 @@ int bny_graph_save(const struct bny_graph *g, FILE *f, const char *extra)
 {
     fprintf(f, "{\"name\": ");
     write_text(f, g->name);
-    fprintf(f, ", \"unit\": %.17g%s,\n\"nodes\": [", g->unit_Bps, extra ? extra : "");
+    bny_fprintf(f, ", \"unit\": %.17g%s,\n\"nodes\": [", g->unit_Bps, extra ? extra : "");
     for (int v = 0; v < g->nnodes; v++) {
         const struct bny_node *n = &g->nodes[v];
         fprintf(f, "%s\n {\"id\": ", v ? "," : "");

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "topo/import_xml.h"
 
 #define DEPTH_MAX  64
@@ -57,7 +58,8 @@ static int64_t pci_cap(const char **attr)
 {
     const char *speed = bny_xml_attr(attr, "link_speed"),
                *width = bny_xml_attr(attr, "link_width");
-    double gt = speed ? strtod(speed, NULL) : 0, lanes = width ? strtod(width, NULL) : 0;
+    double gt = speed ? bny_strtod(speed, NULL) : 0,
+           lanes = width ? bny_strtod(width, NULL) : 0;
 
     return gt > 0 && gt < 1e4 && lanes > 0 && lanes <= 64 ? (int64_t)(gt * lanes * 125) : 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "topo/import_xml.h"
 #include "topo/machine.h"
 
@@ -116,7 +117,7 @@ static void new_pci(struct reader *r, struct level *l, const char **attr)
 
     l->pci = r->npci++;
     snprintf(r->bus, sizeof r->bus, "%s", bus ? bus : "");
-    r->GBps = speed ? strtod(speed, NULL) : 0;
+    r->GBps = speed ? bny_strtod(speed, NULL) : 0;
     if (!(r->GBps > 0 && r->GBps < 1e5))
         r->GBps = 0;
 }

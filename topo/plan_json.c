@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/lazy_cjson.h"
+#include "base/text.h"
 #include "topo/bound.h"
 #include "topo/plan.h"
 
@@ -37,7 +38,7 @@ static int bad(const struct reader *r, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     return bny_fail(BANYAN_EINVAL, "%s: %s", r->name, text);
 }
@@ -485,7 +486,7 @@ int bny_plan_parse(struct bny_plan_file *out, const char *text, size_t len, cons
     e = bny_lazy_cjson();
     if (e)
         return e;
-    root = cJSON_ParseWithLengthOpts(text, len, &end, 0);
+    root = bny_json_parse(text, len, &end);
     e = root ? read_plan(&r, root) : syntax(&r, text, end ? end : text);
     cJSON_Delete(root);
     if (e)

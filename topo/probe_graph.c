@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "topo/gen.h"
 #include "topo/probe.h"
 
@@ -128,8 +129,8 @@ static int by_value(const void *x, const void *y)
 static void write_stats(FILE *f, const char *name, double *v, int n)
 {
     qsort(v, (size_t)n, sizeof *v, by_value);
-    fprintf(f, "\"%s\": {\"min\": %.4g, \"median\": %.4g, \"p95\": %.4g}", name, v[0] / 1e9,
-            v[n / 2] / 1e9, v[(int)(0.95 * (n - 1) + 0.5)] / 1e9);
+    bny_fprintf(f, "\"%s\": {\"min\": %.4g, \"median\": %.4g, \"p95\": %.4g}", name, v[0] / 1e9,
+                v[n / 2] / 1e9, v[(int)(0.95 * (n - 1) + 0.5)] / 1e9);
 }
 
 int bny_probe_json(const struct bny_probe *p, FILE *f)
@@ -151,11 +152,11 @@ int bny_probe_json(const struct bny_probe *p, FILE *f)
     fprintf(f, ", \"levels\": [");
     for (int l = 0; l < p->nlevels; l++) {
         const struct bny_probe_level *k = &p->level[l];
-        fprintf(f,
-                "%s\n {\"clusters\": %d, \"alpha_us\": {\"min\": %.4g, \"median\": %.4g, "
-                "\"p95\": %.4g}",
-                l ? "," : "", k->nclusters, k->alpha.min * 1e6, k->alpha.median * 1e6,
-                k->alpha.p95 * 1e6);
+        bny_fprintf(f,
+                    "%s\n {\"clusters\": %d, \"alpha_us\": {\"min\": %.4g, \"median\": %.4g, "
+                    "\"p95\": %.4g}",
+                    l ? "," : "", k->nclusters, k->alpha.min * 1e6, k->alpha.median * 1e6,
+                    k->alpha.p95 * 1e6);
         for (n = 0; n < k->nclusters; n++)
             v[n] = k->border_Bps[n];
         fprintf(f, ", ");

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/lazy_cjson.h"
+#include "base/text.h"
 
 #define TENSORS_MAX 1000000
 #define COUNT_MAX   1e15
@@ -36,11 +37,11 @@ static void put_tensor(FILE *f, const struct bny_profile_tensor *t)
 {
     fputs("    {\"name\": ", f);
     put_text(f, t->name);
-    fprintf(f,
-            ", \"dtype\": \"%s\", \"count\": %" PRIu64 ", \"bytes\": %" PRIu64
-            ", \"ready_s\": %.9g, \"codec\": ",
-            banyan_dtype_name(t->dtype), t->count, t->count * banyan_dtype_bytes(t->dtype),
-            t->ready_s);
+    bny_fprintf(f,
+                ", \"dtype\": \"%s\", \"count\": %" PRIu64 ", \"bytes\": %" PRIu64
+                ", \"ready_s\": %.9g, \"codec\": ",
+                banyan_dtype_name(t->dtype), t->count, t->count * banyan_dtype_bytes(t->dtype),
+                t->ready_s);
     put_text(f, t->codec);
     fputs(", \"schedule\": ", f);
     put_text(f, t->schedule);
@@ -49,13 +50,13 @@ static void put_tensor(FILE *f, const struct bny_profile_tensor *t)
 
 int bny_profile_write(const struct bny_profile *p, FILE *to)
 {
-    fprintf(to,
-            "{\n  \"banyan_profile\": 1,\n  \"ranks\": %d,\n  \"steps\": %d,\n"
-            "  \"forward_s\": %.9g,\n  \"backward_s\": %.9g,\n  \"compute_s\": %.9g,\n"
-            "  \"step_s\": %.9g,\n  \"bucket_bytes\": %" PRIu64 ",\n  \"first_bytes\": %" PRIu64
-            ",\n  \"progress\": %d,\n  \"tensors\": [",
-            p->ranks, p->steps, p->forward_s, p->backward_s, p->compute_s, p->step_s,
-            p->bucket_bytes, p->first_bytes, p->progress);
+    bny_fprintf(to,
+                "{\n  \"banyan_profile\": 1,\n  \"ranks\": %d,\n  \"steps\": %d,\n"
+                "  \"forward_s\": %.9g,\n  \"backward_s\": %.9g,\n  \"compute_s\": %.9g,\n"
+                "  \"step_s\": %.9g,\n  \"bucket_bytes\": %" PRIu64
+                ",\n  \"first_bytes\": %" PRIu64 ",\n  \"progress\": %d,\n  \"tensors\": [",
+                p->ranks, p->steps, p->forward_s, p->backward_s, p->compute_s, p->step_s,
+                p->bucket_bytes, p->first_bytes, p->progress);
     for (size_t i = 0; i < p->n; i++) {
         fputs(i ? ",\n" : "\n", to);
         put_tensor(to, &p->tensors[i]);
@@ -65,8 +66,8 @@ int bny_profile_write(const struct bny_profile *p, FILE *to)
         const struct bny_profile_codec *c = &p->codecs[i];
         fputs(i ? ",\n    {\"codec\": " : "\n    {\"codec\": ", to);
         put_text(to, c->codec);
-        fprintf(to, ", \"encode_s\": %.9g, \"decode_s\": %.9g, \"wire_bytes\": %.9g}",
-                c->encode_s, c->decode_s, c->wire_bytes);
+        bny_fprintf(to, ", \"encode_s\": %.9g, \"decode_s\": %.9g, \"wire_bytes\": %.9g}",
+                    c->encode_s, c->decode_s, c->wire_bytes);
     }
     fputs(p->ncodecs ? "\n  ]\n}\n" : "]\n}\n", to);
     return ferror(to) ? -BANYAN_ESYSTEM : 0;
@@ -88,7 +89,7 @@ static int bad(const struct reader *r, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (r->list)
         return bny_fail(BANYAN_EINVAL, "%.200s: %s[%zu]: %s", r->name, r->list, r->at, text);
@@ -269,7 +270,7 @@ int bny_profile_parse(struct bny_profile *out, const char *text, size_t len, con
     memset(out, 0, sizeof *out);
     if (rc)
         return rc;
-    o = cJSON_ParseWithLengthOpts(text, len, &end, 0);
+    o = bny_json_parse(text, len, &end);
     if (!o)
         return bad(&r, "no JSON, from byte %zu on", end ? (size_t)(end - text) : 0);
     rc = read_head(&r, o, out);

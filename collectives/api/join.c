@@ -17,6 +17,7 @@
 #include "base/cpu.h"
 #include "base/param.h"
 #include "base/quota.h"
+#include "base/text.h"
 #include "collectives/api/cards.h"
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
@@ -138,14 +139,14 @@ static int fill_card(struct bny_init *in)
         return rc;
     set_cpus(&in->card);
     schedule_name(in, schedule);
-    snprintf(in->card.settings, sizeof in->card.settings,
-             "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "
-             "crc=%d force=%d link=%g integrity=%.8s verbs_memory=%lld",
-             in->cfg.transport, schedule,
-             (unsigned long long)bny_topology_hash(in->w->topology), in->cfg.codec,
-             in->cfg.chunk_bytes, in->cfg.deterministic, in->w->codec_crc, in->w->codec_force,
-             in->w->link_Bps * 8e-9, bny_param_str("BANYAN_TCP_INTEGRITY"),
-             (long long)bny_param_int("BANYAN_VERBS_MEMORY"));
+    bny_snprintf(
+        in->card.settings, sizeof in->card.settings,
+        "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "
+        "crc=%d force=%d link=%g integrity=%.8s verbs_memory=%lld",
+        in->cfg.transport, schedule, (unsigned long long)bny_topology_hash(in->w->topology),
+        in->cfg.codec, in->cfg.chunk_bytes, in->cfg.deterministic, in->w->codec_crc,
+        in->w->codec_force, in->w->link_Bps * 8e-9, bny_param_str("BANYAN_TCP_INTEGRITY"),
+        (long long)bny_param_int("BANYAN_VERBS_MEMORY"));
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "collectives/api/arguments.h"
 #include "collectives/progress/progress.h"
 
@@ -291,11 +292,12 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
         return rc;
     transports_of(comm, transports);
     if (plan.refused_s > 0)
-        snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)",
-                 call.codec->spec, plan.refused_s * 1e6);
-    snprintf(buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us",
-             plan.schedule, transports, plan.chunk_bytes,
-             plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);
+        bny_snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)",
+                     call.codec->spec, plan.refused_s * 1e6);
+    bny_snprintf(buf, cap,
+                 "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us",
+                 plan.schedule, transports, plan.chunk_bytes,
+                 plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);
     bny_world_lock(comm->world);
     bny_plan_drop(&plan);
     bny_world_unlock(comm->world);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "collectives/op/op.h"
 
 #define PROBE_FIRST_NS 50000000u   /* of waiting; far longer than any healthy small operation */
@@ -58,7 +59,7 @@ append(char buf[TEXT_MAX], const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(buf + at, TEXT_MAX - at, fmt, ap);
+    bny_vsnprintf(buf + at, TEXT_MAX - at, fmt, ap);
     va_end(ap);
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "collectives/program/msccl.h"
 #include "collectives/program/writer.h"
 #include "transport/wire.h"
@@ -66,7 +67,7 @@ static int bad(struct import *x, const struct bny_msccl_step *s, const char *fmt
     if (x->rc)
         return x->rc;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     return x->rc = bny_fail(BANYAN_ENOTSUP, "%s:%d: %s", x->name, s->line, text);
 }

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/lazy_expat.h"
+#include "base/text.h"
 #include "collectives/program/msccl.h"
 
 #define GPUS_MAX   4096
@@ -33,7 +34,7 @@ static void bad(struct parser *p, int code, const char *fmt, ...)
     if (p->rc)
         return;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     p->rc = bny_fail((enum banyan_error)code, "%s:%lu: %s", p->name,
                      (unsigned long)XML_GetCurrentLineNumber(p->xml), text);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "transport/wire.h"
 
 int bny_proof_fail(const struct bny_proof *v, const char *fmt, ...)
@@ -18,7 +19,7 @@ int bny_proof_fail(const struct bny_proof *v, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (v->why && v->why_cap)
         snprintf(v->why, v->why_cap, "%s", text);

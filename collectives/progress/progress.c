@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "collectives/op/cookie.h"
 #include "collectives/op/op.h"
 
@@ -200,8 +201,8 @@ static void overdue(struct bny_world *w, struct banyan_comm *c, struct bny_op *o
     char what[128], who[64];
     int first;
 
-    snprintf(what, sizeof what, "the deadline of %s (operation %u, %.3g s) passed",
-             bny_call_name(&op->call), bny_op_seq(op), (double)op->allowed_ns * 1e-9);
+    bny_snprintf(what, sizeof what, "the deadline of %s (operation %u, %.3g s) passed",
+                 bny_call_name(&op->call), bny_op_seq(op), (double)op->allowed_ns * 1e-9);
     if (w->control && op->call.collective != BNY_SENDRECV)
         members = calloc(((size_t)w->nranks + 63) / 64, sizeof *members);
     if (members) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "collectives/world/comm.h"
 
 void bny_report(struct bny_world *w, struct banyan_comm *comm, enum bny_cause cause,
@@ -22,7 +23,7 @@ void bny_report(struct bny_world *w, struct banyan_comm *comm, enum bny_cause ca
     f.reporter = w->rank;
     f.comm = comm ? comm->id : 0;
     va_start(ap, fmt);
-    vsnprintf(f.text, sizeof f.text, fmt, ap);
+    bny_vsnprintf(f.text, sizeof f.text, fmt, ap);
     va_end(ap);
     bny_debug("reports: %s", f.text);
     if (w->control) {

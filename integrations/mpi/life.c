@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "integrations/mpi/shim.h"
 
 #define JOIN_S 60.0 /* for all ranks to come from MPI_Init into ours */
@@ -44,7 +45,7 @@ void shim_say(const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     fprintf(stderr, "banyan-mpi: rank %d: %s\n", shim.rank, text);
 }

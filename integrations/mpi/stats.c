@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "integrations/mpi/shim.h"
 
 enum { CALLS, SECONDS, BYTES, FIELDS };
@@ -62,9 +63,9 @@ static void line(const char *prefix, const char *name, double ours[FIELDS], doub
 {
     if (ours[CALLS] + mpi[CALLS] == 0)
         return;
-    fprintf(stderr, "banyan-mpi: %s%-21s %10.0f %12.3f %10.2f %10.0f %12.3f\n", prefix, name,
-            ours[CALLS], ours[SECONDS] * 1e3, ours[BYTES] / 1e6, mpi[CALLS],
-            mpi[SECONDS] * 1e3);
+    bny_fprintf(stderr, "banyan-mpi: %s%-21s %10.0f %12.3f %10.2f %10.0f %12.3f\n", prefix,
+                name, ours[CALLS], ours[SECONDS] * 1e3, ours[BYTES] / 1e6, mpi[CALLS],
+                mpi[SECONDS] * 1e3);
 }
 
 void shim_report(void)
@@ -88,11 +89,11 @@ void shim_report(void)
         for (int form = 0; form < SHIM_FORMS; form++)
             line(prefixes[form], names[c], sum[c][form][1], sum[c][form][0]);
     if (strcmp(shim.codec, "none") != 0)
-        fprintf(stderr,
-                "banyan-mpi: codec %s: %.0f sums of MPI_FLOAT were encoded; of %.0f it was "
-                "predicted to gain "
-                "nothing\n",
-                shim.codec, coded_sum[0], coded_sum[1]);
+        bny_fprintf(stderr,
+                    "banyan-mpi: codec %s: %.0f sums of MPI_FLOAT were encoded; of %.0f it was "
+                    "predicted to gain "
+                    "nothing\n",
+                    shim.codec, coded_sum[0], coded_sum[1]);
     fprintf(stderr, "banyan-mpi: (i...: non-blocking calls, the time to start them; p...: "
                     "persistent requests, the time to make them)\n");
 }

@@ -158,6 +158,14 @@ class Planted(unittest.TestCase):
                               (SPDX + f"/* {machine} */\n", "path of one machine"),
                               (SPDX + "/* x */\n" * 30000, "the limit is")):
             self.expect("check_text.py", {"base/a.c": text}, message)
+        for code in 'strtod(s, 0)', 'atof(s)', 'sscanf(s, "%d %lf", &i, &x)', 'fprintf(f, "%s" /* " */\n"%.3g", s, x)', \
+                'snprintf(b, n, "%+5.1Le", x)', 'vsnprintf(b, n, fmt, ap)', 'strcasecmp(a, b)':
+            for path, status in (("topo/a.c", 1), ("base/text.c", 0), ("tools/a.c", 0), ("transport/dpdk/module/a.c", 0)):
+                text = SPDX + f"int a(void) {{ return {code}; }}\n"
+                self.expect("check_text.py", {path: text}, "heeds the program's locale" if status else "clean", status=status)
+        for code in 'sscanf(s, "%d", &i) || "%f"', 'bny_fail(1, "%g", x)', 'snprintf(b, n, "%zu%c", f(")"), c) || "%g"':
+            self.expect("check_text.py", {"topo/a.c": SPDX + f"int a = {code};\n"}, "clean", status=0)
+        self.expect("check_text.py", {"tools/a.c": SPDX + 'int a = setlocale(0, "");\n'}, "stay in locale C")
 
     @unittest.skipUnless(shutil.which("git"), "needs git")
     def test_tarball(self):

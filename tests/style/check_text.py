@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Bytes of the files under version control: no tabs or trailing blanks in C, an SPDX line near the top of every
-source file, no path of somebody's build machine, no file over 200 kB. Usage: check_text.py ROOT [PATH...]"""
+source file, no path of somebody's build machine, no file over 200 kB, and in the library nothing that reads or writes
+as the program's locale says. Usage: check_text.py ROOT [PATH...]"""
 import pathlib
 import re
 import subprocess
@@ -12,6 +13,39 @@ SPDX_SUFFIXES = {".c", ".h", ".S", ".py", ".sh", ".in"}
 SPDX_FOLDERS = {"scripts", ".ci"}
 # Absolute paths that exist on one machine only. /tmp, /usr, /opt and the like are everybody's.
 MACHINE_PATH = re.compile(r"(?<![\w.$}/])/(?:work|home/\w+|root|Users|srv|workspace|builds?)/[\w.]")
+# A program that took its user's locale may call the library, whose text other machines and ranks read. Our own programs stay in
+# locale C: they take no other. DPDK's and oneDNN's modules have no base/.
+LIBRARY = re.compile(r"(base|topo|compress|transport|collectives|training|integrations)/(?!.*/module/|lgc/module/).*\.[ch]$")
+OWN_LOCALE = re.compile(r"(tools|perf|examples)/.*\.[ch]$")
+BY_LOCALE = re.compile(r"\b(strto(?:d|f|ld)|ato[f]|strn?casecmp|strcasestr|v\w*printf|cJSON_(?:Parse|Print)\w*)\s*\(")
+FORMATTED = re.compile(r"\b((?:f|s|sn|d|as)?printf|f?scanf|sscanf)\s*\(")
+NUMBER = re.compile(r"%[-+ #0'*\d.$]*[lL]?[aefgAEFG]")
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//[^\n]*|[()]', re.S)
+
+
+def strings_of_call(text, start):
+    """The string literals between the parenthesis at start and the one that closes it, joined."""
+    depth, found = 0, []
+    for token in TOKEN.finditer(text, start):
+        word = token.group()
+        depth += (word == "(") - (word == ")")
+        if word[0] == '"':
+            found.append(word[1:-1])
+        if depth == 0:
+            break
+    return "".join(found)
+
+
+def by_locale(name, text):
+    """(line, what) of calls that heed the locale."""
+    calls = []
+    if LIBRARY.match(name) and not name.startswith("base/text."):
+        calls = list(BY_LOCALE.finditer(text))
+        calls += [m for m in FORMATTED.finditer(text) if NUMBER.search(strings_of_call(text, m.end() - 1))]
+    elif OWN_LOCALE.match(name):
+        calls = re.finditer(r"\b(setlocale)\s*\(", text)
+    for m in calls:
+        yield text.count("\n", 0, m.start()) + 1, m.group(1)
 
 
 def tracked(root):
@@ -55,6 +89,9 @@ def check(root, name):
             yield f"{name}:{number}: blanks at the end of the line"
         if not name.endswith("check_text.py") and MACHINE_PATH.search(line):
             yield f"{name}:{number}: a path of one machine: {line.strip()[:80]}"
+    for number, what in by_locale(name, text):
+        yield f"{name}:{number}: {what} heeds the program's locale: " + (
+            "call what base/text.h has" if what != "setlocale" else "programs here stay in locale C")
     if in_c and data and not data.endswith(b"\n"):
         yield f"{name}: the last line has no end"
 

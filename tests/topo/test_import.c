@@ -210,6 +210,33 @@ Test(import, ibnetdiscover_in_both_forms)
                                : "CA 5 1 0x11 4x QDR - SW 4 1 0xe4 ( ' - 'x' - 'sw1' )\n"));
 }
 
+/* Run in a locale with a decimal comma, too. */
+Test(import, decimals_of_all_formats_have_points)
+{
+    struct bny_graph *g = parse("{\"nodes\":[{\"id\":0},{\"id\":1}],\"unit\":1000.5,\"links\":"
+                                "[{\"src\":0,\"dst\":1,\"cap\":0.5,\"dir\":\"both\"}]}");
+    struct bny_graph *h;
+    char *text;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    cr_assert(cap(g, "0", "1") == 1 && g->unit_Bps == 500.25, "%g", g->unit_Bps);
+    cr_assert_eq(bny_graph_save(g, f, NULL), 0);
+    fclose(f);
+    h = parse(text);
+    cr_assert_eq(h->unit_Bps, g->unit_Bps);
+    free(text);
+    bny_graph_free(g);
+    bny_graph_free(h);
+    bny_graph_free(parse("<graphml><key id='a' for='node' attr.name='x'/><graph><node id='n'>"
+                         "<data key='a'>1.5</data></node></graph></graphml>"));
+    g = parse("<system version='1'><cpu numaid='0'><pci busid='a' class='0x030000' "
+              "link_speed='2.5 GT/s' link_width='16'><gpu rank='0'/></pci></cpu></system>");
+    cr_assert_eq((double)cap(g, "a", "cpu0") * g->unit_Bps, 5e9, "%g",
+                 (double)cap(g, "a", "cpu0") * g->unit_Bps);
+    bny_graph_free(g);
+}
+
 /* No two nodes on one place, ranks below switches. */
 Test(import, graphs_without_places_get_some)
 {

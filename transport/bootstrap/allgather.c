@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "base/text.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
 #include "transport/bootstrap/pack.h"
@@ -32,7 +33,7 @@ int gather_fail(struct bny_bootstrap *b, enum banyan_error code, const char *fmt
     if (b->error)
         return b->error;
     va_start(ap, fmt);
-    vsnprintf(b->text, sizeof b->text, fmt, ap);
+    bny_vsnprintf(b->text, sizeof b->text, fmt, ap);
     va_end(ap);
     b->error = -(int)code;
     return b->error;

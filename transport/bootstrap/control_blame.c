@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "transport/bootstrap/control.h"
 
 #define FRESH_NS 20000000u /* a rank in the library looks every 2 ms at least */
@@ -235,10 +236,11 @@ static int verdict(const struct bny_control *c, const struct bny_instance *it, c
         snprintf(text, cap, "nobody is dead: rank %d has not called it; it is in another call",
                  r);
     else
-        snprintf(text, cap,
-                 "nobody is dead: rank %d has not called it; it was last seen waiting in the "
-                 "library %.3g s ago",
-                 r, (double)w.away_ms * 1e-3);
+        bny_snprintf(
+            text, cap,
+            "nobody is dead: rank %d has not called it; it was last seen waiting in the "
+            "library %.3g s ago",
+            r, (double)w.away_ms * 1e-3);
     return r;
 }
 

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #define MS         1000000u
 #define CONNECT_NS (10000ull * MS)
@@ -246,9 +247,10 @@ static int link_given_up(struct bny_control *c, struct link *l)
         return 1;
     }
     link_close(l);
-    snprintf(how, sizeof how,
-             "nothing was heard of it for %.3g s (BANYAN_SILENT_S); its host, or the network",
-             (double)c->silent_ns * 1e-9);
+    bny_snprintf(
+        how, sizeof how,
+        "nothing was heard of it for %.3g s (BANYAN_SILENT_S); its host, or the network",
+        (double)c->silent_ns * 1e-9);
     control_record_death(c, l->peer, BNY_CAUSE_SILENT, how);
     return 1;
 }

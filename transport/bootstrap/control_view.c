@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "transport/bootstrap/control.h"
 
 #define MS      1000000u
@@ -141,10 +142,11 @@ static void ask_quorum(struct bny_control *c, const struct bny_instance *it)
     if (c->quorum < 0 || c->out_why[0] ||
         bny_agree_quorum(&c->agree, it, c->quorum, &cut, &all))
         return;
-    snprintf(c->out_why, sizeof c->out_why,
-             "rank %d is cut off from %d of %d ranks, who may go on without it: nothing was "
-             "heard of them for %.3g s (BANYAN_SILENT_S); BANYAN_QUORUM=any goes on anyway",
-             c->rank, cut, all, (double)c->silent_ns * 1e-9);
+    bny_snprintf(
+        c->out_why, sizeof c->out_why,
+        "rank %d is cut off from %d of %d ranks, who may go on without it: nothing was "
+        "heard of them for %.3g s (BANYAN_SILENT_S); BANYAN_QUORUM=any goes on anyway",
+        c->rank, cut, all, (double)c->silent_ns * 1e-9);
     c->out_code = BANYAN_ERANKDEAD;
     snprintf(f.text, sizeof f.text, "%s", c->out_why);
     log_add(c, &f, it->id.seq);

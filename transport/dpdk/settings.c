@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/param.h"
+#include "base/text.h"
 #include "transport/dpdk/dpdk.h"
 
 /* "0000:03:00.0", perhaps with arguments for its driver: "0000:03:00.0,mprq_en=1". */
@@ -80,7 +81,7 @@ static int parse_port(struct dp_settings *s, const char *text)
 static double parse_rate(const char *text)
 {
     char *end;
-    double v = strtod(text, &end);
+    double v = bny_strtod(text, &end);
 
     return v / 8 * (*end == 'G' ? 1e9 : *end == 'M' ? 1e6 : *end == 'k' ? 1e3 : 1);
 }
@@ -93,7 +94,7 @@ static int parse_fault(struct dp_fault *f, const char *name)
     snprintf(copy, sizeof copy, "%s", text);
     for (char *w = strtok_r(copy, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
         char *eq = strchr(w, '=');
-        double v = eq ? strtod(eq + 1, NULL) : -1;
+        double v = eq ? bny_strtod(eq + 1, NULL) : -1;
         double *at = !strncmp(w, "loss=", 5)      ? &f->loss
                      : !strncmp(w, "dup=", 4)     ? &f->duplicate
                      : !strncmp(w, "reorder=", 8) ? &f->reorder

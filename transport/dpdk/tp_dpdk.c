@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "transport/dpdk/dpdk.h"
 
 extern const struct bny_transport_ops bny_dpdk_ops, bny_ud_ops;
@@ -538,7 +539,7 @@ void bny_dpdk_down(struct dp_ep *e, const char *fmt, ...)
     if (e->down)
         return;
     va_start(ap, fmt);
-    vsnprintf(e->reason, sizeof e->reason, fmt, ap);
+    bny_vsnprintf(e->reason, sizeof e->reason, fmt, ap);
     va_end(ap);
     bny_dpdk_give_up(e);
     e->down = 1;

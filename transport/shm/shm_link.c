@@ -25,6 +25,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #define STRANGERS_MAX 64          /* accepted connections without a hello */
 #define STRANGER_NS   5000000000u /* how long they may stay so */
@@ -219,7 +220,7 @@ int bny_shm_ep_fail(struct shm_ep *ep, int code, const char *fmt, ...)
     if (code == BANYAN_EPROTO && tp->starved)
         return bny_shm_starves(tp);
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (ep->fate != SHM_DEAD) {
         ep->fate = SHM_DEAD;

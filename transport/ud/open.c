@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "base/text.h"
 #include "transport/dpdk/packet.h"
 #include "transport/ud/ud.h"
 
@@ -431,8 +432,8 @@ int bny_ud_ready(struct bny_dpdk_port *p)
     if (!p->futile++)
         p->futile_ns = now;
     if (now - p->futile_ns > UD_FUTILE_NS) {
-        snprintf(why, sizeof why, "its queue pair broke %d times in %.0f s", p->futile,
-                 (double)(now - p->futile_ns) / 1e9);
+        bny_snprintf(why, sizeof why, "its queue pair broke %d times in %.0f s", p->futile,
+                     (double)(now - p->futile_ns) / 1e9);
         give_up(p, why);
         return 0;
     }

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "base/text.h"
 #include "transport/verbs/lane.h"
 
 /* What is not slots: hellos, and notes in place of immediates. */
@@ -172,7 +173,7 @@ void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(why, sizeof why, fmt, ap);
+    bny_vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
     if (e->lane && !e->conn) {
         give_up(e, why);

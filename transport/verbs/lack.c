@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "transport/verbs/lane.h"
 
 /* Whom we cannot answer asks again, and what we lack may come: it counts when it has lasted for
@@ -26,7 +27,7 @@ void bny_verbs_lacks(struct vb_tp *t, int err, const char *fmt, ...)
     if (t->lack.err)
         return;
     va_start(ap, fmt);
-    vsnprintf(t->lack.why, sizeof t->lack.why, fmt, ap);
+    bny_vsnprintf(t->lack.why, sizeof t->lack.why, fmt, ap);
     va_end(ap);
     t->lack.err = err;
 }

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "base/text.h"
 #include "transport/verbs/lane.h"
 
 #define DRAIN_S 1.0 /* a device that flushes nothing by then is not waited for */
@@ -62,7 +63,7 @@ void bny_verbs_lost(struct vb_lane *c, const char *fmt, ...)
     if (c->lost || c->dead)
         return;
     va_start(ap, fmt);
-    vsnprintf(reason, sizeof reason, fmt, ap);
+    bny_vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
     if (e->main->left || seconds == 0 || bny_verbs_is_iwarp(c->rail) ||
         ++c->losses > LOSSES_MAX) {

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Text that machines read: numbers with a decimal point, and letters of ASCII, whatever locale
+ * the program or its thread has chosen. The rest of the library calls none of what these stand
+ * for (check_text.py). Any thread. */
+#ifndef BNY_BASE_TEXT_H
+#define BNY_BASE_TEXT_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct cJSON;
+
+double bny_strtod(const char *text, char **end);
+int bny_strcasecmp(const char *a, const char *b);
+
+int bny_vsnprintf(char *buf, size_t cap, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
+int bny_snprintf(char *buf, size_t cap, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+int bny_fprintf(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* cJSON_ParseWithLengthOpts; call bny_lazy_cjson() before. *end: behind the value, or where it
+ * is wrong. The caller frees it by cJSON_Delete. */
+struct cJSON *bny_json_parse(const char *text, size_t len, const char **end);
+
+#endif

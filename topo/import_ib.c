@@ -1,36 +1,85 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What ibnetdiscover prints, in both forms: blocks (Switch, Ca, Rt, each with a line a port)
- * and one line a port (-p). A cable is named at both its ends, so every line is one direction.
+ * and one line a port (-p); blanks may stand for tabs, and before each line, as in what was
+ * copied from a terminal. A cable is named at both its ends, so every line is one direction.
  * One rank a host: the channel adapters whose description begins with the same words ("node1
- * HCA-1", "node1 mlx5_1") are NICs of it. Capacities are data rates: width x rate of a lane. */
+ * HCA-1", "node1 mlx5_1") are NICs of it. Two adapters of the very same description are not of
+ * one host, as hosts number theirs: such descriptions ("localhost mlx5_0", what the firmware
+ * says) name no host, and each card is one. Capacities are data rates: width x rate of a lane.
+ */
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "topo/import.h"
 
-#define LAT_IB 500
+#define LAT_IB    500
+#define GUID_SIZE 25
+#define DESC_SIZE 65
+
+/* A channel adapter; its number is its node. */
+struct adapter {
+    char guid[GUID_SIZE], desc[DESC_SIZE];
+    char card[GUID_SIZE]; /* the system image GUID, which a card's adapters share; or "" */
+    int node, alike;      /* another has the same description, or one of its host's does */
+};
 
 struct ib {
     struct bny_import *im;
-    int line, node;  /* the block's device, or -1 */
+    int line, node;       /* the block's device, or -1 */
+    int collect;          /* the first pass, which only finds the adapters */
+    char card[GUID_SIZE]; /* of the block to come */
+    struct adapter *adapters;
+    int nadapters, cap;
     char text[1024]; /* the line */
 };
+
+/* The line begins with that word, and a blank or tab behind it. */
+static int begins(const char *line, const char *word)
+{
+    size_t n = strlen(word);
+
+    return !strncmp(line, word, n) && (line[n] == ' ' || line[n] == '\t');
+}
+
+static int is_block(const char *line)
+{
+    return begins(line, "Switch") || begins(line, "Ca") || begins(line, "Rt");
+}
+
+static int is_port_line(const char *line)
+{
+    const char *guid;
+
+    if (!begins(line, "SW") && !begins(line, "CA") && !begins(line, "RT"))
+        return 0;
+    guid = strstr(line, " 0x");
+    return guid && guid < line + strcspn(line, "\n");
+}
+
+/* Headings of ibnetdiscover -g. */
+static int is_heading(const char *line)
+{
+    return begins(line, "Chassis") || begins(line, "Non-Chassis");
+}
 
 static int sniff(const char *text, size_t len)
 {
     const char *s = text;
 
     for (int lines = 0; lines < 200 && *s; lines++) {
-        size_t n = strcspn(s, "\n");
-        if (!strncmp(s, "vendid=", 7) || !strncmp(s, "Switch\t", 7) || !strncmp(s, "Ca\t", 3))
+        const char *t = s + strspn(s, " \t\r");
+        size_t n = strcspn(t, "\n");
+        if (!strncmp(t, "vendid=", 7) || (is_block(t) && memchr(t, '"', n)) ||
+            is_port_line(t) || is_heading(t))
             return 1;
-        if ((!strncmp(s, "CA ", 3) || !strncmp(s, "SW ", 3)) && memchr(s, '(', n))
-            return 1;
-        if (*s != '#' && n && !isspace((unsigned char)*s))
+        if (*t != '#' && *t != '\n' && *t)
             return 0;
-        s += n + (s[n] == '\n');
+        s += strcspn(s, "\n");
+        s += *s == '\n';
     }
     return 0;
 }
@@ -65,35 +114,128 @@ static int64_t cable_rate(const char *s)
     return width * lane_rate(end + strspn(end, " \t"));
 }
 
-/* A device by its GUID's digits, as "S-..." does; Ca: a NIC of the host of its description. */
+static int add_adapter(struct ib *s, const char *guid, const char *desc, size_t desc_len)
+{
+    char name[40];
+    struct adapter *a;
+    int v;
+
+    snprintf(name, sizeof name, "H-%.24s", guid);
+    v = bny_import_node(s->im, name, s->line);
+    if (v < s->nadapters)
+        return v;
+    if (s->nadapters == s->cap) {
+        int more = s->cap ? 2 * s->cap : 256;
+        void *p = reallocarray(s->adapters, (size_t)more, sizeof *s->adapters);
+        if (!p)
+            return bny_fail(BANYAN_ENOMEM, "no memory for the adapters of %s", s->im->file);
+        s->adapters = p;
+        s->cap = more;
+    }
+    a = &s->adapters[s->nadapters++];
+    *a = (struct adapter){ .node = v };
+    snprintf(a->guid, sizeof a->guid, "%s", guid);
+    snprintf(a->desc, sizeof a->desc, "%.*s", (int)(desc_len < 64 ? desc_len : 64), desc);
+    s->im->g->nodes[v].kind = BNY_NODE_NIC;
+    return v;
+}
+
+/* The words of a description that are the host's; 0: none. */
+static size_t host_words(const char *desc)
+{
+    size_t len = strlen(desc);
+
+    while (len && desc[len - 1] != ' ')
+        len--;
+    while (len && desc[len - 1] == ' ')
+        len--;
+    return len < 40 ? len : 0;
+}
+
+/* Those of one host together. */
+static int by_host(const void *a, const void *b)
+{
+    const struct adapter *x = *(struct adapter *const *)a, *y = *(struct adapter *const *)b;
+    size_t n = host_words(x->desc), m = host_words(y->desc);
+    int order = memcmp(x->desc, y->desc, n < m ? n : m);
+
+    return order ? order : n != m ? (n > m) - (n < m) : strcmp(x->desc, y->desc);
+}
+
+static int same_host(const struct adapter *a, const struct adapter *b)
+{
+    size_t n = host_words(a->desc);
+
+    return n == host_words(b->desc) && !memcmp(a->desc, b->desc, n);
+}
+
+/* Marks the adapters whose descriptions name no host. */
+static int find_alike(struct ib *s)
+{
+    struct adapter **sorted = calloc((size_t)s->nadapters + 1, sizeof(struct adapter *));
+    const struct adapter *example = NULL;
+    int alike = 0;
+
+    if (!sorted)
+        return bny_fail(BANYAN_ENOMEM, "no memory for the adapters of %s", s->im->file);
+    for (int i = 0; i < s->nadapters; i++)
+        sorted[i] = &s->adapters[i];
+    qsort(sorted, (size_t)s->nadapters, sizeof(struct adapter *), by_host);
+    for (int first = 0, end; first < s->nadapters; first = end) {
+        int twice = 0;
+        for (end = first + 1; end < s->nadapters && same_host(sorted[first], sorted[end]);
+             end++)
+            if (!strcmp(sorted[end]->desc, sorted[end - 1]->desc)) {
+                example = twice || example ? example : sorted[end];
+                twice = 1;
+            }
+        for (int i = first; i < end && twice; i++, alike++)
+            sorted[i]->alike = 1;
+    }
+    if (alike)
+        bny_warn("%s: the descriptions of %d adapters name no host, as several are called "
+                 "\"%s\"; each card is taken for a host of its own",
+                 s->im->file, alike, example->desc);
+    free(sorted);
+    return 0;
+}
+
+/* The host of an adapter, which becomes a rank at first sight. */
+static int host_of(struct ib *s, const struct adapter *a)
+{
+    size_t words = a->alike ? 0 : host_words(a->desc);
+    char host[40];
+    int h;
+
+    if (words)
+        snprintf(host, sizeof host, "%.*s", (int)words, a->desc);
+    else
+        snprintf(host, sizeof host, "host-%s", a->alike && *a->card ? a->card : a->guid);
+    h = bny_import_node(s->im, host, s->line);
+    if (h >= 0 && s->im->g->nodes[h].host < 0)
+        s->im->g->nodes[h].host = h;
+    return h;
+}
+
+/* A device by its GUID's digits, as "S-..." does; ca: a NIC of its host. */
 static int device(struct ib *s, int ca, const char *guid, const char *desc, size_t desc_len)
 {
-    char name[40], host[40];
-    int v, h, old;
+    char name[40];
+    int v, h;
 
+    if (s->collect)
+        return ca ? add_adapter(s, guid, desc, desc_len) : 0;
     snprintf(name, sizeof name, "%s%.24s", ca ? "H-" : "S-", guid);
-    old = bny_import_find(s->im, name);
-    if (old >= 0)
-        return old;
     v = bny_import_node(s->im, name, s->line);
     if (v < 0)
         return v;
-    s->im->g->nodes[v].kind = ca ? BNY_NODE_NIC : BNY_NODE_SWITCH;
     if (!ca)
+        s->im->g->nodes[v].kind = BNY_NODE_SWITCH;
+    if (!ca || s->im->g->nodes[v].host >= 0)
         return v;
-    while (desc_len && desc[desc_len - 1] != ' ')
-        desc_len--;
-    while (desc_len && desc[desc_len - 1] == ' ')
-        desc_len--;
-    if (desc_len && desc_len < sizeof host)
-        snprintf(host, sizeof host, "%.*s", (int)desc_len, desc);
-    else
-        snprintf(host, sizeof host, "host-%.24s", guid);
-    h = bny_import_node(s->im, host, s->line);
+    h = host_of(s, &s->adapters[v]);
     if (h < 0)
         return h;
-    if (s->im->g->nodes[h].host < 0)
-        s->im->g->nodes[h].host = h;
     s->im->g->nodes[v].host = s->im->g->nodes[h].host;
     return v;
 }
@@ -103,9 +245,9 @@ static int cable(struct ib *s, int from, int to, int64_t rate)
 {
     struct bny_ratio cap = { rate, 1 };
     struct bny_node *nodes = s->im->g->nodes;
-    int e = bny_import_link(s->im, from, to, cap, LAT_IB, s->line);
+    int e = s->collect ? 0 : bny_import_link(s->im, from, to, cap, LAT_IB, s->line);
 
-    if (!e && nodes[from].kind == BNY_NODE_NIC) {
+    if (!e && !s->collect && nodes[from].kind == BNY_NODE_NIC) {
         e = bny_import_link(s->im, nodes[from].host, from, cap, 0, s->line);
         if (!e)
             e = bny_import_link(s->im, from, nodes[from].host, cap, 0, s->line);
@@ -150,6 +292,9 @@ static int block(struct ib *s)
     if (ca && !is_host(desc, strlen(desc)))
         return 0;
     s->node = device(s, ca, id + 2, desc, strlen(desc));
+    if (s->collect && ca && s->node >= 0)
+        memcpy(s->adapters[s->node].card, s->card, sizeof s->card);
+    s->card[0] = 0;
     return s->node < 0 ? s->node : 0;
 }
 
@@ -213,7 +358,7 @@ static int port_line(struct ib *s)
     t += strspn(t, " \t");
     mbps = cable_rate(t);
     dash = strstr(t, " - ");
-    desc = strstr(t, "( '");
+    desc = strchr(t, '\'');
     if (!dash || (desc && desc < dash))
         return 0;
     t = dash + 3;
@@ -238,48 +383,66 @@ static int line(struct ib *s)
 {
     const char *t = s->text;
 
-    if (!*t || *t == '#')
+    if (!*t || *t == '#' || is_heading(t))
         return 0;
-    if (!strncmp(t, "Switch\t", 7) || !strncmp(t, "Ca\t", 3) || !strncmp(t, "Rt\t", 3))
+    if (is_block(t))
         return block(s);
     if (*t == '[')
         return port(s);
-    if (!strncmp(t, "SW ", 3) || !strncmp(t, "CA ", 3) || !strncmp(t, "RT ", 3))
+    if (is_port_line(t))
         return port_line(s);
-    /* vendid=, devid=, sysimgguid=, switchguid=, caguid=, DR path slid ... */
+    if (!strncmp(t, "sysimgguid=", 11))
+        snprintf(s->card, sizeof s->card, "%" PRIx64, (uint64_t)strtoull(t + 11, NULL, 16));
+    else if (!strncmp(t, "vendid=", 7))
+        s->card[0] = 0;
+    /* vendid=, devid=, switchguid=, caguid=, DR path slid ... */
     return strchr(t, '=') || !strncmp(t, "DR path", 7)
                ? 0
                : bny_import_fail(s->im, s->line,
                                  "\"%.40s\" is nothing that ibnetdiscover prints", t);
 }
 
+static int pass(struct ib *s, int collect)
+{
+    const char *text = s->im->text, *stop = s->im->text + s->im->len;
+    int e = 0;
+
+    s->collect = collect;
+    s->line = 0;
+    s->node = -1;
+    while (text < stop && !e) {
+        const char *nl = memchr(text, '\n', (size_t)(stop - text)), *end = nl ? nl : stop;
+        s->line++;
+        while (text < end && isspace((unsigned char)*text))
+            text++;
+        while (end > text && isspace((unsigned char)end[-1]))
+            end--;
+        if ((size_t)(end - text) >= sizeof s->text)
+            return bny_import_fail(s->im, s->line, "longer than %zu bytes", sizeof s->text - 1);
+        memcpy(s->text, text, (size_t)(end - text));
+        s->text[end - text] = 0;
+        text = (nl ? nl : stop) + 1;
+        e = line(s);
+    }
+    return e;
+}
+
 static int parse(struct bny_import *im)
 {
     struct ib *s = calloc(1, sizeof *s);
-    const char *text = im->text, *stop = im->text + im->len;
-    int e = 0;
+    int e;
 
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for %s", im->file);
     s->im = im;
-    s->node = -1;
     im->unit_Bps = 1e6;
     im->reduce = 1;
-    while (text < stop && !e) {
-        const char *nl = memchr(text, '\n', (size_t)(stop - text));
-        size_t len = (size_t)((nl ? nl : stop) - text);
-        s->line++;
-        if (len >= sizeof s->text) {
-            e = bny_import_fail(im, s->line, "longer than %zu bytes", sizeof s->text - 1);
-            break;
-        }
-        memcpy(s->text, text, len);
-        while (len && isspace((unsigned char)s->text[len - 1]))
-            len--;
-        s->text[len] = 0;
-        text += (size_t)((nl ? nl : stop) - text) + 1;
-        e = line(s);
-    }
+    e = pass(s, 1);
+    if (!e)
+        e = find_alike(s);
+    if (!e)
+        e = pass(s, 0);
+    free(s->adapters);
     free(s);
     return e;
 }

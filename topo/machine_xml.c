@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hwloc's XML, versions 2 and 3, as far as a machine (machine.h) needs it: objects nest as they
- * do in hwloc, memories are known by the nodeset of the cores. Not by hwloc: its 2.9 reads no
- * version 3, and crashes where a set is missing. */
+/* hwloc's XML, versions 1 to 3, as far as a machine (machine.h) needs it: objects nest as they
+ * do in hwloc, memories are known by the nodeset of the cores. Processors that the machine
+ * object says are not allowed (lstopo --disallowed) are left out, and what has no other. Not by
+ * hwloc: its 2.9 reads no version 3, and crashes where a set is missing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,9 @@ struct level {
 struct reader {
     struct bny_machine *m;
     struct level at[LEVELS_MAX + 1];
-    int cores_cap, nbridges, npci;
+    int cores_cap, nbridges, npci, machines;
     int numa_os[NUMAS_MAX]; /* the system's numbers, in order of appearance */
+    char *allowed, *online; /* the machine's sets of processors; NULL: all */
     char bus[20];           /* of the PCI device that is open */
     double GBps;
 };
@@ -49,6 +51,20 @@ static int lowest_bit(const char *set, int *several)
     }
     *several = count > 1;
     return bit;
+}
+
+/* Whether the bit is in the set; "0xf...f," at its begin: all above, too. */
+static int has_bit(const char *set, int bit)
+{
+    int words = 1, all = !strncmp(set, "0xf...f", 7);
+
+    for (const char *s = set; *s; s++)
+        words += *s == ',';
+    if (bit / 32 >= words - all)
+        return all;
+    for (int i = words - 1 - bit / 32; i > 0; i--)
+        set += strcspn(set, ",") + 1;
+    return (int)(strtoul(set, NULL, 16) >> bit % 32 & 1);
 }
 
 /* Its number in order of appearance; -1 without one. */
@@ -104,6 +120,9 @@ static int new_pu(struct bny_xml *x, struct level *l, const char **attr)
         return e;
     if (v < 0 || v > 1000000 || *end)
         return bny_import_fail(x->im, x->line, "a PU without a number as its os_index");
+    if ((r->allowed && !has_bit(r->allowed, (int)v)) ||
+        (r->online && !has_bit(r->online, (int)v)))
+        return 0;
     c = &r->m->cores[l->core];
     if (c->npus < BNY_MACHINE_PUS_MAX)
         c->pu[c->npus++] = (int)v;
@@ -153,14 +172,53 @@ static void new_device(struct reader *r, const struct level *l, const char **att
     bny_machine_add_device(r->m, &d);
 }
 
+/* Version 1 has none. */
+static int check_version(struct bny_xml *x, const char **attr)
+{
+    const char *version = bny_xml_attr(attr, "version");
+
+    return !version || (*version >= '1' && *version <= '3' && version[1] == '.')
+               ? 0
+               : bny_import_fail(x->im, x->line,
+                                 "version \"%.10s\" of hwloc's XML; 1 to 3 are known", version);
+}
+
+/* The outermost object's. */
+static int take_sets(struct bny_xml *x, const char **attr)
+{
+    static const char *const names[] = { "allowed_cpuset", "online_cpuset" };
+    struct reader *r = x->arg;
+    char **to[] = { &r->allowed, &r->online };
+
+    for (int i = 0; i < 2; i++) {
+        const char *set = bny_xml_attr(attr, names[i]);
+        if (set && *set && !*to[i] && !(*to[i] = strdup(set)))
+            return bny_fail(BANYAN_ENOMEM, "no memory for the processors of %s", x->im->file);
+    }
+    return 0;
+}
+
+/* "L3Cache"; in version 1 "Cache" with a depth. The first level, and one for instructions, is
+ * nobody's but the core's. */
+static int is_cache(const char *type, const char **attr)
+{
+    const char *depth = bny_xml_attr(attr, "depth"), *kind = bny_xml_attr(attr, "cache_type");
+
+    if (!strcmp(type, "Cache"))
+        return depth && *depth >= '2' && *depth <= '5' && (!kind || strcmp(kind, "2"));
+    return type[0] == 'L' && type[1] >= '2' && type[1] <= '5' && !strcmp(type + 2, "Cache");
+}
+
 static int start(struct bny_xml *x, const char *name, const char **attr)
 {
     struct reader *r = x->arg;
     struct level *l = &r->at[x->depth];
     const char *type = bny_xml_attr(attr, "type");
-    int several = 0, numa;
+    int several = 0, numa, e = 0;
 
     *l = r->at[x->depth - 1];
+    if (!strcmp(name, "topology"))
+        return check_version(x, attr);
     if (strcmp(name, "object") || !type)
         return strcmp(name, "object")
                    ? 0
@@ -169,9 +227,13 @@ static int start(struct bny_xml *x, const char *name, const char **attr)
         return new_core(x, l, attr);
     if (!strcmp(type, "PU"))
         return new_pu(x, l, attr);
-    if (!strcmp(type, "Package"))
+    if (!strcmp(type, "Machine") && r->machines++)
+        return bny_import_fail(x->im, x->line, "a second machine; one a file is read");
+    if (x->depth == 2 && !r->allowed)
+        e = take_sets(x, attr);
+    if (!strcmp(type, "Package") || !strcmp(type, "Socket"))
         l->package = r->m->npackages++;
-    else if (type[0] == 'L' && type[1] >= '2' && type[1] <= '5' && !strcmp(type + 2, "Cache"))
+    else if (is_cache(type, attr))
         l->cache = l->cache < 0 ? r->m->ncaches++ : l->cache;
     else if (!strcmp(type, "Bridge"))
         l->bridge = l->bridge < 0 && l[-1].bridge == -1 ? -2
@@ -186,17 +248,68 @@ static int start(struct bny_xml *x, const char *name, const char **attr)
         if (numa >= 0 || several)
             l->numa = several ? -1 : numa;
     }
+    return e;
+}
+
+/* The new number of what had one, the next one at first sight. */
+static int renumber(int *map, int *n, int old)
+{
+    if (old < 0)
+        return old;
+    if (map[old] < 0)
+        map[old] = (*n)++;
+    return map[old];
+}
+
+/* Drops cores without a processor, and packages, caches and memories without a core: those of
+ * processors that are not allowed, and memories of their own (CXL). */
+static int drop_empty(struct bny_import *im, struct bny_machine *m)
+{
+    int cores = m->ncores, all = m->npackages + m->ncaches + m->nnumas;
+    int *package = malloc((size_t)all * sizeof *package), *cache, *numa;
+
+    if (!package)
+        return bny_fail(BANYAN_ENOMEM, "no memory for the machine in %s", im->file);
+    memset(package, 0xff, (size_t)all * sizeof *package);
+    cache = package + m->npackages;
+    numa = cache + m->ncaches;
+    m->ncores = m->npackages = m->ncaches = m->nnumas = 0;
+    for (int i = 0; i < cores; i++) {
+        struct bny_machine_core *c = &m->cores[m->ncores];
+        if (!m->cores[i].npus)
+            continue;
+        *c = m->cores[i];
+        c->package = renumber(package, &m->npackages, c->package);
+        c->cache = renumber(cache, &m->ncaches, c->cache);
+        c->numa = renumber(numa, &m->nnumas, c->numa);
+        m->ncores++;
+    }
+    for (int d = 0; d < m->ndevices; d++) {
+        struct bny_machine_device *k = &m->devices[d];
+        k->package = k->package < 0 ? -1 : package[k->package];
+        k->numa = k->numa < 0 ? -1 : numa[k->numa];
+    }
+    free(package);
     return 0;
 }
 
 /* Devices below the whole machine are near to the only memory or package, where there is only
  * one. */
-static int finish(struct bny_import *im, struct bny_machine *m)
+static int finish(struct bny_import *im, struct reader *r)
 {
-    if (!m->ncores)
-        return bny_import_fail(im, 0, "a machine without cores");
+    struct bny_machine *m = r->m;
+    int e;
+
+    for (int c = 0; c < m->ncores && !r->allowed && !r->online; c++)
+        if (!m->cores[c].npus)
+            return bny_import_fail(im, 0, "core %d has no PU", c);
     m->npackages = m->npackages ? m->npackages : 1;
     m->nnumas = m->nnumas ? m->nnumas : 1;
+    e = drop_empty(im, m);
+    if (e)
+        return e;
+    if (!m->ncores)
+        return bny_import_fail(im, 0, "a machine without cores that are allowed");
     for (int d = 0; d < m->ndevices; d++) {
         struct bny_machine_device *k = &m->devices[d];
         k->bridge = k->bridge < 0 ? -1 : k->bridge;
@@ -208,9 +321,6 @@ static int finish(struct bny_import *im, struct bny_machine *m)
             if (m->cores[c].numa == k->numa)
                 k->package = m->cores[c].package;
     }
-    for (int c = 0; c < m->ncores; c++)
-        if (!m->cores[c].npus)
-            return bny_import_fail(im, 0, "core %d has no PU", c);
     bny_machine_finish(m);
     return 0;
 }
@@ -237,11 +347,13 @@ int bny_machine_xml(struct bny_machine **out, const char *file, const char *xml,
     r->at[0] = (struct level){ -1, -1, -1, -1, -1, -1 };
     e = bny_xml_parse(&x);
     if (!e)
-        e = finish(&im, r->m);
+        e = finish(&im, r);
     if (e)
         bny_machine_free(r->m);
     else
         *out = r->m;
+    free(r->allowed);
+    free(r->online);
     free(r);
     return e;
 }

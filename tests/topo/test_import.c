@@ -210,6 +210,186 @@ Test(import, ibnetdiscover_in_both_forms)
                                : "CA 5 1 0x11 4x QDR - SW 4 1 0xe4 ( ' - 'x' - 'sw1' )\n"));
 }
 
+static double rate(const struct bny_graph *g, const char *a, const char *b)
+{
+    return (double)cap(g, a, b) * g->unit_Bps / 1e9;
+}
+
+static int rank_of(const struct bny_graph *g, const char *name)
+{
+    for (int v = 0; v < g->nnodes; v++)
+        if (!strcmp(g->nodes[v].name, name))
+            return g->nodes[v].rank;
+    return -2;
+}
+
+#define CPU(attributes, inside) "<cpu " attributes ">" inside "</cpu>\n"
+#define GPU(bus, attributes, links)                                                            \
+    "<pci busid='" bus                                                                         \
+    "' class='0x030200' link_speed='16 GT/s' link_width='16'><gpu " attributes ">" links       \
+    "</gpu></pci>\n"
+#define NET(name, speed) "<nic><net name='" name "' speed='" speed "'/></nic>\n"
+#define SYSTEM(inside)   "<system version='1'>\n" inside "</system>"
+
+Test(import, rccl_xml_has_xgmi_links)
+{
+    struct bny_graph *g =
+        parse(SYSTEM(CPU("numaid='0'", GPU("c1", "gcn='910' rank='1'",
+                                           "<xgmi target='c5' count='2' tclass='0x038000'/>")
+                                           GPU("c5", "gcn='gfx942:sramecc+' rank='0'",
+                                               "<xgmi target='c1' count='1' "
+                                               "tclass='0x120000'/>"))));
+
+    cr_assert(rate(g, "c1", "c5") == 72 && rate(g, "c5", "c1") == 48, "%g %g",
+              rate(g, "c1", "c5"), rate(g, "c5", "c1"));
+    cr_assert(rank_of(g, "c1") == 1 && rate(g, "c1", "cpu0") == 32);
+    bny_graph_free(g);
+}
+
+/* POWER9: the links of a GPU lead to its CPU. Grace: so does C2C. */
+Test(import, nccl_links_to_cpus_and_switches)
+{
+    struct bny_graph *g = parse(SYSTEM(
+        CPU("numaid='0'",
+            GPU("41", "sm='70' rank='0'", "<nvlink target='40' count='3' tclass='0x068001'/>"))
+            CPU("numaid='8'",
+                GPU("61", "sm='100' rank='1'",
+                    "<nvlink target='fffffff:ffff:ff' count='18' tclass='0x068000'/>"
+                    "<c2c bw='40000' count='5'/>"))));
+
+    cr_assert(rate(g, "41", "cpu0") == 32 + 60 && rate(g, "cpu0", "41") == 32 + 60);
+    cr_assert(rate(g, "61", "nvswitch") == 720 && rate(g, "61", "cpu8") == 32 + 200);
+    cr_assert(rate(g, "41", "nvswitch") == 0 && g->nnodes == 5);
+    bny_graph_free(g);
+}
+
+/* As in virtual machines, and where a job leaves GPUs out. */
+Test(import, nccl_links_that_lead_nowhere_are_left_out)
+{
+    struct bny_graph *g = parse(SYSTEM(
+        CPU("", GPU("1", "rank='0'", "<nvlink target='1' count='12'/>")
+                    GPU("2", "rank='1'", "<nvlink target='9' count='4' tclass='0x030200'/>"))));
+
+    cr_assert(g->nnodes == 3 && g->nlinks == 4);
+    bny_graph_free(g);
+}
+
+Test(import, nccl_file_of_a_second_host)
+{
+    struct bny_graph *g = parse(
+        SYSTEM(CPU("host_hash='0x2'", GPU("61", "rank='9'", "") GPU("41", "rank='8'", ""))));
+
+    cr_assert(g->nranks == 2 && rank_of(g, "41") == 0 && rank_of(g, "61") == 1);
+    bny_graph_free(g);
+}
+
+Test(import, nccl_file_of_several_hosts)
+{
+#define HOST(hash, rank, links)                                                                \
+    CPU("host_hash='" hash "' numaid='0'",                                                     \
+        GPU("41", "sm='90' rank='" rank "'", links) NET("mlx5_0", "400000"))
+    struct bny_graph *g = parse(SYSTEM(HOST("0x1", "1", "") HOST("0x2", "0", "")));
+
+    cr_assert(g->nranks == 2 && rank_of(g, "41@1") == 0 && rank_of(g, "41") == 1);
+    cr_assert(g->nodes[g->rank_node[0]].host == 1 && g->nodes[g->rank_node[1]].host == 0);
+    cr_assert(rate(g, "cpu0", "cpu0@1") == 0 && rate(g, "mlx5_0@1", "network") == 50);
+    bny_graph_free(g);
+    /* NVLinks name a device of their own host. */
+    g = parse(SYSTEM(HOST("1", "0", "<nvlink target='61' count='1'/>")
+                         HOST("2", "1", "<nvlink target='61' count='1'/>")
+                             CPU("host_hash='2' numaid='1'", GPU("61", "rank='2'", ""))));
+    cr_assert(rate(g, "41@1", "61@1") == 20 && rank_of(g, "61@1") == 2);
+    cr_assert(rate(g, "cpu0@1", "cpu1@1") == 16 && cap(g, "41", "61@1") == 0);
+    bny_graph_free(g);
+    /* No NIC, and no switch that hosts share. */
+    g = parse(SYSTEM(CPU("host_hash='1'", GPU("41", "rank='0'", ""))
+                         CPU("host_hash='2'", GPU("41", "rank='1'", ""))));
+    cr_assert(rate(g, "cpu0", "network") == 1.25 && rate(g, "network", "cpu0@1") == 1.25);
+    bny_graph_free(g);
+    g = parse(SYSTEM(
+        CPU("host_hash='1'", GPU("41", "rank='0'", "<nvlink target='x' tclass='0x068000'/>"))
+            CPU("host_hash='2'",
+                GPU("41", "rank='1'", "<nvlink target='x' tclass='0x068000'/>"))));
+    cr_assert(rate(g, "nvswitch", "41@1") == 20 && rate(g, "cpu0", "network") == 0);
+    bny_graph_free(g);
+}
+
+/* What clouds ship for NCCL_TOPO_FILE names no GPU but their PCI devices; some switches show
+ * one address at several places; several ranks may have one GPU. */
+Test(import, nccl_files_as_clouds_and_switches_have_them)
+{
+    struct bny_graph *g = parse(SYSTEM(
+        CPU("numaid='0'", "<pci busid='s' class='0x060400' link_speed='' link_width='0'>"
+                          "<pci busid='1' class='0x030200'/><pci busid='2' class='0x030200'/>"
+                          "<pci busid='3' class='0x020700'/></pci>")));
+
+    cr_assert(g->nranks == 2 && g->nnodes == 5 && rate(g, "1", "s") == 12);
+    bny_graph_free(g);
+    g = parse(SYSTEM(CPU("", "<pci busid='s' class='0x060400'>" GPU(
+                                 "1", "rank='0'", "") "</pci>"
+                                                      "<pci busid='s' class='0x060400'>" GPU(
+                                                          "2", "rank='1'", "") "</pci>")));
+    cr_assert(rate(g, "2", "s#2") == 32 && rate(g, "s#2", "cpu0") == 12);
+    bny_graph_free(g);
+    g = parse(SYSTEM(CPU("", "<pci busid='1'><gpu rank='0'><c2c bw='1000' count='4'/></gpu>"
+                             "<gpu rank='1'><c2c bw='1000' count='4'/></gpu></pci>")));
+    cr_assert(rank_of(g, "1#2") == 1 && rate(g, "1", "cpu0") == 16);
+    bny_graph_free(g);
+}
+
+/* Hosts without a name of their own: each card is one; two adapters of a card are of one host.
+ */
+Test(import, ibnetdiscover_with_descriptions_that_name_no_host)
+{
+#define AT(n, guid, desc)                                                                      \
+    "[" n "]\t\"H-" guid "\"[1](" guid ") \t\t# \"" desc "\" lid 2 4xEDR\n"
+#define CA(n, card, guid, desc)                                                                \
+    "vendid=0x2c9\nsysimgguid=0x" card "\nCa\t1 \"H-" guid "\"\t# \"" desc "\"\n[1](" guid     \
+    ") \t\"S-1\"[" n "]\t# lid 2 lmc 0 \"leaf\" lid 1 4xEDR\n\n"
+    struct bny_graph *g = parse(
+        "vendid=0x2c9\nsysimgguid=0x1\nSwitch\t36 \"S-1\"\t# \"leaf\" base port 0 lid 1 lmc "
+        "0\n" AT("1", "a1", "localhost mlx5_0") AT("2", "a2", "localhost mlx5_1") AT(
+            "3", "b1", "localhost mlx5_0") AT("4", "c1", "node1 mlx5_0")
+            AT("5", "d1", "node1 mlx5_1") AT("6", "e1", "MT4115 Technologies") AT(
+                "7", "f1", "MT4115 Technologies") "\n" CA("1", "a0", "a1", "localhost mlx5_0")
+                CA("2", "a0", "a2", "localhost mlx5_1") CA("3", "b0", "b1", "localhost mlx5_0")
+                    CA("4", "c0", "c1", "node1 mlx5_0") CA("5", "d0", "d1", "node1 mlx5_1")
+                        CA("6", "e0", "e1", "MT4115 Technologies")
+                            CA("7", "f0", "f1", "MT4115 Technologies"));
+
+    cr_assert_eq(g->nranks, 5, "%d", g->nranks);
+    cr_assert(rate(g, "host-a0", "H-a1") == 12.5 && rate(g, "host-a0", "H-a2") == 12.5);
+    cr_assert(rate(g, "host-b0", "H-b1") == 12.5 && rate(g, "node1", "H-d1") == 12.5);
+    bny_graph_free(g);
+    g = parse("CA 5 1 0x11 4x QDR - SW 4 1 0xe4 ( 'localhost HCA-1' - 'sw1' )\n"
+              "SW 4 1 0xe4 4x QDR - CA 5 1 0x11 ( 'sw1' - 'localhost HCA-1' )\n"
+              "CA 6 1 0x12 4x QDR - SW 4 2 0xe4 ( 'localhost HCA-1' - 'sw1' )\n"
+              "SW 4 2 0xe4 4x QDR - CA 6 1 0x12 ( 'sw1' - 'localhost HCA-1' )\n"
+              "SW 4 3 0xe4 4x SDR                 'sw1 - spare'\n"
+              "SW 4 4 0xe4 4x ???                 'sw1'\n");
+    cr_assert(g->nranks == 2 && rate(g, "host-12", "H-12") == 4);
+    bny_graph_free(g);
+}
+
+/* As in its manual: grouped by chassis, indented, blanks for tabs. */
+Test(import, ibnetdiscover_out_of_a_terminal)
+{
+    struct bny_graph *g =
+        parse("   #\n   # Topology file\n\n   Chassis 1 (guid 0x8f1)\n\n"
+              "   vendid=0x8f1\n   Switch  24 \"S-2\"   # \"spine\" base port 0 lid 6 lmc 0\n"
+              "   [1][ext 5]   \"S-1\"[24]   # \"leaf\" lid 1 4xEDR\n"
+              "   Non-Chassis Nodes\n\n   vendid=0x8f1\n"
+              "   Switch  24 \"S-1\"         # \"leaf\" base port 0 lid 6 lmc 0\n"
+              "   [22]    \"H-a\"[1](b)         # \"node1 HCA-1\" lid 4 4xEDR\n"
+              "   [24]    \"S-2\"[1][ext 5]     # \"spine\" lid 4 4xEDR\n   \n"
+              "   Ca      2 \"H-a\"          # \"node1 HCA-1\"\n"
+              "   [1](b)     \"S-1\"[22]         # lid 4 lmc 1 \"leaf\" lid 6 4xEDR\n");
+
+    cr_assert(g->nranks == 1 && g->nnodes == 4 && rate(g, "S-1", "H-a") == 12.5);
+    cr_assert(rate(g, "S-2", "S-1") == 12.5 && rate(g, "S-1", "S-2") == 12.5);
+    bny_graph_free(g);
+}
+
 /* Run in a locale with a decimal comma, too. */
 Test(import, decimals_of_all_formats_have_points)
 {
@@ -314,10 +494,15 @@ static const struct {
     { "<system><cpu numaid='0'><pci busid='1'><gpu rank='x'/></pci></cpu></system>",
       "rank=\"x\"" },
     { "<system><cpu numaid='0'><pci busid='1'/><pci busid='1'/></cpu></system>", "twice" },
-    { "<system><cpu numaid='0'><pci busid='1'><gpu><nvlink target='9' "
-      "count='1'/></gpu></pci></cpu></system>",
-      "no gpu \"9\"" },
-    { "<system><cpu numaid='0'/></system>", "no compute node" },
+    { "<system><cpu numaid='0'><gpu/></cpu></system>", ":1: a gpu that is not below a pci" },
+    { "<system><cpu numaid='0'/>\n<cpu numaid='0'/></system>", ":2: cpu0 is there twice" },
+    { "<system><cpu><pci busid='1'><gpu rank='4'/></pci>"
+      "<pci busid='2'><gpu rank='4'/></pci></cpu></system>",
+      "both have rank 4" },
+    { "<system><cpu numaid='0'/></system>", "neither a gpu" },
+    { "<topology version='2.0'>\n<object type='Machine'/>\n<object type='Machine'/></topology>",
+      ":3: a second machine" },
+    { "<topology version='4.0'></topology>", ":1: version \"4.0\"" },
     { "vendid=0x2c9\nSwitch\t36\n", ":2: a device" },
     { "vendid=0x2c9\nSwitch\t3 \"S-1\"\t# \"s\"\n[1]\t\"H-2\"[1](3) # \"n HCA-1\" lid 5 "
       "4xWRONG\n",

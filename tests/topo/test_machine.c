@@ -226,6 +226,77 @@ Test(machine, two_machines_give_two_certified_plans)
     bny_graph_free(b);
 }
 
+static struct bny_machine *read_text(const char *text)
+{
+    struct bny_machine *m;
+
+    cr_assert_eq(bny_machine_xml(&m, "m.xml", text, strlen(text)), 0, "%s",
+                 banyan_last_error());
+    return m;
+}
+
+#define PU1(n, set)                                                                            \
+    "<object type='Core'><object type='PU' os_index='" n "' cpuset='" set "'/></object>"
+
+/* Memories are around the sockets, and caches have their depth apart. */
+Test(machine, version_1)
+{
+    struct bny_machine *m = read_text(
+        "<topology>\n<object type='Machine' cpuset='0x7' nodeset='0x3'>"
+        "<object type='NUMANode' os_index='0' nodeset='0x1'>"
+        "<object type='Socket' os_index='0' nodeset='0x1'>"
+        "<object type='Cache' depth='3' cache_type='0' nodeset='0x1'>"
+        "<object type='Cache' depth='1' cache_type='1' nodeset='0x1'>"
+        "<object type='Core' nodeset='0x1'><object type='PU' os_index='0'/></object></object>"
+        "<object type='Core' nodeset='0x1'><object type='PU' os_index='1'/></object>"
+        "</object></object></object>"
+        "<object type='NUMANode' os_index='1' nodeset='0x2'>"
+        "<object type='Socket' os_index='1' nodeset='0x2'>"
+        "<object type='Core' nodeset='0x2'><object type='PU' os_index='2'/></object>"
+        "</object></object></object></topology>");
+
+    cr_assert(m->ncores == 3 && m->npackages == 2 && m->nnumas == 2 && m->ncaches == 1);
+    cr_assert(m->cores[0].cache == 0 && m->cores[1].cache == 0 && m->cores[2].cache == -1);
+    cr_assert(m->cores[1].package == 0 && m->cores[2].package == 1 && m->cores[2].numa == 1);
+    bny_machine_free(m);
+}
+
+/* Package 0 has none that is allowed, package 1 one of two, and there is a memory alone. */
+Test(machine, processors_that_are_not_allowed)
+{
+    static const char text[] =
+        "<topology version='2.0'><object type='Machine' allowed_cpuset='0x1,,0x00000004' "
+        "nodeset='0x7'><object type='NUMANode' os_index='0' nodeset='0x1'/>"
+        "<object type='Package' nodeset='0x2'>" PU1(
+            "0", "0x1") "</object>"
+                        "<object type='Package' nodeset='0x4'>" PU1("1", "0x2") PU1("2", "0x4")
+                            PU1("64",
+                                "0x1,,0x0") "<object type='Bridge'><object "
+                                            "type='Bridge'><object type='PCIDev' "
+                                            "pci_busid='0000:01:00.0'><object type='OSDev' "
+                                            "name='eth0' osdev_type='2'/></object>"
+                                            "</object></object></object></object></topology>";
+    struct bny_machine *m = read_text(text);
+    struct bny_graph *g;
+
+    cr_assert(m->ncores == 2 && m->npackages == 1 && m->cores[0].pu[0] == 2 &&
+              m->cores[1].pu[0] == 64);
+    cr_assert(m->devices[0].package == 0 && m->cores[0].nic == 0);
+    bny_machine_free(m);
+    cr_assert_eq(bny_graph_parse(&g, "m.xml", text, sizeof text - 1), 0);
+    cr_assert(g->nranks == 2 && g->nnodes == 4);
+    bny_graph_free(g);
+    /* A package whose processors the file leaves out. */
+    m = read_text("<topology version='3.0'><object type='Machine' nodeset='0x3'>"
+                  "<object type='Package' nodeset='0x1' cpuset='0x0'>"
+                  "<object type='NUMANode' os_index='0' nodeset='0x1'/></object>"
+                  "<object type='Package' nodeset='0x2'>" PU1(
+                      "8", "0x100") "</object></object></topology>");
+    cr_assert(m->ncores == 1 && m->npackages == 1 && m->nnumas == 1);
+    cr_assert(m->cores[0].package == 0 && m->cores[0].numa == 0);
+    bny_machine_free(m);
+}
+
 Test(machine, wrong_documents_are_refused)
 {
     static const char *const bad[] = {
@@ -238,6 +309,8 @@ Test(machine, wrong_documents_are_refused)
         ("<!DOCTYPE topology [<!ENTITY a 'b'>]><topology><object type='PU' "
          "os_index='0'/></topology>"),
         "<topology><object type='PU' os_index='0'></topology>",
+        "<topology version='2.0'><object type='Machine' allowed_cpuset='0x0'><object type='PU' "
+        "os_index='0'/></object></topology>",
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/sized.h"
 #include "compress/codec.h"
 
 struct custom {
@@ -107,8 +108,8 @@ int banyan_codec_register(const struct banyan_codec *codec)
     struct custom *c;
     int rc;
 
-    if (!codec || codec->size < sizeof *codec || !codec->name || !codec->bound ||
-        !codec->encode || !codec->decode)
+    if (!codec || !bny_size_is_one(codec->size, sizeof *codec) || !codec->name ||
+        !codec->bound || !codec->encode || !codec->decode)
         return bny_fail(
             BANYAN_EINVAL,
             "banyan_codec_register: size, name, bound, encode and decode must be set");

@@ -6,12 +6,15 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/sized.h"
+#include "training/object.h"
 #include "training/saved.h"
 #include "training/tensors.h"
 
 #define KIND 0x52434341u /* "ACCR" */
 
 struct banyan_accordion {
+    struct bny_object object;
     struct banyan_comm *comm;
     struct banyan_accordion_config cfg;
     char *little, *much;
@@ -30,8 +33,12 @@ struct claim {
     double rate;
 };
 
+static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_accordion);
+
 void banyan_accordion_config_default(struct banyan_accordion_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_accordion_config){ .size = sizeof *cfg,
                                              .eta = 0.5,
                                              .interval = 100,
@@ -45,15 +52,13 @@ void banyan_accordion_config_default(struct banyan_accordion_config *cfg)
 static int settings(struct banyan_accordion_config *out,
                     const struct banyan_accordion_config *cfg)
 {
+    int rc;
+
     banyan_accordion_config_default(out);
-    if (cfg && (cfg->size < sizeof cfg->size || cfg->size > 4096))
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_accordion_create: size of the settings is %zu; "
-                        "start from banyan_accordion_config_default()",
-                        cfg->size);
-    if (cfg)
-        memcpy(out, cfg, cfg->size < sizeof *out ? cfg->size : sizeof *out);
-    out->size = sizeof *out;
+    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_accordion_create",
+                        "banyan_accordion_config_default()");
+    if (rc < 0)
+        return rc;
     if (!(out->eta > 0) || out->interval < 1 || out->window < 0 ||
         out->window > out->interval || !(out->rate_drop > 0 && out->rate_drop <= 1) ||
         out->accumulate < 1)
@@ -81,13 +86,9 @@ int banyan_accordion_create(struct banyan_accordion **out, struct banyan_comm *c
     struct banyan_accordion *a;
     int rc;
 
-    if (!out || !comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_accordion_create: %s must not be NULL",
-                        out ? "comm" : "out");
-    *out = NULL;
-    a = calloc(1, sizeof *a);
+    a = bny_object_new(&handles, out, comm, "banyan_accordion_create", &rc);
     if (!a)
-        return bny_fail(BANYAN_ENOMEM, "no memory for Accordion");
+        return rc;
     a->comm = comm;
     rc = settings(&a->cfg, cfg);
     if (rc == 0)
@@ -118,7 +119,7 @@ int banyan_accordion_create(struct banyan_accordion **out, struct banyan_comm *c
 
 void banyan_accordion_free(struct banyan_accordion *a)
 {
-    if (!a)
+    if (!bny_object_may_free(a, KIND, "banyan_accordion_free"))
         return;
     bny_tensors_free(&a->tensors);
     free(a->little);
@@ -128,7 +129,16 @@ void banyan_accordion_free(struct banyan_accordion *a)
     free(a->much_of);
     free(a->was);
     free(a->claims);
-    free(a);
+    bny_handle_free(&handles, &a->object.handle);
+}
+
+static int check_tensor(const struct banyan_accordion *a, size_t tensor, const char *what)
+{
+    int rc = bny_object_check(a, KIND, what);
+
+    if (rc == 0 && tensor >= a->tensors.n)
+        rc = bny_fail(BANYAN_EINVAL, "%s: there is no tensor %zu", what, tensor);
+    return rc;
 }
 
 int banyan_accordion_observe(struct banyan_accordion *a, size_t tensor)
@@ -136,10 +146,10 @@ int banyan_accordion_observe(struct banyan_accordion *a, size_t tensor)
     const struct bny_tensor *t;
     const float *grad;
     float *sum;
+    int rc = check_tensor(a, tensor, "banyan_accordion_observe");
 
-    if (!a || tensor >= a->tensors.n)
-        return bny_fail(BANYAN_EINVAL, "banyan_accordion_observe: there is no tensor %zu",
-                        tensor);
+    if (rc < 0)
+        return rc;
     if (!a->sum || a->in_interval + (uint64_t)a->cfg.window < (uint64_t)a->cfg.interval)
         return 0;
     t = &a->tensors.at[tensor];
@@ -292,16 +302,19 @@ static int end_interval(struct banyan_accordion *a, double rate)
 
 int banyan_accordion_step(struct banyan_accordion *a, double rate)
 {
-    if (!a || !(rate > 0) || !isfinite(rate))
-        return bny_fail(BANYAN_EINVAL, "banyan_accordion_step: %s",
-                        a ? "the learning rate must be a positive number"
-                          : "the object must not be NULL");
+    int rc = bny_object_enter(a, KIND, "banyan_accordion_step");
+
+    if (rc < 0)
+        return rc;
+    if (!(rate > 0) || !isfinite(rate))
+        return bny_fail(BANYAN_EINVAL, "banyan_accordion_step: the learning rate must be a "
+                                       "positive number");
     a->steps++;
     a->in_interval++;
     if (a->rate == 0)
         a->rate = rate;
     if (rate < a->cfg.rate_drop * a->rate) {
-        int count = relax(a), rc = 0;
+        int count = relax(a);
 
         a->rate = rate;
         if (a->in_interval < (uint64_t)a->cfg.interval)
@@ -315,22 +328,23 @@ int banyan_accordion_step(struct banyan_accordion *a, double rate)
 
 int banyan_accordion_level(const struct banyan_accordion *a, size_t tensor)
 {
-    if (!a || tensor >= a->tensors.n)
-        return bny_fail(BANYAN_EINVAL, "banyan_accordion_level: there is no tensor %zu",
-                        tensor);
-    return a->much_of[tensor];
+    int rc = check_tensor(a, tensor, "banyan_accordion_level");
+
+    return rc < 0 ? rc : a->much_of[tensor];
 }
 
 const char *banyan_accordion_codec(const struct banyan_accordion *a, size_t tensor)
 {
-    if (!a || tensor >= a->tensors.n)
+    if (check_tensor(a, tensor, "banyan_accordion_codec") < 0)
         return NULL;
     return a->much_of[tensor] ? a->much : a->little;
 }
 
 int banyan_accordion_accumulate(const struct banyan_accordion *a)
 {
-    return a && a->much_of[a->tensors.n] ? a->cfg.accumulate : 1;
+    int rc = bny_object_check(a, KIND, "banyan_accordion_accumulate");
+
+    return rc == 0 && a->much_of[a->tensors.n] ? a->cfg.accumulate : 1;
 }
 
 static void walk(struct bny_saved *s, struct banyan_accordion *a)
@@ -355,6 +369,8 @@ size_t banyan_accordion_bytes(const struct banyan_accordion *a)
 {
     struct bny_saved s;
 
+    if (bny_object_check(a, KIND, "banyan_accordion_bytes") < 0)
+        return 0;
     bny_saved_count(&s, KIND);
     walk(&s, (struct banyan_accordion *)(uintptr_t)a); /* counting changes nothing */
     return s.len;
@@ -363,8 +379,10 @@ size_t banyan_accordion_bytes(const struct banyan_accordion *a)
 int banyan_accordion_save(const struct banyan_accordion *a, void *buf, size_t cap)
 {
     struct bny_saved s;
-    int rc = bny_saved_write(&s, KIND, buf, cap, banyan_accordion_bytes(a));
+    int rc = bny_object_check(a, KIND, "banyan_accordion_save");
 
+    if (rc == 0)
+        rc = bny_saved_write(&s, KIND, buf, cap, banyan_accordion_bytes(a));
     if (rc < 0)
         return rc;
     walk(&s, (struct banyan_accordion *)(uintptr_t)a);
@@ -375,8 +393,10 @@ int banyan_accordion_load(struct banyan_accordion *a, const void *buf, size_t by
 {
     struct bny_saved s;
     uint64_t head[2];
-    int rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_accordion_load");
+    int rc = bny_object_check(a, KIND, "banyan_accordion_load");
 
+    if (rc == 0)
+        rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_accordion_load");
     if (rc < 0)
         return rc;
     bny_saved_bytes(&s, head, sizeof head);

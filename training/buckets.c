@@ -10,14 +10,19 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/sized.h"
 
 #define DTYPES (1u << BANYAN_F32 | 1u << BANYAN_F64 | 1u << BANYAN_F16 | 1u << BANYAN_BF16)
 /* Within what 8 of them, in bytes, fit. */
 #define BUCKET_MOST  (SIZE_MAX / 64)
 #define PROFILE_MOST 10000
 
+static struct bny_handles handles = BNY_HANDLES(BNY_BUCKETS_KIND, struct banyan_buckets);
+
 void banyan_buckets_config_default(struct banyan_buckets_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_buckets_config){ .size = sizeof *cfg,
                                            .bucket_bytes = 1 << 20,
                                            .first_bytes = 128 << 10,
@@ -33,16 +38,13 @@ void banyan_buckets_config_default(struct banyan_buckets_config *cfg)
 static int take_config(struct banyan_buckets_config *out,
                        const struct banyan_buckets_config *given)
 {
+    int rc;
+
     banyan_buckets_config_default(out);
-    if (given &&
-        (given->size < offsetof(struct banyan_buckets_config, codec) || given->size > 4096))
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_buckets_config: size is %zu; start from "
-                        "banyan_buckets_config_default()",
-                        given->size);
-    if (given)
-        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    out->size = sizeof *out;
+    rc = bny_sized_take(out, sizeof *out, given, offsetof(struct banyan_buckets_config, codec),
+                        "banyan_buckets_create", "banyan_buckets_config_default()");
+    if (rc < 0)
+        return rc;
     if (out->bucket_bytes < 1 || out->bucket_bytes > BUCKET_MOST || out->first_bytes < 1)
         return bny_fail(BANYAN_EINVAL,
                         "bucket_bytes (%zu) and first_bytes (%zu) must be 1 or more",
@@ -223,12 +225,9 @@ int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
     struct banyan_buckets *b;
     int rc;
 
-    if (!out || !comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_buckets_create: out, comm must not be NULL");
-    *out = NULL;
-    b = calloc(1, sizeof *b);
+    b = bny_object_new(&handles, out, comm, "banyan_buckets_create", &rc);
     if (!b)
-        return bny_fail(BANYAN_ENOMEM, "no memory for buckets");
+        return rc;
     b->comm = comm;
     rc = take_config(&b->cfg, cfg);
     if (rc == 0)
@@ -245,7 +244,7 @@ int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
 
 void banyan_buckets_free(struct banyan_buckets *b)
 {
-    if (!b)
+    if (!bny_object_may_free(b, BNY_BUCKETS_KIND, "banyan_buckets_free"))
         return;
     for (size_t j = b->oldest; j < b->next; j++)
         if (!b->bucket[j].is_done)
@@ -265,5 +264,5 @@ void banyan_buckets_free(struct banyan_buckets *b)
     free(b->order);
     free(b->seen);
     bny_tensors_free(&b->model);
-    free(b);
+    bny_handle_free(&handles, &b->object.handle);
 }

@@ -11,6 +11,7 @@
 #ifndef BNY_TRAINING_BUCKETS_H
 #define BNY_TRAINING_BUCKETS_H
 
+#include "training/object.h"
 #include "training/tensors.h"
 
 struct bny_rule {
@@ -91,7 +92,10 @@ enum bny_fault {
     BNY_FAULT_NAN,
 };
 
+#define BNY_BUCKETS_KIND 0x53544b42u /* "BKTS" */
+
 struct banyan_buckets {
+    struct bny_object object;
     struct banyan_comm *comm;
     struct banyan_buckets_config cfg; /* its texts are not kept */
     struct bny_tensors model;
@@ -163,9 +167,11 @@ void bny_buckets_profile_step(struct banyan_buckets *b);
 /* Keeps the first error that no step survives, and tells the other ranks when it was born here.
  * Returns rc with the sentence. */
 int bny_buckets_fail(struct banyan_buckets *b, int rc);
-/* 0, or the error that the object failed of, or -BANYAN_EINVAL for NULL. */
+/* 0, or the error that the object failed of, or what is wrong with the handle: of calls that
+ * talk to nobody; and of those that do. */
 int bny_buckets_check(const struct banyan_buckets *b, const char *what);
-/* The same, and -BANYAN_EBUSY within a step. */
+int bny_buckets_enter(const struct banyan_buckets *b, const char *what);
+/* As bny_buckets_check, and -BANYAN_EBUSY within a step. */
 int bny_buckets_check_idle(const struct banyan_buckets *b, const char *what);
 /* Forgets what a step marked. */
 void bny_buckets_clear(struct banyan_buckets *b);

@@ -8,8 +8,6 @@
 #include "training/buckets.h"
 #include "training/saved.h"
 
-#define KIND 0x53544b42u /* "BKTS" */
-
 /* ---- codecs ---- */
 
 /* Codecs that choose at random shall not choose alike for all tensors. */
@@ -48,9 +46,11 @@ int bny_buckets_take_residuals(struct banyan_buckets *b)
 
 static int find(const struct banyan_buckets *b, size_t tensor, const char *what)
 {
-    return tensor < b->model.n
-               ? 0
-               : bny_fail(BANYAN_EINVAL, "%s: tensor %zu of %zu", what, tensor, b->model.n);
+    int rc = bny_object_check(b, BNY_BUCKETS_KIND, what);
+
+    if (rc == 0 && tensor >= b->model.n)
+        rc = bny_fail(BANYAN_EINVAL, "%s: tensor %zu of %zu", what, tensor, b->model.n);
+    return rc;
 }
 
 /* The request is made first, so that a codec that does not fit changes nothing. */
@@ -106,7 +106,7 @@ int banyan_buckets_set_codec(struct banyan_buckets *b, size_t tensor, const char
 
 const char *banyan_buckets_codec(const struct banyan_buckets *b, size_t tensor)
 {
-    if (!b || find(b, tensor, "banyan_buckets_codec") < 0)
+    if (find(b, tensor, "banyan_buckets_codec") < 0)
         return NULL;
     return b->tensor[tensor].codec ? b->tensor[tensor].codec : "none";
 }
@@ -123,7 +123,7 @@ int banyan_buckets_scale_residuals(struct banyan_buckets *b, double factor)
 
 const float *banyan_buckets_residual(const struct banyan_buckets *b, size_t tensor)
 {
-    if (!b || find(b, tensor, "banyan_buckets_residual") < 0 || !b->tensor[tensor].state)
+    if (find(b, tensor, "banyan_buckets_residual") < 0 || !b->tensor[tensor].state)
         return NULL;
     return banyan_codec_state_residual(b->tensor[tensor].state);
 }
@@ -144,7 +144,7 @@ int banyan_buckets_set_accumulate(struct banyan_buckets *b, int k)
 
 int banyan_buckets_micro(const struct banyan_buckets *b)
 {
-    return b ? b->micro : 0;
+    return bny_object_check(b, BNY_BUCKETS_KIND, "banyan_buckets_micro") == 0 ? b->micro : 0;
 }
 
 /* ---- saving ---- */
@@ -201,7 +201,7 @@ size_t banyan_buckets_bytes(const struct banyan_buckets *b)
 
     if (bny_buckets_check(b, "banyan_buckets_bytes") < 0)
         return 0;
-    bny_saved_count(&s, KIND);
+    bny_saved_count(&s, BNY_BUCKETS_KIND);
     if (put(&s, b) == 0)
         bny_saved_end(&s, &bytes);
     return bytes;
@@ -213,7 +213,7 @@ int banyan_buckets_save(const struct banyan_buckets *b, void *buf, size_t cap)
     int rc = bny_buckets_check_idle(b, "banyan_buckets_save");
 
     if (rc == 0)
-        rc = bny_saved_write(&s, KIND, buf, cap, banyan_buckets_bytes(b));
+        rc = bny_saved_write(&s, BNY_BUCKETS_KIND, buf, cap, banyan_buckets_bytes(b));
     if (rc == 0)
         rc = put(&s, b);
     return rc ? rc : bny_saved_end(&s, NULL);
@@ -325,7 +325,7 @@ int banyan_buckets_load(struct banyan_buckets *b, const void *buf, size_t bytes)
     int rc = bny_buckets_check_idle(b, what);
 
     if (rc == 0)
-        rc = bny_saved_read(&s, KIND, buf, bytes, what);
+        rc = bny_saved_read(&s, BNY_BUCKETS_KIND, buf, bytes, what);
     if (rc < 0)
         return rc;
     rc = load_all(&s, b, &l);
@@ -357,8 +357,8 @@ int banyan_buckets_tensor_stats(const struct banyan_buckets *b, size_t tensor,
     const struct bny_bucketed *k;
     int rc = out ? check_size(out->size, what) : bny_fail(BANYAN_EINVAL, "%s: out NULL", what);
 
-    if (rc == 0 && !b)
-        rc = bny_fail(BANYAN_EINVAL, "%s: the buckets must not be NULL", what);
+    if (rc == 0)
+        rc = bny_object_check(b, BNY_BUCKETS_KIND, what);
     if (rc == 0)
         rc = find(b, tensor, what);
     if (rc < 0)
@@ -380,8 +380,8 @@ int banyan_buckets_stats(const struct banyan_buckets *b, struct banyan_buckets_s
     struct banyan_buckets_stats s = { 0 };
     int rc = out ? check_size(out->size, what) : bny_fail(BANYAN_EINVAL, "%s: out NULL", what);
 
-    if (rc == 0 && !b)
-        rc = bny_fail(BANYAN_EINVAL, "%s: the buckets must not be NULL", what);
+    if (rc == 0)
+        rc = bny_object_check(b, BNY_BUCKETS_KIND, what);
     if (rc < 0)
         return rc;
     s.size = out->size < sizeof s ? out->size : sizeof s;

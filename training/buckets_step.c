@@ -27,11 +27,18 @@ int bny_buckets_fail(struct banyan_buckets *b, int rc)
 
 int bny_buckets_check(const struct banyan_buckets *b, const char *what)
 {
-    if (!b)
-        return bny_fail(BANYAN_EINVAL, "%s: the buckets must not be NULL", what);
-    if (b->failed)
-        return bny_fail((enum banyan_error) - b->failed, "%s", b->failed_text);
-    return 0;
+    int rc = bny_object_check(b, BNY_BUCKETS_KIND, what);
+
+    if (rc == 0 && b->failed)
+        rc = bny_fail((enum banyan_error) - b->failed, "%s", b->failed_text);
+    return rc;
+}
+
+int bny_buckets_enter(const struct banyan_buckets *b, const char *what)
+{
+    int rc = bny_object_enter(b, BNY_BUCKETS_KIND, what);
+
+    return rc ? rc : bny_buckets_check(b, what);
 }
 
 int bny_buckets_check_idle(const struct banyan_buckets *b, const char *what)
@@ -47,7 +54,7 @@ int bny_buckets_check_idle(const struct banyan_buckets *b, const char *what)
 
 static int check_tensor(const struct banyan_buckets *b, size_t tensor, const char *what)
 {
-    int rc = bny_buckets_check(b, what);
+    int rc = bny_buckets_enter(b, what);
 
     if (rc == 0 && tensor >= b->model.n)
         rc = bny_fail(BANYAN_EINVAL, "%s: tensor %zu of %zu", what, tensor, b->model.n);
@@ -429,7 +436,7 @@ int banyan_buckets_ready(struct banyan_buckets *b, size_t tensor)
 
 int banyan_buckets_progress(struct banyan_buckets *b)
 {
-    int rc = bny_buckets_check(b, "banyan_buckets_progress");
+    int rc = bny_buckets_enter(b, "banyan_buckets_progress");
 
     if (rc < 0 || !in_flight(b))
         return rc;
@@ -635,7 +642,7 @@ static void end_micro(struct banyan_buckets *b)
 
 int banyan_buckets_wait(struct banyan_buckets *b)
 {
-    int rc = bny_buckets_check(b, "banyan_buckets_wait");
+    int rc = bny_buckets_enter(b, "banyan_buckets_wait");
 
     if (rc < 0)
         return rc;

@@ -8,7 +8,9 @@
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "base/sized.h"
 #include "training/gossip_graph.h"
+#include "training/object.h"
 #include "training/saved.h"
 #include "training/settings.h"
 #include "training/tensors.h"
@@ -45,6 +47,7 @@ struct link {
 };
 
 struct banyan_gossip {
+    struct bny_object object;
     struct banyan_comm *comm;
     struct banyan_gossip_config cfg;
     char *graph;
@@ -57,8 +60,12 @@ struct banyan_gossip {
     uint64_t steps, bytes;
 };
 
+static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_gossip);
+
 void banyan_gossip_config_default(struct banyan_gossip_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_gossip_config){
         .size = sizeof *cfg, .graph = "ring", .low_rank = 1, .iterations = 1, .seed = 1
     };
@@ -69,7 +76,8 @@ static int settings(struct banyan_gossip *g, const struct banyan_gossip_config *
     int rc;
 
     banyan_gossip_config_default(&g->cfg);
-    rc = bny_settings_copy(&g->cfg, sizeof g->cfg, cfg, "banyan_gossip_create");
+    rc = bny_sized_take(&g->cfg, sizeof g->cfg, cfg, sizeof cfg->size, "banyan_gossip_create",
+                        "banyan_gossip_config_default()");
     if (rc < 0)
         return rc;
     if (g->cfg.low_rank < 0 || g->cfg.low_rank > RANK_MAX || g->cfg.iterations < 1 ||
@@ -348,10 +356,11 @@ static int exchange(struct banyan_gossip *g, struct link *l, int whole)
 
 int banyan_gossip_step(struct banyan_gossip *g)
 {
-    int rounds, rc = 0;
+    int rounds, rc;
 
-    if (!g)
-        return bny_fail(BANYAN_EINVAL, "banyan_gossip_step: the object must not be NULL");
+    rc = bny_object_enter(g, KIND, "banyan_gossip_step");
+    if (rc < 0)
+        return rc;
     rounds = g->cfg.rounds && g->cfg.rounds < g->colours ? g->cfg.rounds : g->colours;
     for (int k = 0; k < rounds && rc == 0; k++) {
         uint64_t turn = g->steps * (uint64_t)rounds + (uint64_t)k;
@@ -442,13 +451,9 @@ int banyan_gossip_create(struct banyan_gossip **out, struct banyan_comm *comm,
     struct banyan_gossip *g;
     int rc;
 
-    if (!out || !comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_gossip_create: %s must not be NULL",
-                        out ? "comm" : "out");
-    *out = NULL;
-    g = calloc(1, sizeof *g);
+    g = bny_object_new(&handles, out, comm, "banyan_gossip_create", &rc);
     if (!g)
-        return bny_fail(BANYAN_ENOMEM, "no memory for gossip");
+        return rc;
     g->comm = comm;
     rc = settings(g, cfg);
     if (rc == 0)
@@ -476,7 +481,7 @@ int banyan_gossip_create(struct banyan_gossip **out, struct banyan_comm *comm,
 
 void banyan_gossip_free(struct banyan_gossip *g)
 {
-    if (!g)
+    if (!bny_object_may_free(g, KIND, "banyan_gossip_free"))
         return;
     for (int c = 0; c < g->colours && g->link; c++) {
         for (int f = 0; f < 4; f++) {
@@ -492,7 +497,7 @@ void banyan_gossip_free(struct banyan_gossip *g)
     free(g->matrix);
     free(g->flat);
     free(g->graph);
-    free(g);
+    bny_handle_free(&handles, &g->object.handle);
 }
 
 /* flat becomes the mean of all ranks' parameters. */
@@ -506,11 +511,12 @@ static int mean(struct banyan_gossip *g)
 int banyan_gossip_consensus(struct banyan_gossip *g, double *out)
 {
     double sums[2] = { 0, 0 }; /* squares: of the distance, over ranks; of the mean */
-    int rc;
+    int rc = bny_object_enter(g, KIND, "banyan_gossip_consensus");
 
-    if (!g || !out)
-        return bny_fail(BANYAN_EINVAL, "banyan_gossip_consensus: %s must not be NULL",
-                        g ? "out" : "the object");
+    if (rc < 0)
+        return rc;
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_gossip_consensus: out must not be NULL");
     rc = mean(g);
     for (size_t i = 0; i < g->tensors.n && rc == 0; i++) {
         const struct bny_tensor *t = &g->tensors.at[i];
@@ -532,8 +538,9 @@ int banyan_gossip_finish(struct banyan_gossip *g)
 {
     int rc;
 
-    if (!g)
-        return bny_fail(BANYAN_EINVAL, "banyan_gossip_finish: the object must not be NULL");
+    rc = bny_object_enter(g, KIND, "banyan_gossip_finish");
+    if (rc < 0)
+        return rc;
     rc = mean(g);
     if (rc == 0)
         bny_tensors_put(&g->tensors, g->flat);
@@ -543,10 +550,13 @@ int banyan_gossip_finish(struct banyan_gossip *g)
 int banyan_gossip_stats(const struct banyan_gossip *g, struct banyan_gossip_stats *out)
 {
     struct banyan_gossip_stats s;
+    int rc = bny_object_check(g, KIND, "banyan_gossip_stats");
 
-    if (!g || !out || out->size < sizeof out->size || out->size > 4096)
+    if (rc < 0)
+        return rc;
+    if (!out || out->size < sizeof out->size || out->size > 4096)
         return bny_fail(BANYAN_EINVAL, "banyan_gossip_stats: %s",
-                        g && out ? "set out->size first" : "an argument is NULL");
+                        out ? "set out->size first" : "out must not be NULL");
     s = (struct banyan_gossip_stats){ .size = out->size,
                                       .steps = g->steps,
                                       .bytes = g->bytes,
@@ -587,6 +597,8 @@ size_t banyan_gossip_bytes(const struct banyan_gossip *g)
 {
     struct bny_saved s;
 
+    if (bny_object_check(g, KIND, "banyan_gossip_bytes") < 0)
+        return 0;
     bny_saved_count(&s, KIND);
     bny_saved_bytes(&s, NULL, sizeof(uint64_t));
     walk(&s, (struct banyan_gossip *)(uintptr_t)g); /* counting changes nothing */
@@ -595,12 +607,15 @@ size_t banyan_gossip_bytes(const struct banyan_gossip *g)
 
 int banyan_gossip_save(const struct banyan_gossip *g, void *buf, size_t cap)
 {
-    uint64_t of = hash(g);
     struct bny_saved s;
-    int rc = bny_saved_write(&s, KIND, buf, cap, banyan_gossip_bytes(g));
+    uint64_t of;
+    int rc = bny_object_check(g, KIND, "banyan_gossip_save");
 
+    if (rc == 0)
+        rc = bny_saved_write(&s, KIND, buf, cap, banyan_gossip_bytes(g));
     if (rc < 0)
         return rc;
+    of = hash(g);
     bny_saved_bytes(&s, &of, sizeof of);
     walk(&s, (struct banyan_gossip *)(uintptr_t)g);
     return bny_saved_end(&s, NULL);
@@ -610,8 +625,10 @@ int banyan_gossip_load(struct banyan_gossip *g, const void *buf, size_t bytes)
 {
     struct bny_saved s;
     uint64_t of;
-    int rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_gossip_load");
+    int rc = bny_object_check(g, KIND, "banyan_gossip_load");
 
+    if (rc == 0)
+        rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_gossip_load");
     if (rc < 0)
         return rc;
     bny_saved_bytes(&s, &of, sizeof of);

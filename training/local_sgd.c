@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/sized.h"
+#include "training/object.h"
 #include "training/saved.h"
 #include "training/tensors.h"
 
 #define KIND 0x4447534cu /* "LSGD" */
 
 struct banyan_local_sgd {
+    struct bny_object object;
     struct banyan_comm *comm;
     struct banyan_local_sgd_config cfg;
     char *codec;
@@ -26,23 +29,25 @@ struct banyan_local_sgd {
     double loss, first_loss; /* sum of losses since the last period; mean of the first */
 };
 
+static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_local_sgd);
+
 void banyan_local_sgd_config_default(struct banyan_local_sgd_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_local_sgd_config){ .size = sizeof *cfg, .period = 8 };
 }
 
 static int settings(struct banyan_local_sgd_config *out,
                     const struct banyan_local_sgd_config *cfg)
 {
+    int rc;
+
     banyan_local_sgd_config_default(out);
-    if (cfg && (cfg->size < sizeof cfg->size || cfg->size > 4096))
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_local_sgd_create: size of the settings is %zu; "
-                        "start from banyan_local_sgd_config_default()",
-                        cfg->size);
-    if (cfg)
-        memcpy(out, cfg, cfg->size < sizeof *out ? cfg->size : sizeof *out);
-    out->size = sizeof *out;
+    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_local_sgd_create",
+                        "banyan_local_sgd_config_default()");
+    if (rc < 0)
+        return rc;
     if (out->mode > BANYAN_LOCAL_OVERLAPPED || out->period < 1 || out->warm_up < 0)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_local_sgd_create: mode is %d (0 to 2), period %d (1 or more), "
@@ -107,13 +112,9 @@ int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *c
     struct banyan_local_sgd *l;
     int rc;
 
-    if (!out || !comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_local_sgd_create: %s must not be NULL",
-                        out ? "comm" : "out");
-    *out = NULL;
-    l = calloc(1, sizeof *l);
+    l = bny_object_new(&handles, out, comm, "banyan_local_sgd_create", &rc);
     if (!l)
-        return bny_fail(BANYAN_ENOMEM, "no memory for local SGD");
+        return rc;
     l->comm = comm;
     rc = settings(&l->cfg, cfg);
     if (rc == 0)
@@ -142,7 +143,7 @@ int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *c
 
 void banyan_local_sgd_free(struct banyan_local_sgd *l)
 {
-    if (!l)
+    if (!bny_object_may_free(l, KIND, "banyan_local_sgd_free"))
         return;
     if (l->under_way)
         banyan_wait(l->average, -1);
@@ -153,7 +154,7 @@ void banyan_local_sgd_free(struct banyan_local_sgd *l)
     free(l->agreed);
     free(l->mean);
     free(l->sent);
-    free(l);
+    bny_handle_free(&handles, &l->object.handle);
 }
 
 /* Starts to average what this rank has learnt since all agreed. */
@@ -228,10 +229,11 @@ static int adapt(struct banyan_local_sgd *l)
 
 int banyan_local_sgd_step(struct banyan_local_sgd *l, double loss)
 {
-    int rc = 0, taken = 0, warm;
+    int rc, taken = 0, warm;
 
-    if (!l)
-        return bny_fail(BANYAN_EINVAL, "banyan_local_sgd_step: the object must not be NULL");
+    rc = bny_object_enter(l, KIND, "banyan_local_sgd_step");
+    if (rc < 0)
+        return rc;
     warm = l->steps++ < (uint64_t)l->cfg.warm_up;
     l->since++;
     l->loss += loss;
@@ -265,8 +267,9 @@ int banyan_local_sgd_settle(struct banyan_local_sgd *l)
 {
     int rc;
 
-    if (!l)
-        return bny_fail(BANYAN_EINVAL, "banyan_local_sgd_settle: the object must not be NULL");
+    rc = bny_object_enter(l, KIND, "banyan_local_sgd_settle");
+    if (rc < 0)
+        return rc;
     if (!l->under_way)
         return 0;
     rc = end(l);
@@ -277,8 +280,10 @@ int banyan_local_sgd_settle(struct banyan_local_sgd *l)
 
 int banyan_local_sgd_finish(struct banyan_local_sgd *l)
 {
-    int rc = banyan_local_sgd_settle(l);
+    int rc = bny_object_enter(l, KIND, "banyan_local_sgd_finish");
 
+    if (rc == 0)
+        rc = banyan_local_sgd_settle(l);
     if (rc < 0)
         return rc;
     bny_tensors_get(&l->tensors, l->agreed);
@@ -293,7 +298,9 @@ int banyan_local_sgd_finish(struct banyan_local_sgd *l)
 
 int banyan_local_sgd_period(const struct banyan_local_sgd *l)
 {
-    return !l ? 0 : l->steps < (uint64_t)l->cfg.warm_up ? 1 : l->period;
+    int rc = bny_object_check(l, KIND, "banyan_local_sgd_period");
+
+    return rc < 0 ? 0 : l->steps < (uint64_t)l->cfg.warm_up ? 1 : l->period;
 }
 
 /* Of walk(): the residuals lie in the codec's state, which has a format of its own. */
@@ -315,24 +322,41 @@ static void walk(struct bny_saved *s, struct banyan_local_sgd *l, uint64_t *resi
 
 size_t banyan_local_sgd_bytes(const struct banyan_local_sgd *l)
 {
-    uint64_t residual = residual_bytes(l);
     struct bny_saved s;
+    uint64_t residual;
 
+    if (bny_object_check(l, KIND, "banyan_local_sgd_bytes") < 0)
+        return 0;
+    residual = residual_bytes(l);
     bny_saved_count(&s, KIND);
     bny_saved_bytes(&s, NULL, sizeof l->tensors.hash);
     walk(&s, (struct banyan_local_sgd *)(uintptr_t)l, &residual);
     return s.len + (size_t)residual;
 }
 
+/* May it be saved, or loaded? */
+static int is_settled(const struct banyan_local_sgd *l, const char *what)
+{
+    int rc = bny_object_check(l, KIND, what);
+
+    if (rc == 0 && l->under_way)
+        rc = bny_fail(BANYAN_EBUSY,
+                      "%s: an average is under way; call banyan_local_sgd_settle on all ranks "
+                      "first",
+                      what);
+    return rc;
+}
+
 int banyan_local_sgd_save(const struct banyan_local_sgd *l, void *buf, size_t cap)
 {
-    uint64_t residual = residual_bytes(l), hash = l->tensors.hash;
+    uint64_t residual, hash;
     struct bny_saved s;
-    int rc;
+    int rc = is_settled(l, "banyan_local_sgd_save");
 
-    if (l->under_way)
-        return bny_fail(BANYAN_EBUSY, "banyan_local_sgd_save: an average is under way; call "
-                                      "banyan_local_sgd_settle on all ranks first");
+    if (rc < 0)
+        return rc;
+    residual = residual_bytes(l);
+    hash = l->tensors.hash;
     rc = bny_saved_write(&s, KIND, buf, cap, banyan_local_sgd_bytes(l));
     if (rc < 0)
         return rc;
@@ -349,13 +373,12 @@ int banyan_local_sgd_load(struct banyan_local_sgd *l, const void *buf, size_t by
     uint64_t hash, residual;
     struct bny_saved s;
     size_t fixed;
-    int rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_local_sgd_load");
+    int rc = is_settled(l, "banyan_local_sgd_load");
 
+    if (rc == 0)
+        rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_local_sgd_load");
     if (rc < 0)
         return rc;
-    if (l->under_way)
-        return bny_fail(BANYAN_EBUSY, "banyan_local_sgd_load: an average is under way; call "
-                                      "banyan_local_sgd_settle on all ranks first");
     fixed = banyan_local_sgd_bytes(l) - residual_bytes(l);
     bny_saved_bytes(&s, &hash, sizeof hash);
     bny_saved_bytes(&s, &residual, sizeof residual);

@@ -15,6 +15,8 @@
 
 #include "banyan/training.h"
 #include "base/err.h"
+#include "base/sized.h"
+#include "training/object.h"
 #include "training/saved.h"
 
 #define KIND        0x595a414cu /* "LAZY" */
@@ -35,6 +37,7 @@ struct counts {
 };
 
 struct banyan_lazy {
+    struct bny_object object;
     struct banyan_comm *comm;
     int rank, n;
     size_t count;
@@ -53,8 +56,12 @@ struct banyan_lazy {
     struct counts counts;
 };
 
+static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_lazy);
+
 void banyan_lazy_config_default(struct banyan_lazy_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_lazy_config){ .size = sizeof *cfg,
                                         .rule = BANYAN_LAZY_ORDERED_R2,
                                         .xi = 0.1,
@@ -92,14 +99,10 @@ static int settings(struct banyan_lazy_config *out, const struct banyan_lazy_con
     int chb, rc;
 
     banyan_lazy_config_default(out);
-    if (cfg && (cfg->size < sizeof cfg->size || cfg->size > 4096))
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_lazy_create: size of the settings is %zu; start from "
-                        "banyan_lazy_config_default()",
-                        cfg->size);
-    if (cfg)
-        memcpy(out, cfg, cfg->size < sizeof *out ? cfg->size : sizeof *out);
-    out->size = sizeof *out;
+    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_lazy_create",
+                        "banyan_lazy_config_default()");
+    if (rc < 0)
+        return rc;
     rc = check_settings(out);
     chb = out->rule == BANYAN_LAZY_CHB;
     if (!out->history)
@@ -204,19 +207,15 @@ int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm, size_
     struct banyan_lazy *l;
     int rc;
 
-    if (!out || !comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_create: %s must not be NULL",
-                        out ? "comm" : "out");
-    *out = NULL;
-    l = calloc(1, sizeof *l);
+    l = bny_object_new(&handles, out, comm, "banyan_lazy_create", &rc);
     if (!l)
-        return bny_fail(BANYAN_ENOMEM, "no memory for lazy gradients");
+        return rc;
     l->comm = comm;
     l->rank = banyan_comm_rank(comm);
     l->n = banyan_comm_count(comm);
     l->count = count;
     memset(&mine, 0, sizeof mine);
-    rc = l->rank < 0 ? l->rank : settings(&l->cfg, cfg);
+    rc = settings(&l->cfg, cfg);
     if (rc == 0)
         rc = copy_name(&l->codec, mine.codec, sizeof mine.codec, l->cfg.codec, "codec");
     if (rc == 0)
@@ -232,8 +231,7 @@ int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm, size_
     mine.xi = l->cfg.xi;
     mine.momentum = l->cfg.momentum;
     mine.seed = l->cfg.seed;
-    if (l->rank >= 0)
-        rc = agree(l, &mine, rc);
+    rc = agree(l, &mine, rc);
     if (rc < 0)
         banyan_lazy_free(l);
     else
@@ -243,7 +241,7 @@ int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm, size_
 
 void banyan_lazy_free(struct banyan_lazy *l)
 {
-    if (!l)
+    if (!bny_object_may_free(l, KIND, "banyan_lazy_free"))
         return;
     banyan_codec_state_free(l->state);
     free(l->codec);
@@ -256,7 +254,7 @@ void banyan_lazy_free(struct banyan_lazy *l)
     free(l->told);
     free(l->order);
     free(l->chosen);
-    free(l);
+    bny_handle_free(&handles, &l->object.handle);
 }
 
 /* ---- norms ---- */
@@ -433,11 +431,12 @@ int banyan_lazy_exchange(struct banyan_lazy *l, const float *grad, float *sum)
 {
     struct counts *c;
     uint64_t before;
-    int rc, uploads;
+    int rc = bny_object_enter(l, KIND, "banyan_lazy_exchange"), uploads;
 
-    if (!l || (!grad && l->count))
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_exchange: %s must not be NULL",
-                        l ? "grad" : "the object");
+    if (rc < 0)
+        return rc;
+    if (!grad && l->count)
+        return bny_fail(BANYAN_EINVAL, "banyan_lazy_exchange: grad must not be NULL");
     c = &l->counts;
     if (c->steps != l->moves)
         return bny_fail(BANYAN_EINVAL,
@@ -469,11 +468,11 @@ int banyan_lazy_exchange(struct banyan_lazy *l, const float *grad, float *sum)
 /* One step for each exchange. */
 static int may_move(const struct banyan_lazy *l, const char *what)
 {
-    if (!l)
-        return bny_fail(BANYAN_EINVAL, "%s: the object must not be NULL", what);
-    if (l->moves + 1 != l->counts.steps)
-        return bny_fail(BANYAN_EINVAL, "%s: call banyan_lazy_exchange before each step", what);
-    return 0;
+    int rc = bny_object_check(l, KIND, what);
+
+    if (rc == 0 && l->moves + 1 != l->counts.steps)
+        rc = bny_fail(BANYAN_EINVAL, "%s: call banyan_lazy_exchange before each step", what);
+    return rc;
 }
 
 static void remember(struct banyan_lazy *l, double squared)
@@ -520,9 +519,13 @@ int banyan_lazy_descend(struct banyan_lazy *l, float *theta)
 
 int banyan_lazy_set_alpha(struct banyan_lazy *l, double alpha)
 {
-    if (!l || !(alpha > 0) || !isfinite(alpha))
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_set_alpha: %s",
-                        l ? "the rate must be a positive number" : "no object");
+    int rc = bny_object_check(l, KIND, "banyan_lazy_set_alpha");
+
+    if (rc < 0)
+        return rc;
+    if (!(alpha > 0) || !isfinite(alpha))
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_lazy_set_alpha: the rate must be a positive number");
     l->cfg.alpha = alpha;
     return 0;
 }
@@ -531,10 +534,12 @@ int banyan_lazy_stats(const struct banyan_lazy *l, struct banyan_lazy_stats *out
 {
     struct banyan_lazy_stats s;
     size_t size;
+    int rc = bny_object_check(l, KIND, "banyan_lazy_stats");
 
-    if (!l || !out)
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_stats: %s must not be NULL",
-                        l ? "out" : "the object");
+    if (rc < 0)
+        return rc;
+    if (!out)
+        return bny_fail(BANYAN_EINVAL, "banyan_lazy_stats: out must not be NULL");
     size = out->size;
     if (size < sizeof out->size || size > 4096)
         return bny_fail(BANYAN_EINVAL, "banyan_lazy_stats: size is %zu; set it to sizeof *out",
@@ -594,7 +599,7 @@ size_t banyan_lazy_bytes(const struct banyan_lazy *l)
     struct head h;
     size_t bytes = 0;
 
-    if (!l)
+    if (bny_object_check(l, KIND, "banyan_lazy_bytes") < 0)
         return 0;
     h = head_of(l);
     bny_saved_count(&s, KIND);
@@ -609,10 +614,10 @@ int banyan_lazy_save(const struct banyan_lazy *l, void *buf, size_t cap)
     struct bny_saved s;
     struct head h;
     void *codec = NULL;
-    int rc = 0;
+    int rc = bny_object_check(l, KIND, "banyan_lazy_save");
 
-    if (!l)
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_save: the object must not be NULL");
+    if (rc < 0)
+        return rc;
     h = head_of(l);
     if (h.codec_bytes) {
         codec = malloc(h.codec_bytes);
@@ -656,11 +661,10 @@ int banyan_lazy_load(struct banyan_lazy *l, const void *buf, size_t bytes)
     struct bny_saved s;
     struct head h;
     void *codec = NULL;
-    int rc;
+    int rc = bny_object_check(l, KIND, "banyan_lazy_load");
 
-    if (!l)
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_load: the object must not be NULL");
-    rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_lazy_load");
+    if (rc == 0)
+        rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_lazy_load");
     if (rc)
         return rc;
     bny_saved_bytes(&s, &h, sizeof h);

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/sized.h"
 #include "training/rows_code.h"
+#include "training/object.h"
 #include "training/saved.h"
 #include "training/settings.h"
 #include "training/tensors.h"
@@ -33,6 +35,7 @@ struct list {
 };
 
 struct banyan_rows {
+    struct bny_object object;
     struct banyan_comm *comm;
     struct banyan_rows_config cfg;
     char name[NAME_BYTES];
@@ -47,8 +50,12 @@ struct banyan_rows {
     uint64_t steps, wanted, sent, bytes, hash;
 };
 
+static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_rows);
+
 void banyan_rows_config_default(struct banyan_rows_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_rows_config){ .size = sizeof *cfg,
                                         .bits = 32,
                                         .threshold = 0.05,
@@ -68,7 +75,8 @@ static int settings(struct banyan_rows *r, const struct banyan_rows_config *cfg)
     int rc;
 
     banyan_rows_config_default(c);
-    rc = bny_settings_copy(c, sizeof *c, cfg, "banyan_rows_create");
+    rc = bny_sized_take(c, sizeof *c, cfg, sizeof cfg->size, "banyan_rows_create",
+                        "banyan_rows_config_default()");
     if (rc < 0)
         return rc;
     if (c->mode > BANYAN_ROWS_VARIABLE || (c->bits != 8 && c->bits != 32))
@@ -433,13 +441,13 @@ static int take(struct banyan_rows *r, float *out)
 int banyan_rows_exchange(struct banyan_rows *r, const float *in, float *out)
 {
     struct banyan_opts o = BANYAN_OPTS_INIT;
-    int good, rc;
+    int good, rc = bny_object_enter(r, KIND, "banyan_rows_exchange");
 
-    if (!r || (!in && r->send.first[r->n]) || (!out && r->recv.first[r->n]))
+    if (rc < 0)
+        return rc;
+    if ((!in && r->send.first[r->n]) || (!out && r->recv.first[r->n]))
         return bny_fail(BANYAN_EINVAL, "banyan_rows_exchange: %s must not be NULL",
-                        !r   ? "the object"
-                        : in ? "out"
-                             : "in");
+                        in ? "out" : "in");
     good = all_finite(r, in);
     for (int p = 0; p < r->n; p++) {
         unsigned char *wire = r->send.wire + r->send.at[p];
@@ -462,10 +470,12 @@ int banyan_rows_exchange(struct banyan_rows *r, const float *in, float *out)
 int banyan_rows_adapt(struct banyan_rows *r, double loss)
 {
     struct banyan_rows_config *c;
+    int rc = bny_object_check(r, KIND, "banyan_rows_adapt");
 
-    if (!r || !isfinite(loss))
-        return bny_fail(BANYAN_EINVAL, "banyan_rows_adapt: %s",
-                        r ? "the loss is no finite number" : "the object must not be NULL");
+    if (rc < 0)
+        return rc;
+    if (!isfinite(loss))
+        return bny_fail(BANYAN_EINVAL, "banyan_rows_adapt: the loss is no finite number");
     c = &r->cfg;
     if (isfinite(r->loss))
         r->threshold *= loss < r->loss ? c->grow : c->shrink;
@@ -484,20 +494,15 @@ int banyan_rows_create(struct banyan_rows **out, struct banyan_comm *comm,
     struct banyan_rows *r;
     int rc;
 
-    if (!out || !comm || !plan)
-        return bny_fail(BANYAN_EINVAL, "banyan_rows_create: %s must not be NULL",
-                        !out    ? "out"
-                        : !comm ? "comm"
-                                : "plan");
-    *out = NULL;
-    r = calloc(1, sizeof *r);
+    r = bny_object_new(&handles, out, comm, "banyan_rows_create", &rc);
     if (!r)
-        return bny_fail(BANYAN_ENOMEM, "no memory for rows");
+        return rc;
     r->comm = comm;
     r->n = banyan_comm_count(comm);
     r->rank = banyan_comm_rank(comm);
     r->loss = INFINITY;
-    rc = settings(r, cfg);
+    rc = plan ? settings(r, cfg)
+              : bny_fail(BANYAN_EINVAL, "banyan_rows_create: plan must not be NULL");
     if (rc == 0)
         rc = make(r, plan);
     r->threshold = r->cfg.threshold;
@@ -530,7 +535,7 @@ static void free_list(struct list *l)
 
 void banyan_rows_free(struct banyan_rows *r)
 {
-    if (!r)
+    if (!bny_object_may_free(r, KIND, "banyan_rows_free"))
         return;
     free_list(&r->send);
     free_list(&r->recv);
@@ -538,17 +543,20 @@ void banyan_rows_free(struct banyan_rows *r)
     free(r->known);
     free(r->places);
     free(r->values);
-    free(r);
+    bny_handle_free(&handles, &r->object.handle);
 }
 
 int banyan_rows_stats(const struct banyan_rows *r, struct banyan_rows_stats *out)
 {
     struct banyan_rows_stats s;
     size_t elsewhere;
+    int rc = bny_object_check(r, KIND, "banyan_rows_stats");
 
-    if (!r || !out || out->size < sizeof out->size || out->size > 4096)
+    if (rc < 0)
+        return rc;
+    if (!out || out->size < sizeof out->size || out->size > 4096)
         return bny_fail(BANYAN_EINVAL, "banyan_rows_stats: %s",
-                        r && out ? "set out->size first" : "an argument is NULL");
+                        out ? "set out->size first" : "out must not be NULL");
     elsewhere = r->send.first[r->n] - count_of(&r->send, r->rank);
     s = (struct banyan_rows_stats){ .size = out->size,
                                     .steps = r->steps,
@@ -584,6 +592,8 @@ size_t banyan_rows_bytes(const struct banyan_rows *r)
 {
     struct bny_saved s;
 
+    if (bny_object_check(r, KIND, "banyan_rows_bytes") < 0)
+        return 0;
     bny_saved_count(&s, KIND);
     bny_saved_bytes(&s, NULL, sizeof r->hash);
     walk(&s, (struct banyan_rows *)(uintptr_t)r); /* counting changes nothing */
@@ -592,12 +602,15 @@ size_t banyan_rows_bytes(const struct banyan_rows *r)
 
 int banyan_rows_save(const struct banyan_rows *r, void *buf, size_t cap)
 {
-    uint64_t of = r->hash;
     struct bny_saved s;
-    int rc = bny_saved_write(&s, KIND, buf, cap, banyan_rows_bytes(r));
+    uint64_t of;
+    int rc = bny_object_check(r, KIND, "banyan_rows_save");
 
+    if (rc == 0)
+        rc = bny_saved_write(&s, KIND, buf, cap, banyan_rows_bytes(r));
     if (rc < 0)
         return rc;
+    of = r->hash;
     bny_saved_bytes(&s, &of, sizeof of);
     walk(&s, (struct banyan_rows *)(uintptr_t)r);
     return bny_saved_end(&s, NULL);
@@ -607,8 +620,10 @@ int banyan_rows_load(struct banyan_rows *r, const void *buf, size_t bytes)
 {
     struct bny_saved s;
     uint64_t of;
-    int rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_rows_load");
+    int rc = bny_object_check(r, KIND, "banyan_rows_load");
 
+    if (rc == 0)
+        rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_rows_load");
     if (rc < 0)
         return rc;
     bny_saved_bytes(&s, &of, sizeof of);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Settings: copied, compared. */
+/* Settings: compared. */
 #include "training/settings.h"
 
 #include <string.h>
@@ -7,23 +7,6 @@
 #include "banyan/banyan.h"
 #include "base/assert.h"
 #include "base/err.h"
-
-int bny_settings_copy(void *out, size_t size, const void *cfg, const char *what)
-{
-    size_t own;
-
-    if (cfg) {
-        memcpy(&own, cfg, sizeof own);
-        if (own < sizeof own || own > 4096)
-            return bny_fail(BANYAN_EINVAL,
-                            "%s: size of the settings is %zu; start from the function that "
-                            "sets the defaults",
-                            what, own);
-        memcpy(out, cfg, own < size ? own : size);
-    }
-    memcpy(out, &size, sizeof size);
-    return 0;
-}
 
 int bny_settings_agree(struct banyan_comm *comm, const struct bny_setting *s, size_t n,
                        const char *what)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Settings of the objects of this layer: copied from callers of any age, compared between
- * ranks.
- */
+/* Settings of the objects of this layer, compared between ranks. */
 #ifndef BNY_TRAINING_SETTINGS_H
 #define BNY_TRAINING_SETTINGS_H
 
@@ -9,11 +7,6 @@
 #include <stdint.h>
 
 struct banyan_comm;
-
-/* Every settings struct begins with its size. Takes the members that the caller knew; out has
- * the defaults, and `size` bytes. what: the function called. 0; -BANYAN_EINVAL: no such size.
- */
-int bny_settings_copy(void *out, size_t size, const void *cfg, const char *what);
 
 struct bny_setting {
     const char *name;

@@ -7,12 +7,15 @@
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "base/sized.h"
+#include "training/object.h"
 #include "training/saved.h"
 #include "training/tensors.h"
 
 #define KIND 0x4b534d53u /* "SMSK" */
 
 struct banyan_shared_mask {
+    struct bny_object object;
     struct banyan_comm *comm;
     struct banyan_shared_mask_config cfg;
     struct bny_tensors tensors;
@@ -23,8 +26,12 @@ struct banyan_shared_mask {
     uint64_t step;
 };
 
+static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_shared_mask);
+
 void banyan_shared_mask_config_default(struct banyan_shared_mask_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_shared_mask_config){
         .size = sizeof *cfg, .delta = 0.1, .block = 64, .memory = 1
     };
@@ -33,15 +40,13 @@ void banyan_shared_mask_config_default(struct banyan_shared_mask_config *cfg)
 static int settings(struct banyan_shared_mask_config *out,
                     const struct banyan_shared_mask_config *cfg)
 {
+    int rc;
+
     banyan_shared_mask_config_default(out);
-    if (cfg && (cfg->size < sizeof cfg->size || cfg->size > 4096))
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_shared_mask_create: size of the settings is %zu; start from "
-                        "banyan_shared_mask_config_default()",
-                        cfg->size);
-    if (cfg)
-        memcpy(out, cfg, cfg->size < sizeof *out ? cfg->size : sizeof *out);
-    out->size = sizeof *out;
+    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_shared_mask_create",
+                        "banyan_shared_mask_config_default()");
+    if (rc < 0)
+        return rc;
     if (!(out->delta > 0 && out->delta <= 1) || !out->block || out->order > BANYAN_MASK_BAND)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_shared_mask_create: delta is %g (above 0, at most 1), block "
@@ -91,13 +96,9 @@ int banyan_shared_mask_create(struct banyan_shared_mask **out, struct banyan_com
     struct banyan_shared_mask *m;
     int rc;
 
-    if (!out || !comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_shared_mask_create: %s must not be NULL",
-                        out ? "comm" : "out");
-    *out = NULL;
-    m = calloc(1, sizeof *m);
+    m = bny_object_new(&handles, out, comm, "banyan_shared_mask_create", &rc);
     if (!m)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a shared mask");
+        return rc;
     m->comm = comm;
     rc = settings(&m->cfg, cfg);
     if (rc == 0)
@@ -118,13 +119,13 @@ int banyan_shared_mask_create(struct banyan_shared_mask **out, struct banyan_com
 
 void banyan_shared_mask_free(struct banyan_shared_mask *m)
 {
-    if (!m)
+    if (!bny_object_may_free(m, KIND, "banyan_shared_mask_free"))
         return;
     bny_tensors_free(&m->tensors);
     free(m->memory);
     free(m->values);
     free(m->chosen);
-    free(m);
+    bny_handle_free(&handles, &m->object.handle);
 }
 
 /* This step's blocks: of seed and step alone. Random: each block in turn with the chance that
@@ -225,8 +226,9 @@ int banyan_shared_mask_step(struct banyan_shared_mask *m)
     size_t n;
     int rc, finite = 1;
 
-    if (!m)
-        return bny_fail(BANYAN_EINVAL, "banyan_shared_mask_step: the object must not be NULL");
+    rc = bny_object_enter(m, KIND, "banyan_shared_mask_step");
+    if (rc < 0)
+        return rc;
     if (!m->nblocks)
         return 0;
     choose(m);
@@ -247,10 +249,13 @@ int banyan_shared_mask_step(struct banyan_shared_mask *m)
 
 int banyan_shared_mask_scale(struct banyan_shared_mask *m, double factor)
 {
-    if (!m || !isfinite(factor))
-        return bny_fail(BANYAN_EINVAL, "banyan_shared_mask_scale: %s",
-                        m ? "the factor must be a finite number"
-                          : "the object must not be NULL");
+    int rc = bny_object_check(m, KIND, "banyan_shared_mask_scale");
+
+    if (rc < 0)
+        return rc;
+    if (!isfinite(factor))
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_shared_mask_scale: the factor must be a finite number");
     for (size_t i = 0; i < m->tensors.count; i++)
         m->memory[i] *= (float)factor;
     return 0;
@@ -266,6 +271,8 @@ size_t banyan_shared_mask_bytes(const struct banyan_shared_mask *m)
 {
     struct bny_saved s;
 
+    if (bny_object_check(m, KIND, "banyan_shared_mask_bytes") < 0)
+        return 0;
     bny_saved_count(&s, KIND);
     bny_saved_bytes(&s, NULL, sizeof m->tensors.hash);
     walk(&s, (struct banyan_shared_mask *)(uintptr_t)m); /* counting changes nothing */
@@ -274,12 +281,15 @@ size_t banyan_shared_mask_bytes(const struct banyan_shared_mask *m)
 
 int banyan_shared_mask_save(const struct banyan_shared_mask *m, void *buf, size_t cap)
 {
-    uint64_t hash = m->tensors.hash;
     struct bny_saved s;
-    int rc = bny_saved_write(&s, KIND, buf, cap, banyan_shared_mask_bytes(m));
+    uint64_t hash;
+    int rc = bny_object_check(m, KIND, "banyan_shared_mask_save");
 
+    if (rc == 0)
+        rc = bny_saved_write(&s, KIND, buf, cap, banyan_shared_mask_bytes(m));
     if (rc < 0)
         return rc;
+    hash = m->tensors.hash;
     bny_saved_bytes(&s, &hash, sizeof hash);
     walk(&s, (struct banyan_shared_mask *)(uintptr_t)m);
     return bny_saved_end(&s, NULL);
@@ -289,8 +299,10 @@ int banyan_shared_mask_load(struct banyan_shared_mask *m, const void *buf, size_
 {
     uint64_t hash;
     struct bny_saved s;
-    int rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_shared_mask_load");
+    int rc = bny_object_check(m, KIND, "banyan_shared_mask_load");
 
+    if (rc == 0)
+        rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_shared_mask_load");
     if (rc < 0)
         return rc;
     bny_saved_bytes(&s, &hash, sizeof hash);

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/sized.h"
 #include "training/lgc/lgc.h"
+#include "training/object.h"
 #include "training/saved.h"
 #include "training/settings.h"
 #include "training/sketch_table.h"
@@ -21,6 +23,7 @@ enum {
 };
 
 struct banyan_sketch {
+    struct bny_object object;
     struct banyan_comm *comm;
     struct banyan_sketch_config cfg;
     struct bny_tensors tensors;
@@ -38,8 +41,12 @@ struct banyan_sketch {
     double recovered;
 };
 
+static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_sketch);
+
 void banyan_sketch_config_default(struct banyan_sketch_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_sketch_config){ .size = sizeof *cfg,
                                           .rows = 5,
                                           .momentum = 0.9,
@@ -54,7 +61,8 @@ static int settings(struct banyan_sketch *s, const struct banyan_sketch_config *
     int rc;
 
     banyan_sketch_config_default(c);
-    rc = bny_settings_copy(c, sizeof *c, cfg, "banyan_sketch_create");
+    rc = bny_sized_take(c, sizeof *c, cfg, sizeof cfg->size, "banyan_sketch_create",
+                        "banyan_sketch_config_default()");
     if (rc < 0)
         return rc;
     if (c->mode > BANYAN_SKETCH_ADAM || c->rows < 1 || c->rows > BNY_SKETCH_ROWS ||
@@ -139,13 +147,9 @@ int banyan_sketch_create(struct banyan_sketch **out, struct banyan_comm *comm,
     struct banyan_sketch *s;
     int rc;
 
-    if (!out || !comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_sketch_create: %s must not be NULL",
-                        out ? "comm" : "out");
-    *out = NULL;
-    s = calloc(1, sizeof *s);
+    s = bny_object_new(&handles, out, comm, "banyan_sketch_create", &rc);
     if (!s)
-        return bny_fail(BANYAN_ENOMEM, "no memory for sketches");
+        return rc;
     s->comm = comm;
     rc = settings(s, cfg);
     if (rc == 0)
@@ -167,7 +171,7 @@ int banyan_sketch_create(struct banyan_sketch **out, struct banyan_comm *comm,
 
 void banyan_sketch_free(struct banyan_sketch *s)
 {
-    if (!s)
+    if (!bny_object_may_free(s, KIND, "banyan_sketch_free"))
         return;
     bny_tensors_free(&s->tensors);
     free(s->sum);
@@ -179,7 +183,7 @@ void banyan_sketch_free(struct banyan_sketch *s)
     free(s->unseen);
     free(s->taken);
     free(s->histogram);
-    free(s);
+    bny_handle_free(&handles, &s->object.handle);
 }
 
 /* ---- a step ---- */
@@ -272,8 +276,9 @@ int banyan_sketch_step(struct banyan_sketch *s)
 {
     int rc;
 
-    if (!s)
-        return bny_fail(BANYAN_EINVAL, "banyan_sketch_step: the object must not be NULL");
+    rc = bny_object_enter(s, KIND, "banyan_sketch_step");
+    if (rc < 0)
+        return rc;
     rc = exchange(s);
     if (rc < 0)
         return rc;
@@ -285,10 +290,13 @@ int banyan_sketch_step(struct banyan_sketch *s)
 
 int banyan_sketch_scale(struct banyan_sketch *s, double factor)
 {
-    if (!s || !isfinite(factor))
-        return bny_fail(BANYAN_EINVAL, "banyan_sketch_scale: %s",
-                        s ? "the factor must be a finite number"
-                          : "the object must not be NULL");
+    int rc = bny_object_check(s, KIND, "banyan_sketch_scale");
+
+    if (rc < 0)
+        return rc;
+    if (!isfinite(factor))
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_sketch_scale: the factor must be a finite number");
     for (size_t i = 0; i < s->cells; i++)
         s->waits[i] *= (float)factor;
     return 0;
@@ -297,10 +305,13 @@ int banyan_sketch_scale(struct banyan_sketch *s, double factor)
 int banyan_sketch_stats(const struct banyan_sketch *s, struct banyan_sketch_stats *out)
 {
     struct banyan_sketch_stats now;
+    int rc = bny_object_check(s, KIND, "banyan_sketch_stats");
 
-    if (!s || !out || out->size < sizeof out->size || out->size > 4096)
+    if (rc < 0)
+        return rc;
+    if (!out || out->size < sizeof out->size || out->size > 4096)
         return bny_fail(BANYAN_EINVAL, "banyan_sketch_stats: %s",
-                        s && out ? "set out->size first" : "an argument is NULL");
+                        out ? "set out->size first" : "out must not be NULL");
     now = (struct banyan_sketch_stats){ .size = out->size,
                                         .steps = s->steps,
                                         .cells = s->cells,
@@ -339,6 +350,8 @@ size_t banyan_sketch_bytes(const struct banyan_sketch *s)
 {
     struct bny_saved to;
 
+    if (bny_object_check(s, KIND, "banyan_sketch_bytes") < 0)
+        return 0;
     bny_saved_count(&to, KIND);
     bny_saved_bytes(&to, NULL, sizeof(uint64_t));
     walk(&to, (struct banyan_sketch *)(uintptr_t)s); /* counting changes nothing */
@@ -347,12 +360,15 @@ size_t banyan_sketch_bytes(const struct banyan_sketch *s)
 
 int banyan_sketch_save(const struct banyan_sketch *s, void *buf, size_t cap)
 {
-    uint64_t of = hash(s);
     struct bny_saved to;
-    int rc = bny_saved_write(&to, KIND, buf, cap, banyan_sketch_bytes(s));
+    uint64_t of;
+    int rc = bny_object_check(s, KIND, "banyan_sketch_save");
 
+    if (rc == 0)
+        rc = bny_saved_write(&to, KIND, buf, cap, banyan_sketch_bytes(s));
     if (rc < 0)
         return rc;
+    of = hash(s);
     bny_saved_bytes(&to, &of, sizeof of);
     walk(&to, (struct banyan_sketch *)(uintptr_t)s);
     return bny_saved_end(&to, NULL);
@@ -362,8 +378,10 @@ int banyan_sketch_load(struct banyan_sketch *s, const void *buf, size_t bytes)
 {
     struct bny_saved from;
     uint64_t of;
-    int rc = bny_saved_read(&from, KIND, buf, bytes, "banyan_sketch_load");
+    int rc = bny_object_check(s, KIND, "banyan_sketch_load");
 
+    if (rc == 0)
+        rc = bny_saved_read(&from, KIND, buf, bytes, "banyan_sketch_load");
     if (rc < 0)
         return rc;
     bny_saved_bytes(&from, &of, sizeof of);

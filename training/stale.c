@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/sized.h"
+#include "training/object.h"
 #include "training/saved.h"
 #include "training/settings.h"
 #include "training/tensors.h"
@@ -25,6 +27,7 @@ struct slot {
 };
 
 struct banyan_stale {
+    struct bny_object object;
     struct banyan_comm *comm;
     struct banyan_stale_config cfg;
     char *schedule;
@@ -37,8 +40,12 @@ struct banyan_stale {
     uint64_t steps;
 };
 
+static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_stale);
+
 void banyan_stale_config_default(struct banyan_stale_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_stale_config){ .size = sizeof *cfg, .delay = 1 };
 }
 
@@ -48,7 +55,8 @@ static int settings(struct banyan_stale *s, const struct banyan_stale_config *cf
     int rc, a, b;
 
     banyan_stale_config_default(c);
-    rc = bny_settings_copy(c, sizeof *c, cfg, "banyan_stale_create");
+    rc = bny_sized_take(c, sizeof *c, cfg, sizeof cfg->size, "banyan_stale_create",
+                        "banyan_stale_config_default()");
     if (rc < 0)
         return rc;
     if (c->delay < 0 || c->delay > DELAY_MAX || c->k < 0)
@@ -127,13 +135,9 @@ int banyan_stale_create(struct banyan_stale **out, struct banyan_comm *comm,
     struct banyan_stale *s;
     int rc;
 
-    if (!out || !comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_stale_create: %s must not be NULL",
-                        out ? "comm" : "out");
-    *out = NULL;
-    s = calloc(1, sizeof *s);
+    s = bny_object_new(&handles, out, comm, "banyan_stale_create", &rc);
     if (!s)
-        return bny_fail(BANYAN_ENOMEM, "no memory for stale updates");
+        return rc;
     s->comm = comm;
     s->n = banyan_comm_count(comm);
     s->rank = banyan_comm_rank(comm);
@@ -159,7 +163,7 @@ int banyan_stale_create(struct banyan_stale **out, struct banyan_comm *comm,
 
 void banyan_stale_free(struct banyan_stale *s)
 {
-    if (!s)
+    if (!bny_object_may_free(s, KIND, "banyan_stale_free"))
         return;
     for (int i = 0; i <= s->cfg.delay && s->slot; i++) {
         struct slot *slot = &s->slot[i];
@@ -176,7 +180,7 @@ void banyan_stale_free(struct banyan_stale *s)
     free(s->set);
     free(s->slot);
     free(s->waits);
-    free(s);
+    bny_handle_free(&handles, &s->object.handle);
 }
 
 /* ---- a step ---- */
@@ -239,8 +243,9 @@ int banyan_stale_step(struct banyan_stale *s)
     struct slot *old;
     int rc;
 
-    if (!s)
-        return bny_fail(BANYAN_EINVAL, "banyan_stale_step: the object must not be NULL");
+    rc = bny_object_enter(s, KIND, "banyan_stale_step");
+    if (rc < 0)
+        return rc;
     delay = (uint64_t)s->cfg.delay;
     ring = delay + 1;
     rc = begin(s, &s->slot[s->steps % ring]);
@@ -261,8 +266,9 @@ int banyan_stale_settle(struct banyan_stale *s)
 {
     int rc = 0;
 
-    if (!s)
-        return bny_fail(BANYAN_EINVAL, "banyan_stale_settle: the object must not be NULL");
+    rc = bny_object_enter(s, KIND, "banyan_stale_settle");
+    if (rc < 0)
+        return rc;
     for (int i = 0; i <= s->cfg.delay && rc == 0; i++)
         rc = end(&s->slot[i]);
     return rc;
@@ -291,21 +297,26 @@ static void walk(struct bny_saved *to, struct banyan_stale *s)
     }
 }
 
-static int busy(const struct banyan_stale *s, const char *what)
+/* May it be saved, or loaded? */
+static int is_settled(const struct banyan_stale *s, const char *what)
 {
-    for (int i = 0; i <= s->cfg.delay; i++)
+    int rc = bny_object_check(s, KIND, what);
+
+    for (int i = 0; rc == 0 && i <= s->cfg.delay; i++)
         if (s->slot[i].under_way)
             return bny_fail(BANYAN_EBUSY,
                             "%s: an exchange is under way; call banyan_stale_settle on all "
                             "ranks first",
                             what);
-    return 0;
+    return rc;
 }
 
 size_t banyan_stale_bytes(const struct banyan_stale *s)
 {
     struct bny_saved to;
 
+    if (bny_object_check(s, KIND, "banyan_stale_bytes") < 0)
+        return 0;
     bny_saved_count(&to, KIND);
     bny_saved_bytes(&to, NULL, sizeof(uint64_t));
     walk(&to, (struct banyan_stale *)(uintptr_t)s); /* counting changes nothing */
@@ -314,14 +325,15 @@ size_t banyan_stale_bytes(const struct banyan_stale *s)
 
 int banyan_stale_save(const struct banyan_stale *s, void *buf, size_t cap)
 {
-    uint64_t of = hash(s);
     struct bny_saved to;
-    int rc = busy(s, "banyan_stale_save");
+    uint64_t of;
+    int rc = is_settled(s, "banyan_stale_save");
 
     if (rc == 0)
         rc = bny_saved_write(&to, KIND, buf, cap, banyan_stale_bytes(s));
     if (rc < 0)
         return rc;
+    of = hash(s);
     bny_saved_bytes(&to, &of, sizeof of);
     walk(&to, (struct banyan_stale *)(uintptr_t)s);
     return bny_saved_end(&to, NULL);
@@ -331,7 +343,7 @@ int banyan_stale_load(struct banyan_stale *s, const void *buf, size_t bytes)
 {
     struct bny_saved from;
     uint64_t of;
-    int rc = busy(s, "banyan_stale_load");
+    int rc = is_settled(s, "banyan_stale_load");
 
     if (rc == 0)
         rc = bny_saved_read(&from, KIND, buf, bytes, "banyan_stale_load");

@@ -71,7 +71,7 @@ static int was_latest(struct banyan_comm *comm, const struct banyan_opts *opts,
 
 static int may_run(const struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    return !bny_in_user_op && !bny_in_group() && bny_comm_is_usable(comm) &&
+    return !bny_in_user_op && !bny_group_depth && bny_comm_is_usable(comm) &&
            !bny_mem_has_others() && is_ordinary(opts, comm);
 }
 

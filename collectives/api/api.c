@@ -320,7 +320,7 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
 
     if (rc == 0)
         rc = set_message(&call, comm, buf, count, dtype, peer, "buf");
-    if (rc == 0 && peer == comm->rank && req == BNY_RUN && !bny_in_group() && !is_send &&
+    if (rc == 0 && peer == comm->rank && req == BNY_RUN && !bny_group_depth && !is_send &&
         !has_sent_itself(comm, call.tag))
         rc = bny_fail(
             BANYAN_EINVAL,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "base/sized.h"
 #include "collectives/api/arguments.h"
 #include "collectives/local/memory_kind.h"
 
@@ -56,7 +57,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
     call->codec = comm->scope.codec;
     if (!opts)
         return 0;
-    if (opts->size < offsetof(struct banyan_opts, tag) || opts->size > 4096)
+    if (!bny_size_is_one(opts->size, offsetof(struct banyan_opts, tag)))
         return bny_fail(BANYAN_EINVAL, "opts: size is %zu; start from BANYAN_OPTS_INIT",
                         opts->size);
     rc = opts->schedule ? take_schedule(call, opts->schedule) : 0;
@@ -73,7 +74,8 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
     if (rc)
         return rc;
     call->timeout_s = opts->timeout_s;
-    call->tag = opts->tag;
+    if (opts->size > offsetof(struct banyan_opts, tag))
+        call->tag = opts->tag;
     if (opts->size > offsetof(struct banyan_opts, deterministic) && opts->deterministic >= 0)
         call->deterministic = opts->deterministic != 0;
     if (opts->size > offsetof(struct banyan_opts, chunk_bytes))

@@ -9,6 +9,7 @@
 
 #include "base/nearest.h"
 #include "base/param.h"
+#include "base/sized.h"
 #include "collectives/api/arguments.h"
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
@@ -267,10 +268,10 @@ static int check_idle(struct banyan_comm *comm)
 {
     const struct bny_op *op;
     char name[48] = "";
+    int rc = bny_place_may_wait("banyan_comm_finalize");
 
-    if (bny_in_group())
-        return bny_fail(BANYAN_EBUSY,
-                        "banyan_comm_finalize: called inside a group; end the group first");
+    if (rc)
+        return rc;
     bny_world_lock(comm->world);
     op = comm->active_first;
     while (op && op->is_detached)
@@ -642,7 +643,7 @@ static int exchange(struct banyan_comm *comm, struct member *mine, struct member
 int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
 {
     struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
-    int rc = bny_comm_enter(comm, "banyan_comm_split"), *ranks, was_well;
+    int rc = bny_comm_may_wait(comm, "banyan_comm_split"), *ranks, was_well;
 
     if (rc)
         return rc;
@@ -650,9 +651,6 @@ int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banya
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_split: out must not be NULL");
     *out = NULL;
-    if (bny_in_group())
-        return bny_fail(BANYAN_EBUSY,
-                        "banyan_comm_split: called inside a group; end the group first");
     comm->splits++;
     all = malloc((size_t)comm->n * sizeof *all);
     ranks = malloc((size_t)comm->n * sizeof *ranks);
@@ -789,14 +787,10 @@ int bny_config_take(struct banyan_config *out, const struct banyan_config *given
     int rc;
 
     banyan_config_default(out);
-    if (given &&
-        (given->size < offsetof(struct banyan_config, transport) || given->size > 4096))
-        return bny_fail(BANYAN_EINVAL,
-                        "config: size is %zu; start from banyan_config_default()", given->size);
-    if (given)
-        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    out->size = sizeof *out;
-    rc = bny_check_seconds("config: init_timeout_s", out->init_timeout_s);
+    rc = bny_sized_take(out, sizeof *out, given, offsetof(struct banyan_config, transport),
+                        "config", "banyan_config_default()");
+    if (rc == 0)
+        rc = bny_check_seconds("config: init_timeout_s", out->init_timeout_s);
     if (rc == 0)
         rc = bny_check_seconds("config: op_timeout_s", out->op_timeout_s);
     if (rc)

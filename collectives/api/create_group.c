@@ -151,12 +151,10 @@ static int make(struct banyan_comm *comm, const int *ranks, int n, int tag, uint
 int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n, int tag,
                              struct banyan_comm **out)
 {
-    int rc = bny_comm_enter(comm, WHAT);
+    int rc = bny_comm_may_agree(comm, WHAT);
     uint64_t *sets;
     uint32_t *given;
 
-    if (rc == 0)
-        rc = bny_comm_may_agree(comm, WHAT);
     if (rc)
         return rc;
     if (!out)

@@ -425,12 +425,10 @@ int banyan_comm_grow(struct banyan_comm *comm, const struct banyan_id *id, int n
     struct growth g = { .comm = comm, .newcomers = newcomers, .maker = -1 };
     struct bny_grow_id **found;
     char text[512];
-    int rc = bny_comm_enter(comm, grow);
+    int rc = bny_comm_may_wait(comm, grow);
 
     if (rc)
         return rc;
-    if (bny_in_group())
-        return bny_fail(BANYAN_EBUSY, "%s: called inside a group; end the group first", grow);
     if (out)
         *out = NULL;
     found = id ? find_id(comm, id) : NULL;

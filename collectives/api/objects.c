@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "collectives/api/arguments.h"
 #include "collectives/api/job.h"
 #include "collectives/objects/store.h"
@@ -30,10 +31,18 @@ static int check(const struct banyan_objects *s, const char *what)
     return bny_comm_check(s->store.comm, what);
 }
 
+/* Of calls that need other ranks, or that bring on those that do: a group waits for its end. */
+static int enter(const struct banyan_objects *s, const char *what)
+{
+    int rc = check(s, what);
+
+    return rc ? rc : bny_comm_may_wait(s->store.comm, what);
+}
+
 static int check_id(const struct banyan_objects *s, const struct banyan_object_id *id,
                     struct bny_name *name, const char *what)
 {
-    int rc = check(s, what);
+    int rc = enter(s, what);
 
     if (rc)
         return rc;
@@ -64,14 +73,14 @@ static void init_settings(struct bny_store *st, const struct banyan_objects_conf
 static int config_take(struct banyan_objects_config *out,
                        const struct banyan_objects_config *given)
 {
+    int rc;
+
     memset(out, 0, sizeof *out);
-    if (given && (given->size <= sizeof given->size || given->size > 4096))
-        return bny_fail(BANYAN_EINVAL, "banyan_objects_create: cfg->size must be its size");
-    if (given)
-        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    if (!(out->timeout_s >= 0))
-        return bny_fail(BANYAN_EINVAL, "banyan_objects_create: cfg->timeout_s must be >= 0");
-    return 0;
+    rc = bny_sized_take(out, sizeof *out, given, 2 * sizeof given->size,
+                        "banyan_objects_create", "zeros, and its sizeof");
+    if (rc == 0 && !(out->timeout_s >= 0))
+        rc = bny_fail(BANYAN_EINVAL, "banyan_objects_create: cfg->timeout_s must be >= 0");
+    return rc;
 }
 
 static int keeps_order(const struct banyan_comm *comm)
@@ -91,7 +100,7 @@ int banyan_objects_create(struct banyan_comm *comm, const struct banyan_objects_
     struct banyan_objects *s = NULL;
     struct banyan_comm *own = NULL;
     int32_t well = 0;
-    int rc = bny_comm_enter(comm, "banyan_objects_create"), failed;
+    int rc = bny_comm_may_wait(comm, "banyan_objects_create"), failed;
 
     if (rc)
         return rc;
@@ -200,7 +209,7 @@ int banyan_objects_finalize(struct banyan_objects *s)
     struct bny_store *st;
     struct bny_waiter wt;
     uint64_t deadline, goodbye = 0;
-    int rc = check(s, "banyan_objects_finalize"), missing = -1, done = 0;
+    int rc = enter(s, "banyan_objects_finalize"), missing = -1, done = 0;
     char why[256] = "";
 
     if (rc)
@@ -522,6 +531,8 @@ int banyan_object_wait(struct banyan_objects *s, const struct banyan_object *vie
     struct bny_entry *e;
     int rc = check_view(s, view, what);
 
+    if (rc == 0)
+        rc = bny_comm_may_wait(s->store.comm, what);
     if (rc == 0 && (!view->ref || !have || bytes > view->bytes))
         rc = bny_fail(BANYAN_EINVAL,
                       "%s: view and have must not be NULL, bytes not beyond the object", what);

@@ -23,7 +23,6 @@ struct first_error {
     char text[512];
 };
 static _Thread_local struct {
-    int depth;
     struct group_call *calls;
     size_t n, cap;
     int lacks; /* of a call that could not be kept: the group does not run; < 0 */
@@ -131,7 +130,7 @@ static int keep_call(struct banyan_comm *comm, const struct bny_call *call)
  * rest of the group to run here, it would be taken for that. */
 int bny_group_lacks(int rc)
 {
-    if (rc == -BANYAN_ENOMEM && group.depth && !group.lacks) {
+    if (rc == -BANYAN_ENOMEM && bny_group_depth && !group.lacks) {
         group.lacks = rc;
         snprintf(group.why, sizeof group.why, "the group did not run: %.200s", bny_why(rc));
     }
@@ -229,7 +228,7 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
     struct bny_op *op;
     int rc;
 
-    if (group.depth)
+    if (bny_group_depth)
         return bny_group_lacks(keep_call(comm, call));
     bny_world_lock(comm->world);
     op = take_prepared(comm, call, &rc);
@@ -295,7 +294,7 @@ int bny_submit_pair(struct banyan_comm *comm, const struct bny_call *send,
 {
     int rc, end;
 
-    if (!group.depth && run_short_pair(comm, send, recv, &rc))
+    if (!bny_group_depth && run_short_pair(comm, send, recv, &rc))
         return rc;
     rc = banyan_group_start();
     if (rc)
@@ -336,16 +335,24 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
     return 0;
 }
 
-int bny_in_group(void)
+int bny_comm_may_wait(const struct banyan_comm *comm, const char *what)
 {
-    return group.depth > 0;
+    int rc = bny_comm_enter(comm, what);
+
+    if (rc == 0 && comm->init)
+        rc = bny_fail(
+            BANYAN_EINVAL,
+            "%s: the communicator is still joining; call banyan_comm_init_test until it is "
+            "done",
+            what);
+    return rc ? rc : bny_place_may_wait(what);
 }
 
 int banyan_group_start(void)
 {
     if (bny_in_user_op)
         return bny_user_op_refuse("banyan_group_start");
-    group.depth++;
+    bny_group_depth++;
     return 0;
 }
 
@@ -510,9 +517,9 @@ int banyan_group_end(void)
 
     if (bny_in_user_op)
         return bny_user_op_refuse("banyan_group_end");
-    if (group.depth == 0)
+    if (bny_group_depth == 0)
         return bny_fail(BANYAN_EINVAL, "banyan_group_end without banyan_group_start");
-    if (--group.depth)
+    if (--bny_group_depth)
         return 0;
     for (size_t i = 0; i < group.n; i++) {
         note_error(&first, check_call(&group.calls[i]));

@@ -109,14 +109,10 @@ int bny_meet_late(const struct bny_meeting *m, const struct bny_agreed *got)
 
 int bny_comm_may_agree(struct banyan_comm *comm, const char *what)
 {
-    int rc = bny_comm_enter(comm, what);
+    int rc = bny_comm_may_wait(comm, what);
 
     if (rc)
         return rc;
-    if (comm->init)
-        return bny_fail(BANYAN_EINVAL, "%s: the communicator is still joining", what);
-    if (bny_in_group())
-        return bny_fail(BANYAN_EBUSY, "%s: called inside a group; end the group first", what);
     if (!comm->world->control && comm->n > 1)
         return bny_fail(BANYAN_ENOTSUP, "%s: this world has no control plane", what);
     return 0;

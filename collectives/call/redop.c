@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "base/err.h"
 #include "base/fork.h"
+#include "base/place.h"
 
 #define FIRST_HANDLE 0x100u
 #define MAX_HANDLES  4096u
@@ -167,17 +168,6 @@ int banyan_op_free(banyan_op op)
     bny_lock_give(&table_lock);
     free(old);
     return 0;
-}
-
-_Thread_local int bny_in_user_op;
-
-int bny_user_op_refuse(const char *what)
-{
-    return bny_fail(
-        BANYAN_EBUSY,
-        "%s: called from inside a user operation, which may only compute; of banyan, "
-        "it may ask for rank, count, stats and errors, and abort",
-        what);
 }
 
 /* User functions see aligned, private copies: `in` is the lower ranks' operand, inout the

@@ -34,11 +34,6 @@ void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *ds
 void bny_redop_all(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, void *work,
                    const void *const in[], int k, size_t n);
 
-/* This thread runs a user's function, and holds the lock of a world: a call that needs a lock
- * would wait for itself. */
-extern _Thread_local int bny_in_user_op;
-int bny_user_op_refuse(const char *what); /* -BANYAN_EBUSY */
-
 /* The sum of parts of one number: divided by the number of ranks at the end? */
 static inline int bny_redop_averages(const struct bny_redop *op)
 {

@@ -13,6 +13,8 @@
  *              in flight (and then calls their user operations).
  *              banyan_abort, banyan_async_error, banyan_comm_failed, _revoke, _rank, _count and
  *              _stats: any thread, any time.
+ *   Sizes      structs begin with the caller's sizeof: it tells which members there are. One
+ *              that no version has (it ends inside a member) is refused with -BANYAN_EINVAL.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes.
  *              Handles are freed by the caller with the matching _free / _destroy, which take
  *              NULL. A call with a communicator, request or codec state that was freed returns
@@ -636,7 +638,9 @@ BANYAN_API int banyan_sendrecv(const void *sendbuf, size_t sendcount,
 /* Between these, blocking calls of this thread only queue (and return 0, -EINVAL or -ENOMEM);
  * group_end runs them together and returns the first error. Where one could not be queued for
  * want of memory none runs, and group_end returns -ENOMEM: the group may be tried again. Groups
- * nest. Needed for several send/recv that depend on each other. */
+ * nest. Needed for several send/recv that depend on each other. Calls that wait for other ranks
+ * and are none of these collectives, as those that make communicators and all of training.h and
+ * objects.h that communicate, return -EBUSY inside a group. */
 BANYAN_API int banyan_group_start(void);
 BANYAN_API int banyan_group_end(void);
 

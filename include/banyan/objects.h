@@ -13,6 +13,8 @@
  * banyan_last_error(). Besides:
  *   Threads    any thread, any number at a time, on any store but for create, finalize and
  *              destroy. A request is its caller's, as banyan.h's.
+ *   Groups     inside banyan_group_start and _end all but _release, _stats and _destroy return
+ *              -BANYAN_EBUSY.
  *   Deadlines  timeout_s < 0: the store's (config); 0 or more: that many seconds. What passes
  *              its deadline returns -BANYAN_ETIMEDOUT and fails nothing else.
  *   Failures   ranks that die or leave cost what they alone held. Others go on; no call of the

@@ -9,6 +9,11 @@
  * alike. What differs between ranks is found where it can be and told with -EMISMATCH.
  *   Decisions  (levels, stops, phases) are functions of values that all ranks agreed on, so
  *              that all ranks decide alike.
+ *   Handles    NULL, and an object that was freed, are told with -EINVAL, as banyan.h has it of
+ *              its own (0 and NULL by functions that return bytes or pointers; _config_default
+ *              and _free take NULL).
+ *   Groups     inside banyan_group_start and _end, and in user operations, all that
+ *              communicates returns -EBUSY: its own operations would run only later.
  *   State      what survives a step can be saved to memory of the caller's and loaded again; a
  *              run then goes on bit-identically. The format has a version and a checksum.
  *   Errors     after a collective step failed, the object can be loaded from a saved state, if

@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/sized.h"
 #include "training/lgc/lgc.h"
 
 void banyan_lgc_config_default(struct banyan_lgc_config *cfg)
 {
+    if (!cfg)
+        return;
     *cfg = (struct banyan_lgc_config){
         .size = sizeof *cfg,
         .instance = BANYAN_LGC_RING,
@@ -58,16 +61,13 @@ static int check_numbers(const struct banyan_lgc_config *c)
 int bny_lgc_config_take(struct banyan_lgc_config *out, const struct banyan_lgc_config *cfg,
                         int n)
 {
+    int rc;
+
     banyan_lgc_config_default(out);
-    if (cfg && (cfg->size < offsetof(struct banyan_lgc_config, module) ||
-                cfg->size > 16 * sizeof *cfg))
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_lgc_create: the settings' size is %zu; start "
-                        "from banyan_lgc_config_default()",
-                        cfg->size);
-    if (cfg)
-        memcpy(out, cfg, cfg->size < sizeof *out ? cfg->size : sizeof *out);
-    out->size = sizeof *out;
+    rc = bny_sized_take(out, sizeof *out, cfg, offsetof(struct banyan_lgc_config, module),
+                        "banyan_lgc_create", "banyan_lgc_config_default()");
+    if (rc < 0)
+        return rc;
     if (out->instance != BANYAN_LGC_RING && out->instance != BANYAN_LGC_SERVER)
         return wrong("instance", "BANYAN_LGC_RING or BANYAN_LGC_SERVER", out->instance);
     if (out->optimiser != BANYAN_LGC_ADAM && out->optimiser != BANYAN_LGC_SGD)

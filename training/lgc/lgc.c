@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "training/lgc/lgc.h"
 
+static struct bny_handles handles = BNY_HANDLES(BNY_LGC_KIND, struct banyan_lgc);
+
 /* ---- life ---- */
 static int make_net(struct banyan_lgc *lgc)
 {
@@ -90,17 +92,11 @@ int banyan_lgc_create(struct banyan_lgc **out, struct banyan_comm *comm,
     struct banyan_lgc *lgc;
     int rc;
 
-    if (!out || !comm)
-        return bny_fail(BANYAN_EINVAL, "banyan_lgc_create: %s is NULL", out ? "comm" : "out");
-    *out = NULL;
-    rc = banyan_comm_count(comm);
-    if (rc < 0)
+    lgc = bny_object_new(&handles, out, comm, "banyan_lgc_create", &rc);
+    if (!lgc) /* without memory: the others wait for it until their deadline */
         return rc;
-    lgc = calloc(1, sizeof *lgc);
-    if (!lgc) /* the others wait for it until their deadline */
-        return bny_fail(BANYAN_ENOMEM, "no memory for LGC");
     lgc->comm = comm;
-    lgc->n = rc;
+    lgc->n = banyan_comm_count(comm);
     lgc->rank = banyan_comm_rank(comm);
     lgc->opts = opts;
     lgc->opts.codec = "none";
@@ -121,7 +117,7 @@ int banyan_lgc_create(struct banyan_lgc **out, struct banyan_comm *comm,
 
 void banyan_lgc_free(struct banyan_lgc *lgc)
 {
-    if (!lgc)
+    if (!bny_object_may_free(lgc, BNY_LGC_KIND, "banyan_lgc_free"))
         return;
     if (lgc->net)
         lgc->ops->destroy(lgc->net);
@@ -143,7 +139,7 @@ void banyan_lgc_free(struct banyan_lgc *lgc)
     free(lgc->sample);
     free(lgc->sample_index);
     free(lgc->counts);
-    free(lgc);
+    bny_handle_free(&handles, &lgc->object.handle);
 }
 
 /* ---- the step ---- */
@@ -279,10 +275,10 @@ static int sparse_step(struct banyan_lgc *lgc, enum bny_lgc_way way)
 int banyan_lgc_step(struct banyan_lgc *lgc)
 {
     enum bny_lgc_way way;
-    int rc;
+    int rc = bny_object_enter(lgc, BNY_LGC_KIND, "banyan_lgc_step");
 
-    if (!lgc)
-        return bny_fail(BANYAN_EINVAL, "banyan_lgc_step: lgc is NULL");
+    if (rc < 0)
+        return rc;
     rc = check(lgc);
     if (rc == 0)
         rc = choose_way(lgc, &way);
@@ -323,11 +319,13 @@ static double mean_us(const struct banyan_lgc *lgc, enum bny_lgc_work w)
 int banyan_lgc_get_stats(struct banyan_lgc *lgc, struct banyan_lgc_stats *out)
 {
     struct banyan_lgc_stats s = { 0 };
-    int rc;
+    int rc = bny_object_enter(lgc, BNY_LGC_KIND, "banyan_lgc_get_stats");
 
-    if (!lgc || !out || out->size < sizeof s.size || out->size > 16 * sizeof s)
+    if (rc < 0)
+        return rc;
+    if (!out || out->size < sizeof s.size || out->size > 16 * sizeof s)
         return bny_fail(BANYAN_EINVAL, "banyan_lgc_get_stats: %s",
-                        lgc && out ? "set out->size to its size" : "an argument is NULL");
+                        out ? "set out->size to its size" : "out must not be NULL");
     rc = collect(lgc, s.wire);
     if (rc < 0)
         return rc;

@@ -7,6 +7,7 @@
 
 #include "banyan/training.h"
 #include "training/lgc/net.h"
+#include "training/object.h"
 #include "training/tensors.h"
 
 enum bny_lgc_role { BNY_LGC_PART_DENSE, BNY_LGC_PART_TOPK, BNY_LGC_PART_CODED };
@@ -39,7 +40,10 @@ struct bny_lgc_vars {
 
 enum bny_lgc_work { BNY_LGC_ENCODING, BNY_LGC_DECODING, BNY_LGC_TRAINING, BNY_LGC_WORKS };
 
+#define BNY_LGC_KIND 0x2043474cu /* "LGC " */
+
 struct banyan_lgc {
+    struct bny_object object;
     struct banyan_comm *comm;
     int rank, n;
     int server; /* instance; one rank alone is a ring */

@@ -4,8 +4,6 @@
 #include "training/lgc/lgc.h"
 #include "training/saved.h"
 
-#define KIND 0x2043474cu /* "LGC " */
-
 /* After the counters, which have the identity of what they belong to. */
 static void walk_arrays(struct bny_saved *s, struct banyan_lgc *lgc)
 {
@@ -29,9 +27,9 @@ size_t banyan_lgc_bytes(const struct banyan_lgc *lgc)
     struct bny_saved s;
     size_t bytes = 0;
 
-    if (!lgc)
+    if (bny_object_check(lgc, BNY_LGC_KIND, "banyan_lgc_bytes") < 0)
         return 0;
-    bny_saved_count(&s, KIND);
+    bny_saved_count(&s, BNY_LGC_KIND);
     walk(&s, lgc);
     bny_saved_end(&s, &bytes);
     return bytes;
@@ -40,11 +38,10 @@ size_t banyan_lgc_bytes(const struct banyan_lgc *lgc)
 int banyan_lgc_save(const struct banyan_lgc *lgc, void *buf, size_t cap)
 {
     struct bny_saved s;
-    int rc;
+    int rc = bny_object_check(lgc, BNY_LGC_KIND, "banyan_lgc_save");
 
-    if (!lgc)
-        return bny_fail(BANYAN_EINVAL, "banyan_lgc_save: lgc is NULL");
-    rc = bny_saved_write(&s, KIND, buf, cap, banyan_lgc_bytes(lgc));
+    if (rc == 0)
+        rc = bny_saved_write(&s, BNY_LGC_KIND, buf, cap, banyan_lgc_bytes(lgc));
     if (rc < 0)
         return rc;
     walk(&s, lgc);
@@ -55,11 +52,10 @@ int banyan_lgc_load(struct banyan_lgc *lgc, const void *buf, size_t bytes)
 {
     struct bny_lgc_vars v;
     struct bny_saved s;
-    int rc;
+    int rc = bny_object_check(lgc, BNY_LGC_KIND, "banyan_lgc_load");
 
-    if (!lgc)
-        return bny_fail(BANYAN_EINVAL, "banyan_lgc_load: lgc is NULL");
-    rc = bny_saved_read(&s, KIND, buf, bytes, "banyan_lgc_load");
+    if (rc == 0)
+        rc = bny_saved_read(&s, BNY_LGC_KIND, buf, bytes, "banyan_lgc_load");
     if (rc < 0)
         return rc;
     bny_saved_bytes(&s, &v, sizeof v);

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every public function, the list being tests/style/symbols.txt, with NULL, with handles that
+ * were freed, inside a group, with a communicator that is gone, and with sizes that no version
+ * of a struct has. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/training/entries.h"
+
+enum { NAME_BYTES = 64 };
+static char names[512][NAME_BYTES];
+static size_t nnames;
+
+static void read_names(void)
+{
+    FILE *f = fopen(SYMBOLS, "r");
+
+    cr_assert(f, "%s", SYMBOLS);
+    while (nnames < 512 && fscanf(f, "%63s", names[nnames]) == 1)
+        nnames++;
+    fclose(f);
+    cr_assert(nnames > 200 && nnames < 512, "%zu functions", nnames);
+}
+
+/* What handles are made of. */
+static struct banyan_object view;
+static const size_t one[] = { COUNT };
+static const int64_t shape[] = { 20, 20 };
+static float gradient[COUNT];
+static struct banyan_tensor tensors[] = { { "a", BANYAN_F32, 2, shape, gradient } };
+static char buf[BUF_BYTES], to[BUF_BYTES];
+static void *out[8];
+static int done[8];
+
+static void give_pointers(struct given *g)
+{
+    static union {
+        size_t size;
+        char room[4096];
+    } stats;
+
+    memset(buf, 0, sizeof buf);
+    memset(&stats, 0, sizeof stats);
+    stats.size = 64;
+    g->buf = buf;
+    g->to = to;
+    g->out = out;
+    g->done = done;
+    g->counts = one;
+    g->name = "allreduce";
+    g->tensors = tensors;
+    g->stats = &stats;
+    g->view = &view;
+}
+
+static void make_objects(struct given *g)
+{
+    static const size_t none[] = { 0 };
+    struct banyan_rows_plan plan = { "rows", 4, 4, none, NULL, none };
+    struct banyan_lazy_config lazy;
+    int rc = 0;
+
+    banyan_lazy_config_default(&lazy);
+    lazy.alpha = 0.1;
+    rc |= banyan_accordion_create(&g->accordion, g->comm, tensors, 1, NULL);
+    rc |= banyan_local_sgd_create(&g->local, g->comm, tensors, 1, NULL);
+    rc |= banyan_shared_mask_create(&g->mask, g->comm, tensors, 1, NULL);
+    rc |= banyan_buckets_create(&g->buckets, g->comm, tensors, 1, NULL);
+    rc |= banyan_lazy_create(&g->lazy, g->comm, COUNT, &lazy);
+    rc |= banyan_gossip_create(&g->gossip, g->comm, tensors, 1, NULL);
+    rc |= banyan_rows_create(&g->rows, g->comm, &plan, NULL);
+    rc |= banyan_sketch_create(&g->sketch, g->comm, tensors, 1, NULL);
+    rc |= banyan_stale_create(&g->stale, g->comm, tensors, 1, NULL);
+    cr_assert_eq(rc, 0, "%s", banyan_last_error());
+    banyan_lgc_create(&g->lgc, g->comm, tensors, 1, NULL);
+}
+
+static void make_handles(struct given *g)
+{
+    memset(g, 0, sizeof *g);
+    cr_assert_eq(banyan_comm_init_env(&g->comm, NULL), 0, "%s", banyan_last_error());
+    cr_assert_eq(banyan_barrier_init(g->comm, NULL, &g->req), 0);
+    cr_assert_eq(banyan_codec_state_create(&g->state, COUNT, 1), 0);
+    cr_assert_eq(banyan_objects_create(g->comm, NULL, &g->store), 0, "%s", banyan_last_error());
+    make_objects(g);
+}
+
+static void free_objects(const struct given *g)
+{
+    banyan_accordion_free(g->accordion);
+    banyan_local_sgd_free(g->local);
+    banyan_shared_mask_free(g->mask);
+    banyan_buckets_free(g->buckets);
+    banyan_lgc_free(g->lgc);
+    banyan_lazy_free(g->lazy);
+    banyan_gossip_free(g->gossip);
+    banyan_rows_free(g->rows);
+    banyan_sketch_free(g->sketch);
+    banyan_stale_free(g->stale);
+}
+
+static void free_handles(const struct given *g)
+{
+    free_objects(g);
+    banyan_objects_destroy(g->store);
+    banyan_codec_state_free(g->state);
+    banyan_request_free(g->req);
+    banyan_comm_destroy(g->comm);
+}
+
+/* ---- the list ---- */
+
+Test(entries, every_function_has_a_row)
+{
+    struct given g = { NULL };
+
+    read_names();
+    for (size_t i = 0; i < nnames; i++) {
+        struct entry e = { .name = names[i], .only_kind = 1 };
+
+        entry_call(&e, &g);
+        cr_expect_neq(e.kind, ENTRY_UNKNOWN, "%s has no row in entries.c", names[i]);
+    }
+}
+
+/* ---- NULL and freed handles ---- */
+
+static void expect_refusal(const struct entry *e, const char *with, int freed)
+{
+    switch (e->kind) {
+    case ENTRY_CODE:
+    case ENTRY_WAITS:
+        cr_expect(freed ? e->rc == -BANYAN_EINVAL : e->rc < 0, "%s with %s: %ld", e->name, with,
+                  e->rc);
+        break;
+    case ENTRY_FREE:
+        cr_expect_eq(e->rc, freed ? -BANYAN_EINVAL : 0, "%s with %s: %ld", e->name, with,
+                     e->rc);
+        break;
+    case ENTRY_SIZE:
+    case ENTRY_POINTER: cr_expect_eq(e->rc, 0, "%s with %s: %ld", e->name, with, e->rc); break;
+    default: break;
+    }
+}
+
+static void refuse_all(struct given *g, const char *with, int freed)
+{
+    read_names();
+    for (size_t i = 0; i < nnames; i++) {
+        struct entry e = { .name = names[i] };
+
+        entry_call(&e, g);
+        expect_refusal(&e, with, freed);
+    }
+}
+
+Test(entries, null_is_refused)
+{
+    struct given g = { NULL };
+
+    refuse_all(&g, "NULL", 0);
+}
+
+Test(entries, freed_handles_are_refused)
+{
+    struct given g;
+
+    make_handles(&g);
+    free_handles(&g);
+    give_pointers(&g);
+    refuse_all(&g, "a freed handle", 1);
+}
+
+/* ---- live handles, but no pointers: a call may do what it likes, but for crashing ---- */
+
+static int survives(const char *name)
+{
+    struct given g;
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        struct entry e = { .name = name };
+
+        make_handles(&g);
+        entry_call(&e, &g);
+        _exit(0);
+    }
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+Test(entries, pointers_may_be_missing)
+{
+    read_names();
+    for (size_t i = 0; i < nnames; i++)
+        cr_expect(survives(names[i]), "%s with live handles and NULL", names[i]);
+}
+
+/* ---- inside a group ---- */
+
+Test(entries, what_waits_is_refused_in_a_group)
+{
+    struct given g;
+    int waits = 0;
+
+    make_handles(&g);
+    give_pointers(&g);
+    read_names();
+    for (size_t i = 0; i < nnames; i++) {
+        struct entry e = { .name = names[i], .only_kind = 1 };
+
+        if (strncmp(names[i], "banyan_lgc", 10) == 0 && !g.lgc)
+            continue;
+        entry_call(&e, &g);
+        if (e.kind != ENTRY_WAITS)
+            continue;
+        e.only_kind = 0;
+        cr_assert_eq(banyan_group_start(), 0);
+        entry_call(&e, &g);
+        cr_expect_eq(e.rc, -BANYAN_EBUSY, "%s in a group: %ld", names[i], e.rc);
+        cr_expect(strstr(banyan_last_error(), "group"), "%s: %s", names[i],
+                  banyan_last_error());
+        cr_assert_eq(banyan_group_end(), 0, "%s", names[i]);
+        waits++;
+    }
+    cr_expect_gt(waits, 40);
+    free_handles(&g);
+}
+
+/* ---- objects whose communicator is gone ---- */
+
+Test(entries, objects_tell_that_their_communicator_is_gone)
+{
+    struct given g;
+
+    make_handles(&g);
+    banyan_comm_destroy(g.comm);
+    give_pointers(&g);
+    read_names();
+    for (size_t i = 0; i < nnames; i++) {
+        struct entry e = { .name = names[i], .only_kind = 1 };
+
+        entry_call(&e, &g);
+        if (e.kind != ENTRY_WAITS || strncmp(names[i], "banyan_object_", 14) == 0 ||
+            strncmp(names[i], "banyan_objects_finalize", 23) == 0)
+            continue; /* a store has a communicator of its own */
+        e.only_kind = 0;
+        entry_call(&e, &g);
+        cr_expect_eq(e.rc, -BANYAN_EINVAL, "%s: %ld", names[i], e.rc);
+    }
+    g.comm = NULL;
+    free_handles(&g);
+}
+
+/* ---- sizes ---- */
+
+/* A call with settings of `size` bytes, which lie at the end of their memory. */
+static void cut_to(struct given *g, const char *name, const void *whole, size_t bytes,
+                   size_t size)
+{
+    size_t have = size < bytes ? size : bytes;
+    size_t room = size < sizeof size ? sizeof size : size < 4096 ? size : bytes;
+    struct entry e = { .name = name };
+    char *s = calloc(1, room);
+    void *made = NULL;
+
+    memcpy(s, whole, have);
+    memcpy(s, &size, sizeof size);
+    g->settings = s;
+    g->out = &made;
+    entry_call(&e, g);
+    if (size < sizeof size || size % 8 || size > 4096)
+        cr_expect_eq(e.rc, -BANYAN_EINVAL, "%s, %zu bytes: %ld", name, size, e.rc);
+    cr_expect_eq(e.rc == 0, made != NULL, "%s, %zu bytes: %ld", name, size, e.rc);
+    free(s);
+}
+
+/* What was made stays until the process ends. */
+static void cut(struct given *g, const char *name, const void *whole, size_t bytes)
+{
+    for (size_t size = 0; size <= bytes + 16; size++)
+        cut_to(g, name, whole, bytes, size);
+    cut_to(g, name, whole, bytes, 4095);
+    cut_to(g, name, whole, bytes, 5000);
+    cut_to(g, name, whole, bytes, SIZE_MAX);
+}
+
+#define CUT(object)                                                                            \
+    do {                                                                                       \
+        struct banyan_##object##_config c;                                                     \
+        banyan_##object##_config_default(&c);                                                  \
+        cut(&g, "banyan_" #object "_create", &c, sizeof c);                                    \
+    } while (0)
+
+Test(entries, sizes_that_no_version_has_are_refused)
+{
+    struct banyan_objects_config store = { .timeout_s = 1 };
+    struct given g;
+
+    make_handles(&g);
+    give_pointers(&g);
+    CUT(accordion);
+    CUT(local_sgd);
+    CUT(shared_mask);
+    CUT(buckets);
+    CUT(gossip);
+    CUT(sketch);
+    CUT(stale);
+    CUT(lazy);
+    CUT(lgc);
+    g.counts = (const size_t[]){ 0 };
+    CUT(rows);
+    cut(&g, "banyan_objects_create", &store, sizeof store);
+    _exit(0); /* nothing of it is freed: hundreds of objects */
+}
+
+Test(entries, options_and_configs_are_cut_likewise)
+{
+    const struct banyan_opts whole = BANYAN_OPTS_INIT;
+    struct banyan_config config;
+    struct banyan_comm *comm, *more;
+    float x = 1;
+
+    cr_assert_eq(banyan_comm_init_env(&comm, NULL), 0);
+    banyan_config_default(&config);
+    for (size_t size = sizeof size; size <= sizeof whole; size++) {
+        struct banyan_opts *o = malloc(size);
+        int rc;
+
+        memcpy(o, &whole, size);
+        o->size = size;
+        rc = banyan_allreduce(&x, &x, 1, BANYAN_F32, BANYAN_SUM, comm, o);
+        cr_expect_eq(rc, size % 8 || size < 32 ? -BANYAN_EINVAL : 0, "opts of %zu: %d", size,
+                     rc);
+        free(o);
+    }
+    for (size_t size = sizeof size; size <= sizeof config; size++) {
+        struct banyan_config *c = malloc(size);
+        int rc;
+
+        memcpy(c, &config, size);
+        c->size = size;
+        rc = banyan_comm_init_env(&more, c);
+        cr_expect_eq(rc, size % 8 || size < 24 ? -BANYAN_EINVAL : 0, "config of %zu: %d", size,
+                     rc);
+        if (rc == 0)
+            banyan_comm_destroy(more);
+        free(c);
+    }
+    banyan_comm_destroy(comm);
+}

@@ -96,7 +96,9 @@ static inline void bny_tp_staged(struct bny_tp *tp, uint64_t n)
 struct bny_tp_config {
     int rank, nranks;
     int nlocal;             /* ranks on this host, a hint for buffer sizes; 0: unknown */
-    const uint8_t *secret;  /* [32] job secret: connections prove they know it */
+    const uint8_t *secret;  /* [32] connections prove that they know it: borrowed for the life
+                               of the transport, and what it is when the first peer is
+                               connected */
     const char *ifname;     /* BANYAN_IFNAME syntax; "" any */
     const char *port_range; /* "lo-hi" or "" */
     void *fabric;           /* loop only: the struct bny_loop_fabric that joins the ranks */

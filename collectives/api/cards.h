@@ -23,6 +23,7 @@ struct bny_card {
     uint32_t granted, pad; /* 0: no limit */
     char settings[BNY_SETTINGS_MAX];
     char transport[16];
+    uint8_t nonce[16]; /* of rank 0: this start's; else 0 */
     uint8_t control[BNY_CONTROL_ADDR_MAX];
     struct {
         char name[16];

@@ -254,6 +254,23 @@ static int open_deck(struct bny_init *in, struct bny_deck *deck, uint8_t **packe
                          n, bytes);
 }
 
+/* Two jobs may have the same id, where launchers name no secret of this start: from now on the
+ * links of ours prove that they know what its rank 0 drew. */
+static void secret_of_this_start(struct bny_world *w, struct bny_deck *deck)
+{
+    static const char what[] = "banyan secret of one start, version 1";
+    const struct bny_card *root;
+    crypto_generichash_state st;
+
+    bny_deck_rewind(deck);
+    root = bny_deck_next(deck);
+    crypto_generichash_init(&st, w->secret, sizeof w->secret, sizeof w->secret);
+    crypto_generichash_update(&st, (const uint8_t *)what, sizeof what - 1);
+    crypto_generichash_update(&st, root->nonce, sizeof root->nonce);
+    crypto_generichash_final(&st, w->secret, sizeof w->secret);
+    sodium_memzero(&st, sizeof st);
+}
+
 /* All cards are here. */
 static int join(struct banyan_comm *comm)
 {
@@ -265,6 +282,8 @@ static int join(struct banyan_comm *comm)
 
     if (rc == 0)
         rc = bny_cards_check(&deck);
+    if (rc == 0)
+        secret_of_this_start(w, &deck);
     if (rc == 0)
         rc = bny_cards_settle(w, &deck);
     if (rc == 0)
@@ -425,11 +444,13 @@ static int make_card(struct bny_init *in, int nranks, int rank)
         rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
     if (rc == 0)
         rc = fill_card(in);
+    if (rank == 0)
+        randombytes_buf(in->card.nonce, sizeof in->card.nonce);
     if (rc || nranks == 1)
         return rc;
-    rc = create_transports(in, in->id.secret);
+    rc = create_transports(in, in->w->secret);
     if (rc == 0)
-        rc = bny_control_create(&in->w->control, rank, nranks, in->id.secret, in->id.job,
+        rc = bny_control_create(&in->w->control, rank, nranks, in->w->secret, in->id.job,
                                 in->cfg.ifname, in->cfg.port_range);
     if (rc == 0)
         rc = bny_control_address(in->w->control, in->card.control, sizeof in->card.control);

@@ -217,6 +217,7 @@ static struct tcp_conn *joined(struct input *in, struct tcp_tp *t, struct held *
     memcpy(hello.magic, "bnyT", 4);
     hello.wire = BNY_WIRE_VERSION;
     hello.to = t->tp.rank;
+    memcpy(hello.instance, t->blob.instance, sizeof hello.instance);
     hello.integrity = (uint8_t)t->integrity;
     hello.ciphers = (uint8_t)t->ciphers;
     memset(hello.random, 0, sizeof hello.random);

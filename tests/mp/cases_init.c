@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "collectives/api/job.h"
 #include "tests/mp/case.h"
 #include "transport/bootstrap/bootstrap.h"
 
@@ -293,6 +294,24 @@ static int config_differs(struct test *t)
     return 0;
 }
 
+/* Two jobs that were started by hand may have one id: what links prove to know is of this
+ * start, the same at all its ranks. */
+static int secret_of_a_start(struct test *t)
+{
+    const char *hex = getenv("BANYAN_ID");
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm;
+    struct bny_id id;
+
+    CHECK(t, hex && bny_id_from_hex(&id, hex) == 0, "BANYAN_ID");
+    CHECK_OK(t, case_init(t, &cfg, &comm));
+    CHECK(t, memcmp(comm->world->secret, id.secret, sizeof id.secret) != 0,
+          "links prove the secret of the id");
+    case_check_agree(t, comm, case_hash(comm->world->secret, sizeof id.secret), "the secret");
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
 /* ---- time ---- */
 static int first_barrier(struct test *t)
 {
@@ -316,6 +335,7 @@ const struct mp_case cases_init[] = {
     { "config_differs", config_differs, CASE_OWN_INIT },
     { "version_differs", version_differs, CASE_OWN_INIT },
     { "unreachable", unreachable, CASE_OWN_INIT },
+    { "secret_of_a_start", secret_of_a_start, CASE_OWN_INIT | CASE_NO_THREADS },
     { "first_barrier", first_barrier, CASE_OWN_INIT | CASE_NO_THREADS },
     { 0 },
 };

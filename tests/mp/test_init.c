@@ -97,6 +97,12 @@ static struct mp_row strangers[] = {
 };
 MP_TABLE(init, strangers_do_not_disturb, strangers)
 
+static struct mp_row starts[] = {
+    { "secret_of_a_start", "shm", 2 },
+    { "secret_of_a_start", "tcp", 3 },
+};
+MP_TABLE(init, each_start_has_a_secret_of_its_own, starts)
+
 /* No promise, a number to look at: what a start costs on this machine as busy as it is. */
 Test(init, two_ranks_start, .timeout = 100)
 {

@@ -112,6 +112,19 @@ void tpset_open(struct tpset *s, const struct bny_transport_ops *ops, int n,
         }
 }
 
+struct bny_tp *tpset_another(struct tpset *s, int rank, const char *port_range)
+{
+    struct bny_tp_config cfg = { .rank = rank,
+                                 .nranks = s->n,
+                                 .nlocal = s->n,
+                                 .secret = secret,
+                                 .ifname = choose_device(s->ops, rank),
+                                 .port_range = port_range };
+    struct bny_tp *tp;
+
+    return s->ops->create(&tp, &cfg) == 0 ? tp : NULL;
+}
+
 void tpset_destroy_rank(struct tpset *s, int rank)
 {
     if (s->tp[rank])

@@ -41,6 +41,9 @@ void tpset_open(struct tpset *s, const struct bny_transport_ops *ops, int n,
                 const struct bny_loop_faults *faults);
 /* Destroys what is left of it. */
 void tpset_close(struct tpset *s);
+/* Another process, with the same secret and the same number: its ports are of that range. It is
+ * in no set. NULL: they are taken. */
+struct bny_tp *tpset_another(struct tpset *s, int rank, const char *port_range);
 /* Destroys one rank only. */
 void tpset_destroy_rank(struct tpset *s, int rank);
 /* Polls every rank that is not paused once, by turns with poll and poll_ep. */

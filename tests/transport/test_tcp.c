@@ -189,6 +189,7 @@ static int member(struct tpset *s)
     size_t have = 0;
     uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
 
+    memcpy(hello.instance, ((struct tcp_blob *)s->blob[1])->instance, sizeof hello.instance);
     randombytes_buf(hello.nonce, sizeof hello.nonce);
     cr_assert_eq(send(fd, &hello, sizeof hello, MSG_NOSIGNAL), (ssize_t)sizeof hello);
     while (have < sizeof answer) {

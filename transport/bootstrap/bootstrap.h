@@ -139,7 +139,8 @@ struct bny_failure {
     char text[300];   /* NUL-terminated sentence */
 };
 
-/* Opens this rank's control listener, before the all-gather. */
+/* Opens this rank's control listener, before the all-gather. secret [32] is borrowed for its
+ * life, and counts as it is at bny_control_connect. */
 int bny_control_create(struct bny_control **out, int rank, int nranks, const uint8_t *secret,
                        const uint8_t *job, const char *ifname, const char *port_range);
 /* Address blob for the card; returns its length. */

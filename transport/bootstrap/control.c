@@ -344,8 +344,7 @@ int bny_control_create(struct bny_control **out, int rank, int nranks, const uin
     c->epfd = c->listen_fd[0] = c->listen_fd[1] = c->wake_fd = c->told_fd = -1;
     c->awake_ns = 3600ull * 1000 * MS; /* any time before it can be told */
     c->silent_ns = (uint64_t)(bny_param_real("BANYAN_SILENT_S") * 1e9);
-    memcpy(c->secret, secret, sizeof c->secret);
-    bny_conn_self_init(&c->self, BNY_CONN_CONTROL, c->secret, job, rank, nranks);
+    bny_conn_self_init(&c->self, BNY_CONN_CONTROL, secret, job, rank, nranks);
     rc = read_quorum(nranks, &c->quorum);
     if (rc == 0)
         rc = bny_failures_init(&c->known, nranks);

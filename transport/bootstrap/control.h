@@ -69,7 +69,6 @@ struct bny_control {
     atomic_int logged;    /* failures that are agreed on */
     atomic_int told;      /* told_fd is readable */
     int rank, nranks, epfd;
-    uint8_t secret[32];
     struct bny_conn_self self;
     struct bny_addr addr;
     int listen_fd[2]; /* by interface, by loopback; -1: none; for life: who is refused knows

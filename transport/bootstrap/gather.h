@@ -112,7 +112,11 @@ struct gather_below {
     struct gather_strange { /* a rank that says it is of this job, with another secret */
         uint8_t times;
         uint64_t first_ns;
-    } * strange; /* [nranks] */
+    } * strange;              /* [nranks] */
+    struct bny_conn **probes; /* to ports at which another root may be; nobody is served
+                                 before it is known */
+    int nprobes;
+    uint64_t probes_end_ns;
 };
 
 struct gather_client {
@@ -214,6 +218,9 @@ void gather_root_came(struct bny_bootstrap *b, int rank, int from);
 /* A head says who of its host has come, and asks for its place. */
 void gather_root_here(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t *data,
                       size_t len);
+/* Another root has proven that it has our secret. */
+void gather_root_second(struct bny_bootstrap *b, const struct bny_conn *c);
+void gather_root_stop_probes(struct gather_below *r);
 /* A connection that says that our secret is another one. */
 void gather_root_strange(struct bny_bootstrap *b, const struct bny_conn *c);
 

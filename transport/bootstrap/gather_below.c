@@ -84,6 +84,8 @@ void gather_below_finish(struct bny_bootstrap *b)
     free(r->ready);
     free(r->spots);
     free(r->strange);
+    gather_root_stop_probes(r);
+    free(r->probes);
 }
 
 /* ---- arrivals ---- */
@@ -197,6 +199,10 @@ static int check_hello(struct bny_bootstrap *b, const struct bny_conn *c)
                            "with %u; install the same version on every host",
                            h->rank, at, version_text(h->version, v1, sizeof v1), h->wire,
                            b->rank, version_text(c->mine.version, v2, sizeof v2), c->mine.wire);
+    if (h->rank == 0) {
+        gather_root_second(b, c);
+        return b->error;
+    }
     if (h->nranks != b->nranks)
         return gather_fail(b, BANYAN_EPROTO,
                            "rank %d (%s) was started in a job of %d ranks, rank %d in one "
@@ -206,19 +212,14 @@ static int check_hello(struct bny_bootstrap *b, const struct bny_conn *c)
         return gather_fail(b, BANYAN_EPROTO,
                            "rank %d (%s) is out of range: this job has ranks 0 to %d", h->rank,
                            at, b->nranks - 1);
-    if (h->rank == 0)
-        return gather_fail(b, BANYAN_EPROTO,
-                           "two processes joined as rank 0: the root at %s and %s; give each "
-                           "process its own rank",
-                           gather_root_text(b, other), at);
     if (b->below.ranks[h->rank] || b->below.via[h->rank] >= 0)
         return gather_fail(
             b, BANYAN_EPROTO,
-            "two processes joined as rank %d: %s and %s; give each process its own rank",
+            "two processes joined as rank %d: %s and %s; give each process its own rank%s",
             h->rank,
             b->below.ranks[h->rank] ? bny_addr_text(&b->below.ranks[h->rank]->peer, other)
                                     : "one that has its place",
-            at);
+            at, b->id.span > 1 ? ", and each job a MASTER_PORT of its own" : "");
     return 0;
 }
 

@@ -19,6 +19,10 @@
 #define MS 1000000u
 /* So long a head waits for a place while ranks are missing. */
 #define PLACE_NS (2000ull * MS)
+/* So long a root is waited for that may listen at another port of ours. */
+#define PROBE_NS (1000ull * MS)
+
+/* ---- where it listens ---- */
 
 /* Binds the id's address when the listening socket was not made by this process. */
 static int bind_root(struct bny_bootstrap *b)
@@ -50,6 +54,84 @@ static int bind_root(struct bny_bootstrap *b)
     return bny_fail_errno("rank 0: cannot listen at %s", text);
 }
 
+/* Where launchers name no secret of this start, two jobs may have the same id, and the ranks of
+ * one go to the root of the other: then both roots must know. Who gathers answers at another
+ * port of ours. */
+static int probe_ports(struct bny_bootstrap *b)
+{
+    struct gather_below *r = &b->below;
+    struct bny_addr mine, other;
+
+    if (b->id.span < 2)
+        return 0;
+    r->probes = calloc(b->id.span, sizeof *r->probes);
+    if (!r->probes)
+        return bny_fail(BANYAN_ENOMEM, "rank 0: no memory to look for another root");
+    bny_net_bound(r->listen_fd, &mine);
+    bny_id_addr(&b->id, &other);
+    r->probes_end_ns = bny_now_ns() + PROBE_NS;
+    for (int i = 0; i < b->id.span; i++, other.port++) {
+        int fd = other.port == mine.port ? -1 : bny_net_connect(&other);
+        struct bny_conn *c =
+            fd < 0 ? NULL : bny_conn_new(fd, b->epfd, 1, &other, &b->self, GATHER_FRAME_MAX);
+
+        if (!c)
+            continue;
+        c->expects = 0;
+        r->probes[r->nprobes++] = c;
+    }
+    return 0;
+}
+
+void gather_root_stop_probes(struct gather_below *r)
+{
+    while (r->nprobes)
+        bny_conn_free(r->probes[--r->nprobes]);
+}
+
+static const char second_root[] =
+    "two jobs have the same MASTER_ADDR and MASTER_PORT, or rank 0 was started twice: give "
+    "each job a MASTER_PORT of its own";
+
+/* Has another root answered? */
+static void look_at_probes(struct bny_bootstrap *b)
+{
+    struct gather_below *r = &b->below;
+    int late = r->nprobes && bny_now_ns() >= r->probes_end_ns;
+    char at[BNY_ADDR_TEXT];
+
+    for (int i = r->nprobes - 1; i >= 0; i--) {
+        int rc = bny_conn_progress(r->probes[i]);
+
+        if (rc == 1)
+            gather_fail(b, BANYAN_EPROTO,
+                        "rank 0: another root with this job's secret listens at %s: %s",
+                        bny_addr_text(&r->probes[i]->peer, at), second_root);
+        if (rc == 0 && !late)
+            continue;
+        bny_conn_free(r->probes[i]);
+        r->probes[i] = r->probes[--r->nprobes];
+    }
+}
+
+void gather_root_second(struct bny_bootstrap *b, const struct bny_conn *c)
+{
+    char at[BNY_ADDR_TEXT], other[BNY_ADDR_TEXT];
+
+    bny_addr_text(&c->peer, at);
+    gather_root_text(b, other);
+    if (b->id.span > 1)
+        gather_fail(b, BANYAN_EPROTO,
+                    "rank 0: another root with this job's secret came from %s, while ranks "
+                    "come to %s: %s",
+                    at, other, second_root);
+    else
+        gather_fail(b, BANYAN_EPROTO,
+                    "two processes joined as rank 0: the root at %s and %s; give each "
+                    "process its own rank",
+                    other, at);
+}
+
 int gather_root_start(struct bny_bootstrap *b)
 {
     struct gather_below *r = &b->below;
@@ -61,6 +143,8 @@ int gather_root_start(struct bny_bootstrap *b)
     if (fd < 0)
         return fd;
     rc = gather_below_start(b, fd, gather_near_start(b));
+    if (rc == 0)
+        rc = probe_ports(b);
     r->nhere = 1;
     r->strange = calloc(n, sizeof *r->strange);
     r->spots = b->tree ? calloc(n, sizeof *r->spots) : NULL;
@@ -363,10 +447,11 @@ int gather_root_progress(struct bny_bootstrap *b)
 {
     if (b->done)
         return 1;
+    look_at_probes(b);
     gather_look_around(b);
     if (!b->error)
         place_heads(b);
-    if (!b->error && b->has_card && b->below.arrived == b->nranks - 1 &&
+    if (!b->error && b->has_card && b->below.arrived == b->nranks - 1 && !b->below.nprobes &&
         (b->packed || pack(b) == 0))
         b->done = gather_serve(b);
     if (!b->error && !b->done)

@@ -16,6 +16,7 @@
 #include "transport/dpdk/dpdk.h"
 #include "transport/dpdk/iface.h"
 #include "transport/dpdk/neighbour.h"
+#include "transport/proof.h"
 
 #define PAIR_PORT 47474u
 #define ASK_NS    10000000u
@@ -72,7 +73,7 @@ static void digest(const struct dp_ep *e, const char *what, int from, int to, vo
     in.rank[0] = from;
     in.rank[1] = to;
     crypto_generichash(hash, sizeof hash, (const unsigned char *)&in, sizeof in, t->secret,
-                       sizeof t->secret);
+                       BNY_SECRET_BYTES);
     memcpy(out, hash, len);
 }
 

@@ -243,7 +243,7 @@ static int create(struct bny_tp **out, const struct bny_tp_config *cfg,
     t->eth = BNY_DPDK_ETH;
     t->set = set;
     t->now = bny_now_ns();
-    memcpy(t->secret, cfg->secret, sizeof t->secret);
+    t->secret = cfg->secret;
     t->drv = driver();
     rc = t->drv ? start(t, cfg) : -BANYAN_ENOTSUP;
     if (rc) {

@@ -8,8 +8,10 @@
  * attempt while we were away ourselves: who waits is bounded by the operation's deadline, and a
  * peer that dies closes its sockets. Refusals and networks that swallow packets are failures.
  *
- * H: the hello (ranks, lane, epoch, fresh nonce of the connecting rank), A: the answer (fresh
- * nonce of the accepting rank, how much of the lane it has); asked and answered of the proofs
+ * H: the hello (ranks, lane, epoch, the process that is meant, fresh nonce of the connecting
+ * rank), A: the answer (fresh nonce of the accepting rank, how much of the lane it has, or that
+ * it is another process: the port of one that has ended may be anybody's, who has the secret as
+ * well); asked and answered of the proofs
  * (transport/proof.h).
  *   -> H      <- A, proof of the answerer      -> proof of the asker */
 #include <errno.h>
@@ -306,6 +308,7 @@ static void connected(struct tcp_conn *c)
     c->hello.lane = (uint16_t)c->lane;
     c->hello.from = c->tp->tp.rank;
     c->hello.to = c->ep->ep.peer;
+    memcpy(c->hello.instance, c->ep->instance, sizeof c->hello.instance);
     randombytes_buf(c->hello.nonce, sizeof c->hello.nonce);
     c->state = TCP_CHALLENGE;
     c->deadline_ns = bny_now_ns() + (TCP_HANDSHAKE_NS << (c->silences < 2 ? c->silences : 2));
@@ -336,7 +339,13 @@ static void challenged(struct tcp_conn *c)
     memcpy(&c->answer, c->hs, sizeof c->answer);
     t = said(c);
     if (!bny_proof_is_good(c->hs + sizeof c->answer, BNY_PROOF_BYTES, &t, BNY_PROOF_ANSWERER)) {
+        c->refused++;
         try_next(c, "whoever listens there does not know the job's secret");
+        return;
+    }
+    if (c->answer.got == TCP_NOT_ME) {
+        c->refused++;
+        try_next(c, "another process listens there");
         return;
     }
     if (!cipher_fits(c)) {
@@ -467,6 +476,12 @@ static void wait_for_memory(struct tcp_conn *c)
     t->unopened_ns = t->unopened_ns ? t->unopened_ns : bny_now_ns();
 }
 
+/* The peer had the same address, or has ended, and its port is ours now. */
+static int means_another(const struct tcp_conn *c)
+{
+    return memcmp(c->hello.instance, c->tp->blob.instance, sizeof c->hello.instance) != 0;
+}
+
 static void take_proof(struct tcp_conn *c)
 {
     struct tcp_tp *t = c->tp;
@@ -482,6 +497,10 @@ static void take_proof(struct tcp_conn *c)
     said_here = said(c);
     if (!bny_proof_is_good(c->hs, BNY_PROOF_BYTES, &said_here, BNY_PROOF_ASKER)) {
         drop_half(c, "it does not know the job's secret");
+        return;
+    }
+    if (means_another(c)) {
+        drop_half(c, "it looks for another process");
         return;
     }
     e = bny_tcp_ep(t, c->hello.from);
@@ -542,6 +561,23 @@ static int is_behind(const struct tcp_conn *c)
     return e && e->in[c->hello.lane] && e->in[c->hello.lane]->nnext == TCP_NEXT_MAX;
 }
 
+/* A hello to this process. 1: it is dropped. */
+static int refuses(struct tcp_conn *c)
+{
+    const struct tcp_hello *h = &c->hello;
+
+    if (h->to != c->tp->tp.rank || h->from < 0 || h->from >= c->tp->tp.nranks ||
+        h->from == h->to || h->lane >= TCP_LANES)
+        drop_half(c, "its ranks do not fit this job");
+    else if (h->integrity != c->tp->integrity)
+        drop_half(c, "its BANYAN_TCP_INTEGRITY is not ours");
+    else if (is_behind(c))
+        drop_half(c, NULL);
+    else
+        return 0;
+    return 1;
+}
+
 static void take_hello(struct tcp_conn *c)
 {
     uint8_t answer[sizeof c->answer + BNY_PROOF_BYTES];
@@ -558,22 +594,11 @@ static void take_hello(struct tcp_conn *c)
         drop_half(c, "it does not speak this protocol");
         return;
     }
-    if (h->to != c->tp->tp.rank || h->from < 0 || h->from >= c->tp->tp.nranks ||
-        h->from == h->to || h->lane >= TCP_LANES) {
-        drop_half(c, "its ranks do not fit this job");
+    if (!means_another(c) && refuses(c))
         return;
-    }
-    if (h->integrity != c->tp->integrity) {
-        drop_half(c, "its BANYAN_TCP_INTEGRITY is not ours");
-        return;
-    }
-    if (is_behind(c)) {
-        drop_half(c, NULL);
-        return;
-    }
     randombytes_buf(c->answer.nonce, sizeof c->answer.nonce);
     c->answer.cipher = (uint8_t)bny_tcp_cipher_choose(c->tp->ciphers, h->ciphers);
-    c->answer.got = announce(c);
+    c->answer.got = means_another(c) ? TCP_NOT_ME : announce(c);
     memcpy(answer, &c->answer, sizeof c->answer);
     t = said(c);
     bny_proof_make(answer + sizeof c->answer, &t, BNY_PROOF_ANSWERER);

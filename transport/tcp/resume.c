@@ -12,7 +12,8 @@
  * may then be higher, never lower.
  *
  * The receiver has nobody to connect to. It sees whether the peer still listens by its own
- * first lane, which it opens if there is none: a dead rank's port refuses. */
+ * first lane, which it opens if there is none: a dead rank's port refuses, or is another
+ * process's, which says so (TCP_NOT_ME), or cannot prove the secret. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>

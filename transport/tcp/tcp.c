@@ -205,7 +205,7 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->integrity = integrity;
     t->ciphers = bny_tcp_ciphers((enum tcp_integrity)integrity);
     t->replace_ns = (uint64_t)bny_param_int("BANYAN_TCP_REPLACE") * 1000000000u;
-    memcpy(t->secret, cfg->secret, sizeof t->secret);
+    t->secret = cfg->secret;
     t->epfd = bny_fd_own(epoll_create1(EPOLL_CLOEXEC));
     rc = t->epfd < 0 ? bny_fail_errno("rank %d: epoll_create1", cfg->rank)
                      : bny_tcp_listen(t, cfg->ifname, cfg->port_range);
@@ -279,6 +279,7 @@ static int tcp_connect(struct bny_tp *tp, int peer, const void *blob, size_t len
                         tp->rank, peer);
     bny_tcp_prefer_adjacent(t, &b);
     memcpy(e->addrs, b.addrs, b.count * sizeof *e->addrs);
+    memcpy(e->instance, b.instance, sizeof e->instance);
     e->naddrs = b.count;
     e->same_host = same_host;
     e->claimed = 1;
@@ -368,7 +369,6 @@ static void tcp_destroy(struct bny_tp *tp)
     free(t->spare);
     if (t->epfd >= 0)
         bny_fd_close(t->epfd);
-    sodium_memzero(t->secret, sizeof t->secret);
     free(t->eps);
     free(t);
 }

@@ -46,6 +46,7 @@
 #define TCP_HANDSHAKE_NS  5000000000u
 #define TCP_STARVED_NS    2000000000u /* without a descriptor, or memory, for a connection */
 #define TCP_CONNECT_NS    15000000000u
+#define TCP_NOT_ME        UINT64_MAX
 #define TCP_KIND_FAREWELL 0xf0   /* control frame, no payload */
 #define TCP_KEPT_BYTES    16360u /* with its head 16 KiB */
 #define TCP_LITTLE_BYTES  1000u  /* of a connection's first block, with its head 1 KiB */
@@ -63,8 +64,9 @@ struct tcp_blob {
     int32_t rank;
     uint32_t count;
     uint32_t reserved;
-    uint8_t host[8]; /* equal for processes that share a network stack */
-    uint8_t unused[24];
+    uint8_t host[8];     /* equal for processes that share a network stack */
+    uint8_t instance[8]; /* random: of the process that listens, and no later one */
+    uint8_t unused[16];
     struct bny_addr addrs[TCP_ADDRS];
 };
 _Static_assert(sizeof(struct tcp_blob) == 208, "wire format");
@@ -75,16 +77,17 @@ struct tcp_hello {
     uint16_t wire, lane;
     int32_t from, to;
     uint8_t nonce[32];
-    uint32_t epoch;             /* attempts of this lane to go on, 0: it begins */
-    uint8_t integrity, ciphers; /* enum tcp_integrity; bits of enum tcp_cipher */
-    uint8_t reserved[10];
-    uint8_t random[32]; /* the lane's, for its key: always the same */
+    uint32_t epoch;                   /* attempts of this lane to go on, 0: it begins */
+    uint8_t integrity, ciphers;       /* enum tcp_integrity; bits of enum tcp_cipher */
+    uint8_t reserved[2], instance[8]; /* of the process that is meant */
+    uint8_t random[32];               /* the lane's, for its key: always the same */
 };
 _Static_assert(sizeof(struct tcp_hello) == 96, "wire format");
 
 struct tcp_answer {
     uint8_t nonce[32];
-    uint64_t got; /* bytes of the lane that the answering rank has, or will read */
+    uint64_t got; /* bytes of the lane that the answering rank has, or will read; or
+                     TCP_NOT_ME */
     uint8_t cipher, reserved[7];
 };
 _Static_assert(sizeof(struct tcp_answer) == 48, "wire format");
@@ -217,6 +220,7 @@ struct tcp_conn {
 struct tcp_ep {
     struct bny_ep ep;
     struct bny_addr *addrs; /* the peer's, best first */
+    uint8_t instance[8];    /* its process */
     uint32_t naddrs;
     uint32_t slots_busy;                             /* bits */
     struct tcp_conn *out[TCP_LANES], *in[TCP_LANES]; /* NULL: not yet */
@@ -231,10 +235,10 @@ struct tcp_ep {
 
 struct tcp_tp {
     struct bny_tp tp;
-    uint8_t secret[32];
-    int integrity;    /* enum tcp_integrity */
-    unsigned ciphers; /* that we have for it */
-    int told;         /* lanes whose cipher was told of */
+    const uint8_t *secret; /* [32] */
+    int integrity;         /* enum tcp_integrity */
+    unsigned ciphers;      /* that we have for it */
+    int told;              /* lanes whose cipher was told of */
     int epfd;
     int nlisten, listeners[TCP_ADDRS];
     struct tcp_blob blob;

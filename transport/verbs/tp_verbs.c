@@ -144,7 +144,7 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.slot_max = t->slab.slot_max;
     t->fn = fn;
     t->port_range = cfg->port_range;
-    memcpy(t->secret, cfg->secret, sizeof t->secret);
+    t->secret = cfg->secret;
     rc = bny_verbs_path_settings(cfg->rank, &t->path);
     if (rc == 0)
         rc = start(t, cfg);
@@ -307,7 +307,6 @@ static void verbs_destroy(struct bny_tp *tp)
     bny_verbs_rails_close(t);
     if (t->events)
         t->fn->rdma_destroy_event_channel(t->events);
-    sodium_memzero(t->secret, sizeof t->secret);
     free(t);
 }
 

@@ -15,13 +15,17 @@ build_packages=(
     libdnnl-dev
     libopenblas-dev
 )
-# What the tests need besides. Of llvm: llvm-symbolizer, by which clang's sanitizers name functions; make and xz for
-# the tests of MPICH.
+# What scripts/test needs besides.
 test_packages=(
-    g++ gfortran clang libclang-rt-dev llvm clang-format-14 abigail-tools cmake git libcriterion-dev libpmix-dev
-    python3-numpy openmpi-bin mpich libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools
+    g++ clang-format-14 git libcriterion-dev libpmix-dev python3-numpy iproute2
+)
+# What scripts/test --full needs besides. Of llvm: llvm-symbolizer, by which clang's sanitizers name functions; make and xz for
+# the tests of MPICH.
+full_packages=(
+    gfortran clang libclang-rt-dev llvm abigail-tools cmake
+    openmpi-bin mpich libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
-    iproute2 valgrind make xz-utils
+    valgrind make xz-utils
 )
 
 # What scripts/softroce-guest needs besides.

@@ -44,7 +44,7 @@ static struct death deaths[] = {
 
 ParameterizedTestParameters(failures, a_killed_rank_is_named_by_all_survivors)
 {
-    return cr_make_param_array(struct death, deaths, sizeof deaths / sizeof deaths[0]);
+    return MP_ROWS(struct death, deaths);
 }
 
 /* The promise is 100 ms on an idle machine; what is asserted is that nobody waits for a
@@ -100,7 +100,7 @@ static struct death leaving[] = {
 
 ParameterizedTestParameters(failures, who_dies_while_all_leave_holds_up_nobody)
 {
-    return cr_make_param_array(struct death, leaving, sizeof leaving / sizeof leaving[0]);
+    return MP_ROWS(struct death, leaving);
 }
 
 /* Leaving takes a millisecond or two. Nobody waits for a deadline; of a death that nobody is
@@ -164,7 +164,7 @@ MP_TABLE(failures, who_computes_is_waited_for, computing)
 
 ParameterizedTestParameters(failures, a_stopped_rank_ends_in_the_deadline_without_spinning)
 {
-    return cr_make_param_array(struct stop, stops, sizeof stops / sizeof stops[0]);
+    return MP_ROWS(struct stop, stops);
 }
 
 ParameterizedTest(struct stop *p, failures,

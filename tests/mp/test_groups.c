@@ -22,7 +22,7 @@ static struct deaths deaths[] = { { "shm", 3 }, { "shm", 5 }, { "tcp", 4 }, { "t
 
 ParameterizedTestParameters(groups, of_those_who_live)
 {
-    return cr_make_param_array(struct deaths, deaths, sizeof deaths / sizeof deaths[0]);
+    return MP_ROWS(struct deaths, deaths);
 }
 
 ParameterizedTest(struct deaths *d, groups, of_those_who_live, .timeout = 100)

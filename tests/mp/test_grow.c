@@ -41,7 +41,7 @@ static struct death deaths[] = {
 
 ParameterizedTestParameters(grow, members_die)
 {
-    return cr_make_param_array(struct death, deaths, sizeof deaths / sizeof deaths[0]);
+    return MP_ROWS(struct death, deaths);
 }
 
 /* Of four members, and a newcomer. */

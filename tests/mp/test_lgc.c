@@ -52,7 +52,7 @@ static struct mp_row deaths[] = {
 
 ParameterizedTestParameters(lgc, a_rank_lost_in_a_step_ends_it_everywhere)
 {
-    return cr_make_param_array(struct mp_row, deaths, sizeof deaths / sizeof deaths[0]);
+    return MP_ROWS(struct mp_row, deaths);
 }
 
 ParameterizedTest(struct mp_row *row, lgc, a_rank_lost_in_a_step_ends_it_everywhere,

@@ -37,8 +37,7 @@ static struct resident residents[] = { { "shm" }, { "tcp" } };
 
 ParameterizedTestParameters(memory, a_rank_needs_little_besides_the_buffers)
 {
-    return cr_make_param_array(struct resident, residents,
-                               sizeof residents / sizeof residents[0]);
+    return MP_ROWS(struct resident, residents);
 }
 
 ParameterizedTest(struct resident *p, memory, a_rank_needs_little_besides_the_buffers,

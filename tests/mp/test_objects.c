@@ -108,7 +108,7 @@ static struct deaths deaths[] = {
 
 ParameterizedTestParameters(objects, deaths_cost_what_the_dead_alone_held)
 {
-    return cr_make_param_array(struct deaths, deaths, sizeof deaths / sizeof deaths[0]);
+    return MP_ROWS(struct deaths, deaths);
 }
 
 ParameterizedTest(struct deaths *d, objects, deaths_cost_what_the_dead_alone_held,

@@ -65,7 +65,7 @@ static struct death deaths[] = { { "shm", 3, 1 }, { "shm", 5, 0 }, { "tcp", 4, 2
 
 ParameterizedTestParameters(participants, a_dead_participant_is_named)
 {
-    return cr_make_param_array(struct death, deaths, sizeof deaths / sizeof deaths[0]);
+    return MP_ROWS(struct death, deaths);
 }
 
 ParameterizedTest(struct death *d, participants, a_dead_participant_is_named, .timeout = 300)

@@ -25,7 +25,7 @@ static struct waves waves[] = {
 
 ParameterizedTestParameters(shrink, survivors_go_on)
 {
-    return cr_make_param_array(struct waves, waves, sizeof waves / sizeof waves[0]);
+    return MP_ROWS(struct waves, waves);
 }
 
 ParameterizedTest(struct waves *p, shrink, survivors_go_on, .timeout = 400)
@@ -70,7 +70,7 @@ static struct second seconds[] = { { "shm", "agree" }, { "shm", "shrink" }, { "s
 
 ParameterizedTestParameters(shrink, a_second_death_in_agree_shrink_and_grow)
 {
-    return cr_make_param_array(struct second, seconds, sizeof seconds / sizeof seconds[0]);
+    return MP_ROWS(struct second, seconds);
 }
 
 ParameterizedTest(struct second *p, shrink, a_second_death_in_agree_shrink_and_grow,
@@ -98,7 +98,7 @@ static struct waves often[] = { { "shm", 3 }, { "tcp", 2 } };
 
 ParameterizedTestParameters(shrink, after_many_a_death_is_missed)
 {
-    return cr_make_param_array(struct waves, often, sizeof often / sizeof often[0]);
+    return MP_ROWS(struct waves, often);
 }
 
 ParameterizedTest(struct waves *p, shrink, after_many_a_death_is_missed, .timeout = 100)
@@ -125,8 +125,7 @@ static struct crosswise crosswise[] = {
 
 ParameterizedTestParameters(shrink, several_communicators_in_any_order)
 {
-    return cr_make_param_array(struct crosswise, crosswise,
-                               sizeof crosswise / sizeof crosswise[0]);
+    return MP_ROWS(struct crosswise, crosswise);
 }
 
 ParameterizedTest(struct crosswise *p, shrink, several_communicators_in_any_order,
@@ -161,7 +160,7 @@ static struct owing owing[] = { { "shm", 5, 3 }, { "tcp", 5, 3 }, { "tcp", 3, 3 
 
 ParameterizedTestParameters(shrink, residuals_keep_their_law_without_the_dead)
 {
-    return cr_make_param_array(struct owing, owing, sizeof owing / sizeof owing[0]);
+    return MP_ROWS(struct owing, owing);
 }
 
 /* Ranks 0 and 1 are killed in the middle of a sum by topk; it is undone and taken again. */
@@ -195,7 +194,7 @@ static struct reading reading[] = { { 4, "1 dead" }, { 5, "16 dead" }, { 6, "3 d
 
 ParameterizedTestParameters(shrink, who_died_reading_holds_up_nobody)
 {
-    return cr_make_param_array(struct reading, reading, sizeof reading / sizeof reading[0]);
+    return MP_ROWS(struct reading, reading);
 }
 
 ParameterizedTest(struct reading *p, shrink, who_died_reading_holds_up_nobody, .timeout = 200)

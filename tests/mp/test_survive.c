@@ -28,7 +28,7 @@ static struct shape shapes[] = { { "shm", 4 }, { "tcp", 3 }, { "shm", 11 } };
 
 ParameterizedTestParameters(survive, a_rank_that_computes_is_no_obstacle)
 {
-    return cr_make_param_array(struct shape, shapes, sizeof shapes / sizeof shapes[0]);
+    return MP_ROWS(struct shape, shapes);
 }
 
 ParameterizedTest(struct shape *p, survive, a_rank_that_computes_is_no_obstacle, .timeout = 100)

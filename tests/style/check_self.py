@@ -278,17 +278,21 @@ not ok - a::bad  (0.01s)
 class Results(unittest.TestCase):
     """scripts/lib/results.py, which counts for scripts/test."""
 
-    def run_results(self, entries, expected=""):
+    def run_results(self, entries, expected="", again=None):
         with tempfile.TemporaryDirectory() as folder:
-            log, skips = pathlib.Path(folder, "log.json"), pathlib.Path(folder, "skips.txt")
+            log, second, skips = (pathlib.Path(folder, name) for name in ("log.json", "second.json", "skips.txt"))
             log.write_text("".join(json.dumps(e) + "\n" for e in entries))
             skips.write_text("# comment\n" + expected)
+            logs = str(log)
+            if again is not None:
+                second.write_text("".join(json.dumps(e) + "\n" for e in again))
+                logs += f",{second}"
             run = subprocess.run([sys.executable, HERE / "../../scripts/lib/results.py", skips,
-                                  f"gcc={log}"], stdout=subprocess.PIPE, universal_newlines=True)
+                                  f"gcc={logs}"], stdout=subprocess.PIPE, universal_newlines=True)
             return run.returncode, run.stdout.splitlines()
 
-    def entry(self, result, stdout="", code=0):
-        return {"name": "banyan:unit / prog", "stdout": stdout, "result": result, "returncode": code}
+    def entry(self, result, stdout="", code=0, name="prog"):
+        return {"name": f"banyan:unit / {name}", "stdout": stdout, "result": result, "returncode": code}
 
     def test_cases_of_a_program_are_counted(self):
         code, lines = self.run_results([self.entry("FAIL", TAP, 1), self.entry("OK")],
@@ -309,6 +313,32 @@ class Results(unittest.TestCase):
     def test_nothing_ran(self):
         code, lines = self.run_results([])
         self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"))
+
+    def test_a_second_run_that_passes_is_called_flaky(self):
+        code, lines = self.run_results([self.entry("FAIL", TAP, 1), self.entry("OK", name="other")], again=[self.entry("OK")])
+        self.assertEqual((code, lines[-1]), (0, "2 passed, 0 failed, 0 skipped"))
+        self.assertRegex(lines[-2], r"^flaky: gcc/prog \(logs: .*log.json, .*second.json\)$")
+        self.assertIn("not ok - a::bad  (0.01s)", lines)
+
+    def test_a_second_run_that_fails_counts(self):
+        code, lines = self.run_results([self.entry("FAIL", TAP, 1)], "gcc/*\n", again=[self.entry("FAIL", TAP, 1)])
+        self.assertEqual((code, lines[-1]), (1, "1 passed, 2 failed, 1 skipped"))
+        self.assertFalse([line for line in lines if line.startswith("flaky")])
+
+    def test_many_flaky_programs_are_a_failure(self):
+        for n, said in (3, (0, "3 passed, 0 failed, 0 skipped")), (4, (1, "4 passed, 1 failed, 0 skipped")):
+            names = [f"prog{i}" for i in range(n)]
+            code, lines = self.run_results([self.entry("TIMEOUT", code=1, name=name) for name in names],
+                                           again=[self.entry("OK", name=name) for name in names])
+            self.assertEqual((code, lines[-1]), said)
+
+    def test_failed_programs_are_listed(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
+            log.write("".join(json.dumps(self.entry(*e)) + "\n" for e in (("OK",), ("FAIL", TAP, 1, "bad"), ("TIMEOUT", "", 1, "late"))))
+            log.flush()
+            run = subprocess.run([sys.executable, HERE / "../../scripts/lib/results.py", "--failed", log.name],
+                                 stdout=subprocess.PIPE, universal_newlines=True)
+        self.assertEqual(run.stdout, "bad\nlate\n")
 
     def test_all_is_well(self):
         code, lines = self.run_results([self.entry("OK"), self.entry("SKIP", code=77)], "gcc/*\n")

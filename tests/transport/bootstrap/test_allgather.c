@@ -906,25 +906,30 @@ Test(tree, who_does_not_reach_its_place_stays_with_the_root)
     job_free(&j);
 }
 
-Test(tree, a_rank_in_the_middle_that_dies_is_named_by_all)
-{
-    for (int victim = 1; victim < 6; victim++) {
-        struct job j;
-        char words[40];
+static int in_the_middle[] = { 1, 2, 3, 4, 5 };
 
-        setenv("BANYAN_INIT_TREE", "2", 1);
-        job_new(&j, 400);
-        for (int r = 0; r < 11; r++)
-            job_start(&j, r, 12, NULL, 20);
-        tree_until(&j, -1, has_place);
-        bny_bootstrap_destroy(j.b[victim]);
-        j.rc[victim] = 1;
-        j.b[victim] = NULL;
-        cr_assert_eq(job_drive(&j), 0);
-        snprintf(words, sizeof words, "rank %d left", victim);
-        job_expect_told(&j, victim, BANYAN_ERANKDEAD, words);
-        job_free(&j);
-    }
+ParameterizedTestParameters(tree, a_rank_in_the_middle_that_dies_is_named_by_all)
+{
+    return cr_make_param_array(int, in_the_middle, 5);
+}
+
+ParameterizedTest(int *victim, tree, a_rank_in_the_middle_that_dies_is_named_by_all)
+{
+    struct job j;
+    char words[40];
+
+    setenv("BANYAN_INIT_TREE", "2", 1);
+    job_new(&j, 400);
+    for (int r = 0; r < 11; r++)
+        job_start(&j, r, 12, NULL, 20);
+    tree_until(&j, -1, has_place);
+    bny_bootstrap_destroy(j.b[*victim]);
+    j.rc[*victim] = 1;
+    j.b[*victim] = NULL;
+    cr_assert_eq(job_drive(&j), 0);
+    snprintf(words, sizeof words, "rank %d left", *victim);
+    job_expect_told(&j, *victim, BANYAN_ERANKDEAD, words);
+    job_free(&j);
 }
 
 /* Stopped: the cards of those below it are with it, and yet it is the one. */
@@ -1027,58 +1032,69 @@ Test(hosts, who_is_not_let_in_goes_to_the_root)
     job_free(&j);
 }
 
-/* Before its card has left its host, and behind that: all hear who it was. */
-Test(hosts, a_rank_that_dies_is_named_by_all)
+/* Below the root on its host; a head; below one; below a rank that is below one. Each hardly
+ * begun, and behind 0.3 s. */
+struct victim {
+    int rank, rounds;
+};
+static struct victim victims[] = { { 1, 30 },   { 4, 30 },   { 5, 30 },   { 7, 30 },
+                                   { 9, 30 },   { 1, 3000 }, { 4, 3000 }, { 5, 3000 },
+                                   { 7, 3000 }, { 9, 3000 } };
+
+ParameterizedTestParameters(hosts, a_rank_that_dies_is_named_by_all)
 {
-    /* Below the root on its host; a head; below one; below a rank that is below one. */
-    static const int victims[] = { 1, 4, 5, 7, 9 };
-
-    for (size_t v = 0; v < 2 * sizeof victims / sizeof victims[0]; v++) {
-        int victim = victims[v / 2];
-        struct job j;
-        char words[40];
-
-        setenv("BANYAN_INIT_TREE", "2", 1);
-        job_new(&j, 400);
-        for (int r = 0; r < 11; r++) { /* the last is missing */
-            test_on_host(r, 12, 3, 4);
-            job_start(&j, r, 12, NULL, 20);
-        }
-        for (int i = 0; i < (v % 2 ? 30 : 3000); i++) { /* hardly begun, or 0.3 s */
-            for (int r = 0; r < 11; r++)
-                cr_assert_eq(bny_bootstrap_progress(j.b[r], j.got[r]), 0);
-            test_round_over();
-        }
-        bny_bootstrap_destroy(j.b[victim]);
-        j.rc[victim] = 1;
-        j.b[victim] = NULL;
-        cr_assert_eq(job_drive(&j), 0);
-        snprintf(words, sizeof words, "rank %d left", victim);
-        job_expect_told(&j, victim, BANYAN_ERANKDEAD, words);
-        job_free(&j);
-    }
+    return cr_make_param_array(struct victim, victims, sizeof victims / sizeof victims[0]);
 }
 
-Test(hosts, who_does_not_come_is_named)
+/* Before its card has left its host, and behind that: all hear who it was. */
+ParameterizedTest(struct victim *v, hosts, a_rank_that_dies_is_named_by_all)
 {
-    static const int missing[] = { 3, 4, 6, 9 };
+    struct job j;
+    char words[40];
 
-    for (size_t m = 0; m < sizeof missing / sizeof missing[0]; m++) {
-        struct job j;
-        char words[60];
-
-        setenv("BANYAN_INIT_TREE", "2", 1);
-        job_new(&j, 400);
-        for (int r = 0; r < 12; r++) {
-            test_on_host(r, 12, 3, 4);
-            if (r != missing[m])
-                job_start(&j, r, 12, NULL, 3);
-        }
-        cr_assert_eq(job_drive(&j), 0);
-        snprintf(words, sizeof words, "rank %d of 12 did not reach the root", missing[m]);
-        job_expect_told(&j, -1, BANYAN_ETIMEDOUT, words);
-        job_free(&j);
+    setenv("BANYAN_INIT_TREE", "2", 1);
+    job_new(&j, 400);
+    for (int r = 0; r < 11; r++) { /* the last is missing */
+        test_on_host(r, 12, 3, 4);
+        job_start(&j, r, 12, NULL, 20);
     }
+    for (int i = 0; i < v->rounds; i++) {
+        for (int r = 0; r < 11; r++)
+            cr_assert_eq(bny_bootstrap_progress(j.b[r], j.got[r]), 0);
+        test_round_over();
+    }
+    bny_bootstrap_destroy(j.b[v->rank]);
+    j.rc[v->rank] = 1;
+    j.b[v->rank] = NULL;
+    cr_assert_eq(job_drive(&j), 0);
+    snprintf(words, sizeof words, "rank %d left", v->rank);
+    job_expect_told(&j, v->rank, BANYAN_ERANKDEAD, words);
+    job_free(&j);
+}
+
+static int absent[] = { 3, 4, 6, 9 };
+
+ParameterizedTestParameters(hosts, who_does_not_come_is_named)
+{
+    return cr_make_param_array(int, absent, sizeof absent / sizeof absent[0]);
+}
+
+ParameterizedTest(int *missing, hosts, who_does_not_come_is_named)
+{
+    struct job j;
+    char words[60];
+
+    setenv("BANYAN_INIT_TREE", "2", 1);
+    job_new(&j, 400);
+    for (int r = 0; r < 12; r++) {
+        test_on_host(r, 12, 3, 4);
+        if (r != *missing)
+            job_start(&j, r, 12, NULL, 3);
+    }
+    cr_assert_eq(job_drive(&j), 0);
+    snprintf(words, sizeof words, "rank %d of 12 did not reach the root", *missing);
+    job_expect_told(&j, -1, BANYAN_ETIMEDOUT, words);
+    job_free(&j);
 }
 
 Test(hosts, two_with_one_rank_are_told)

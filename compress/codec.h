@@ -8,8 +8,10 @@
  * residual an element suffices:
  *     v = src + ef_scale * ef;    wire = encode(v);    ef' = v - decode(wire)
  * and sum(inputs) + sum(old residuals) = result + sum(new residuals), whoever owns what,
- * whatever the forest. Sums, not averages, are encoded: AVG is applied when the result is
- * decoded (bny_dec.scale), the same bits everywhere. */
+ * whatever the forest. With a residual encode() contracts: what it leaves out of v is shorter
+ * than v, in the mean over seeds, or residuals would grow without end; a code that does not is
+ * made to where ef is not NULL (feedback.h: bny_shrunk). Sums, not averages, are encoded: AVG
+ * is applied when the result is decoded (bny_dec.scale), the same bits everywhere. */
 #ifndef BNY_COMPRESS_CODEC_H
 #define BNY_COMPRESS_CODEC_H
 

@@ -70,12 +70,14 @@ static int limit_for(const struct bny_linear *l, struct work *w)
         limit = ((uint64_t)1 << bits) - 1;
     if (limit > (1 << 23))
         limit = 1 << 23;
-    if (limit == 0 || 2 * limit * (uint64_t)l->nranks > most)
+    /* A unit as large as the largest value may leave out as much as there is: a residual, which
+     * takes that, would grow without end. */
+    if (limit < (l->ef ? 2 : 1) || 2 * limit * (uint64_t)l->nranks > most)
         return bny_fail(
             BANYAN_ENOTSUP,
-            "codec %s: sums of %d ranks overflow fields of %u bits; give it a larger width or "
-            "fewer bits",
-            l->codec->spec, l->nranks, w->width);
+            "codec %s: sums of %d ranks%s overflow fields of %u bits, or leave a rank too few; "
+            "give it a larger width or other bits",
+            l->codec->spec, l->nranks, l->ef ? ", with residuals," : "", w->width);
     w->limit = (int32_t)limit;
     return 0;
 }

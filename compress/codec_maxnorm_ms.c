@@ -84,11 +84,12 @@ static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
     if (k == 0) {
         w->width = (unsigned)l->codec->param[WIDTH];
         w->limit = ((1 << w->width) - 1) / 2 / l->nranks;
-        if (w->limit == 0)
+        if (w->limit < (l->ef ? 2 : 1)) /* as maxnorm */
             return bny_fail(
                 BANYAN_ENOTSUP,
-                "codec %s: sums of %d ranks overflow fields of %u bits; give it a larger width",
-                l->codec->spec, l->nranks, w->width);
+                "codec %s: sums of %d ranks%s overflow fields of %u bits; give it a larger "
+                "width",
+                l->codec->spec, l->nranks, l->ef ? ", with residuals," : "", w->width);
         bny_linear_max(l, s);
         return 0;
     }

@@ -6,7 +6,8 @@
  * Wire: an f32 for each group, norm / s; then level + s of each element, 0..2s, packed in b =
  * ceil(log2(2 s + 1)) bits (kernels/code.h: pack). The norm is Euclid's, or with max=1 the
  * largest |v|. |x - decoded| < norm / s; variance of a group of d at most min(d / s^2, sqrt(d)
- * / s) norm^2 with Euclid's. Values from 2^60 on are not encoded (raw); a foreign scale that is
+ * / s) norm^2 with Euclid's. With a residual a smaller scale goes on the wire (feedback.h:
+ * bny_shrunk). Values from 2^60 on are not encoded (raw); a foreign scale that is
  * negative or not finite is refused. */
 #include <math.h>
 
@@ -37,6 +38,7 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     uint32_t random[BNY_GROUP_MAX];
     uint8_t level[BNY_GROUP_MAX];
     struct bny_moments mo;
+    double along = 0, squares = 0; /* expected of <v, q> and |q|^2, in units of the scale */
 
     k->moments(&mo, v, m);
     scales[0] = (e->codec->param[2] != 0 ? mo.max : (float)sqrt(mo.sum2)) / s;
@@ -52,7 +54,13 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
 
         q = q < (int)s ? q : (int)s;
         level[i] = (uint8_t)((int)s + (v[i] < 0 ? -q : q));
+        t = t < s ? t : s;
+        along += (double)t * (double)t;
+        squares += (double)floorf(t) * (double)floorf(t) +
+                   (double)(t - floorf(t)) * (2 * (double)floorf(t) + 1);
     }
+    if (e->ef)
+        scales[0] = bny_shrunk(scales[0], along, squares);
     k->pack[width(e->codec)](codes, level, m);
 }
 

@@ -3,8 +3,8 @@
  * travel, and they are summed like any others. The blocks of a tensor are divided into as many
  * groups as are sent; each group draws one, by seed and step.
  *
- * One stage: SUM of f32, delta * n of them. The rest waits in the residual; with unbiased=1 a
- * block is multiplied by its group's size instead, and E[decoded] = sum over steps. */
+ * One stage: SUM of f32, delta * n of them. The rest waits in the residual; with unbiased=1,
+ * and no residual, a block is multiplied by its group's size instead, and E[decoded] = sum. */
 #include "compress/codecs.h"
 #include "compress/fields.h"
 #include "compress/kernels/code.h"
@@ -61,7 +61,7 @@ static int randomk_contribute(struct bny_linear *l, int k, struct bny_stage *s)
 
     for (size_t g = 0; g < p.groups; g++) {
         size_t at = drawn(l, &p, g, &len, &size);
-        float factor = l->codec->param[UNBIASED] != 0 ? (float)size : 1;
+        float factor = l->codec->param[UNBIASED] != 0 && !l->ef ? (float)size : 1;
 
         for (size_t i = 0; i < len; i++)
             code[out++] = bny_linear_value(l, at + i) * factor;
@@ -84,10 +84,8 @@ static int randomk_finish(struct bny_linear *l)
         bny_code_kernels_for(l->cpu_flags)->compensate(l->ef, l->src, l->ef, l->ef_scale, l->n);
         for (size_t g = 0; g < p.groups; g++) {
             size_t at = drawn(l, &p, g, &len, &size);
-            float kept = l->codec->param[UNBIASED] != 0 ? 1 - (float)size : 0;
 
-            for (size_t i = 0; i < len; i++)
-                l->ef[at + i] *= kept;
+            memset(l->ef + at, 0, len * sizeof *l->ef);
         }
     }
     if (l->n)

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "compress/codecs.h"
+#include "compress/kernels/half.h"
 #include "compress/sparse.h"
 
 enum { DELTA, FIT, STAGES, RESELECT };
@@ -78,6 +79,14 @@ static double threshold(const struct bny_enc *e, const void *src, size_t n, int 
     return eta;
 }
 
+/* Below the largest |v|: of equal values, which no tail fits, all would wait for ever. */
+static float below_largest(const struct bny_enc *e, const void *src, size_t n, double eta)
+{
+    uint32_t most = bny_code_kernels_for(e->cpu_flags)->absmax(src, e->ef, e->ef_scale, n);
+
+    return fminf((float)fmin(eta, 3e38), most ? f32_from_bits(most - 1) : 0);
+}
+
 static int stages_of(const struct bny_enc *e)
 {
     const struct control *t = e->track;
@@ -99,7 +108,7 @@ static long sidco_encode(const struct bny_enc *e, void *wire, size_t cap, const 
     if (!isfinite(bny_code_kernels_for(e->cpu_flags)->l1(src, e->ef, e->ef_scale, n)))
         return -BANYAN_ENOTSUP;
     eta = n ? threshold(e, src, n, stages_of(e)) : 0;
-    len = bny_sparse_over(e, wire, cap, src, n, (float)fmin(eta, 3e38), &sel);
+    len = bny_sparse_over(e, wire, cap, src, n, below_largest(e, src, n, eta), &sel);
     if (c && e->nsum == 1)
         *c = (struct count){ (double)sel.over, e->codec->param[DELTA] * (double)n };
     return len;

@@ -6,6 +6,7 @@
  * Wire: an f32 s for each group; then 2 bits an element: 0 for -s, 1 for 0, 2 for s, lowest
  * bits first. Exact in the mean; variance |v| (s - |v|). clip=c first cuts v to c standard
  * deviations of the group (the paper trains with 2.5), which biases what it cuts and lowers s.
+ * With a residual a smaller s goes on the wire (feedback.h: bny_shrunk).
  * Values from 2^60 on are not encoded (raw); a foreign s that is negative or not finite is
  * refused, a code of 3 decodes as 2s. */
 #include <math.h>
@@ -17,6 +18,25 @@
 static size_t terngrad_bytes(const struct bny_codec *c, size_t m)
 {
     return bny_packed_bytes(2, m);
+}
+
+/* What is expected of <v, q> and |q|^2, q being what is drawn, over s^2. */
+static double along(const float *v, float s, size_t m)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < m && s > 0; i++)
+        sum += fabs((double)v[i] / (double)s) * fmin(fabs((double)v[i] / (double)s), 1);
+    return sum;
+}
+
+static double squares(const float *v, float s, size_t m)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < m && s > 0; i++)
+        sum += fmin(fabs((double)v[i] / (double)s), 1);
+    return sum;
 }
 
 static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
@@ -37,6 +57,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
             sum += (double)v[i];
         variance = mo.sum2 / n - sum / n * (sum / n);
         s = fminf(s, (float)(e->codec->param[1] * sqrt(variance > 0 ? variance : 0)));
+        if (e->ef) /* of equal values, which would all wait, the deviation is 0 */
+            s = fmaxf(s, (float)sqrt(mo.sum2 / n));
     }
     s = s > 0x1p-120f ? s : 0;
     inv = s > 0 ? 1 / s : 0;
@@ -46,7 +68,7 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
 
         code[i] = (uint8_t)(1 + (v[i] < 0 ? -on : on));
     }
-    scales[0] = s;
+    scales[0] = e->ef ? bny_shrunk(s, along(v, s, m), squares(v, s, m)) : s;
     k->pack[2](codes, code, m);
 }
 

@@ -4,10 +4,12 @@
  * rounds give the rest its share. What an element draws depends on seed, step, rank and its
  * place.
  *
- * Wire: sparse.h. E[decoded] = v, variance v^2 (1 / p - 1). Meant to go without residual. */
+ * Wire: sparse.h. E[decoded] = v, variance v^2 (1 / p - 1). Meant to go without residual; with
+ * one smaller values travel (feedback.h: bny_shrunk). */
 #include <math.h>
 
 #include "compress/codecs.h"
+#include "compress/feedback.h"
 #include "compress/sparse.h"
 
 enum { DELTA };
@@ -35,8 +37,22 @@ static double lambda_for(const struct bny_enc *e, const void *src, size_t n, dou
     return lambda;
 }
 
+/* What a value over its probability is multiplied by. */
+static float shrink(const struct bny_enc *e, const void *src, size_t n, double lambda)
+{
+    double along = 0, squares = 0;
+
+    for (size_t i = 0; i < n && e->ef; i++) {
+        double v = (double)bny_sparse_value(e, src, i), p = fmin(lambda * fabs(v), 1);
+
+        along += v * v;
+        squares += p > 0 ? v * v / p : 0;
+    }
+    return bny_shrunk(1, along, squares);
+}
+
 static void put_segment(const struct bny_enc *e, struct bny_sparse *s, const void *src,
-                        size_t from, size_t m, double lambda)
+                        size_t from, size_t m, double lambda, float shrunk)
 {
     struct bny_rand key = bny_rand_key(e->seed, e->step, e->rank);
 
@@ -46,7 +62,7 @@ static void put_segment(const struct bny_enc *e, struct bny_sparse *s, const voi
         double p = fmin(lambda * fabs((double)v), 1);
         int kept = v != 0 && (double)bny_rand_at(key, (uint32_t)(e->index + i)) < p * 0x1p32;
 
-        out = kept ? (float)((double)v / p) : 0;
+        out = kept ? (float)((double)v / p * (double)shrunk) : 0;
         kept = kept && bny_sparse_keep(s, i - from, out);
         if (e->ef)
             e->ef[i] = kept ? v - out : v;
@@ -59,15 +75,18 @@ static long wangni_encode(const struct bny_enc *e, void *wire, size_t cap, const
 {
     struct bny_sparse s = bny_sparse_start(wire, cap, n);
     double l1 = bny_code_kernels_for(e->cpu_flags)->l1(src, e->ef, e->ef_scale, n), lambda;
+    float shrunk;
 
     if (e->nsum > 1)
         return bny_sparse_all(e, wire, cap, src, n);
     if (!(l1 < 0x1p96)) /* v / p is at most l1 / delta n */
         return -BANYAN_ENOTSUP;
     lambda = lambda_for(e, src, n, l1);
+    shrunk = shrink(e, src, n, lambda);
     for (size_t from = 0; from < n; from += BNY_SPARSE_SEGMENT)
         put_segment(e, &s, src, from,
-                    n - from < BNY_SPARSE_SEGMENT ? n - from : BNY_SPARSE_SEGMENT, lambda);
+                    n - from < BNY_SPARSE_SEGMENT ? n - from : BNY_SPARSE_SEGMENT, lambda,
+                    shrunk);
     return (long)s.at;
 }
 

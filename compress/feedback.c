@@ -31,6 +31,11 @@ void bny_feedback_half(const struct bny_enc *e, void *wire, const void *src, siz
     }
 }
 
+float bny_shrunk(float unit, double along, double squares)
+{
+    return squares > 0 ? (float)((double)unit * (along / squares)) : unit;
+}
+
 static size_t size_of(const struct bny_groups *g, const struct bny_codec *c)
 {
     return g->size ? g->size : (size_t)bny_codec_get(c, "block");

@@ -12,6 +12,14 @@ void bny_feedback_half(const struct bny_enc *e, void *wire, const void *src, siz
                        void (*encode)(void *wire, const float *src, size_t n),
                        void (*decode)(float *dst, const void *wire, size_t n));
 
+/* What an unbiased code's unit becomes where a residual is kept. Q(v), unbiased, may be longer
+ * than v by any factor, and what it leaves out longer than v itself: residuals would grow until
+ * f32 cannot hold them. a Q(v) contracts, with a = <v, E Q> / E |Q|^2, which makes the expected
+ * |v - a Q|^2 smallest, |v|^2 - <v, E Q>^2 / E |Q|^2 (Beznosikov, Horvath, Richtarik, Safaryan:
+ * "On Biased Compression for Distributed Learning", JMLR 2023, lemma 8). along, squares:
+ * <v, E Q> and E |Q|^2 in any unit; nothing is drawn where squares is 0. */
+float bny_shrunk(float unit, double along, double squares);
+
 #define BNY_GROUP_MAX 4096
 
 /* A codec of groups of elements, each coded by itself. Wire: `scales` f32 for each group, all

@@ -393,7 +393,8 @@ BANYAN_API int banyan_mem_deregister(struct banyan_comm *comm, void *ptr);
  * codec, parameters and number of ranks:
  *     inputs + old residuals = result + new residuals
  * where all but the result are sums over the ranks, and AVG's result is taken times their
- * number. (Codec dgc adds its momentum, kept in the state too, to the left side.) A state
+ * number. (Codec dgc adds its momentum, kept in the state too, to the left side.) Residuals
+ * stay bounded: unbiased codecs send less than they draw where they have a state. A state
  * serves one operation at a time, of the thread that owns the communicator. An operation that
  * runs without a codec (a type or an op that it cannot do, or refused because it would lose)
  * leaves it alone. When an operation fails, elements that were encoded already have their new
@@ -444,8 +445,8 @@ BANYAN_API int banyan_codec_state_keep_undo(struct banyan_codec_state *st, int o
 BANYAN_API int banyan_codec_state_undo(struct banyan_codec_state *st, uint32_t step);
 
 /* A codec of the program's own: pure functions, called from any thread, several at a time. It
- * is used like the library's fixed-rate ones, with residuals where a state is given;
- * name:force=1 insists on it. */
+ * is used like the library's fixed-rate ones, with residuals where a state is given, which grow
+ * without end where it leaves out more than there is; name:force=1 insists on it. */
 struct banyan_codec {
     size_t size;      /* sizeof(struct banyan_codec) of the caller */
     const char *name; /* up to 15 letters; copied */

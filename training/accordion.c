@@ -225,7 +225,7 @@ static uint64_t settings_of(const struct banyan_accordion *a)
 static int agree(struct banyan_accordion *a, double rate)
 {
     struct claim mine = { a->steps, settings_of(a), rate };
-    int rc = banyan_allgather(&mine, a->claims, sizeof mine, BANYAN_U8, a->comm, NULL);
+    int rc = banyan_allgather(&mine, a->claims, sizeof mine, BANYAN_U8, a->comm, &bny_exact);
 
     for (int r = 1; rc == 0 && r < banyan_comm_count(a->comm); r++) {
         const struct claim *first = &a->claims[0], *c = &a->claims[r];
@@ -250,7 +250,7 @@ static int agree(struct banyan_accordion *a, double rate)
 static int spread(struct banyan_accordion *a, size_t bad)
 {
     uint64_t first = bad;
-    int rc = banyan_broadcast(&first, 1, BANYAN_U64, 0, a->comm, NULL);
+    int rc = banyan_broadcast(&first, 1, BANYAN_U64, 0, a->comm, &bny_exact);
 
     if (rc == 0 && first < a->tensors.n)
         return bny_fail(BANYAN_EINVAL,
@@ -258,7 +258,7 @@ static int spread(struct banyan_accordion *a, size_t bad)
                         "finite number",
                         a->tensors.at[first].name);
     if (rc == 0)
-        rc = banyan_broadcast(a->much_of, a->tensors.n + 1, BANYAN_U8, 0, a->comm, NULL);
+        rc = banyan_broadcast(a->much_of, a->tensors.n + 1, BANYAN_U8, 0, a->comm, &bny_exact);
     return rc;
 }
 

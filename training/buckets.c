@@ -146,7 +146,7 @@ static int settings_agree(const struct banyan_buckets *b)
     if (!all)
         return bny_fail(BANYAN_ENOMEM, "no memory to compare settings of %d ranks", n);
     settings(b, mine);
-    rc = banyan_allgather(mine, all, NSET, BANYAN_U64, b->comm, NULL);
+    rc = banyan_allgather(mine, all, NSET, BANYAN_U64, b->comm, &bny_exact);
     for (int r = 1; r < n && rc == 0; r++)
         for (int k = 0; k < NSET && rc == 0; k++)
             if (all[r * NSET + k] != all[k])

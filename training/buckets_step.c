@@ -523,7 +523,7 @@ static int wait_for_verdict(struct banyan_buckets *b)
 /* Rank 0's order is everybody's. */
 static int take_order(struct banyan_buckets *b)
 {
-    int rc = banyan_broadcast(b->seen, b->model.n, BANYAN_U32, 0, b->comm, NULL);
+    int rc = banyan_broadcast(b->seen, b->model.n, BANYAN_U32, 0, b->comm, &bny_exact);
 
     if (rc < 0)
         return bny_buckets_fail(b, rc);

@@ -469,7 +469,7 @@ int banyan_gossip_create(struct banyan_gossip **out, struct banyan_comm *comm,
         rc = agree(g);
     if (rc == 0) {
         bny_tensors_get(&g->tensors, g->flat);
-        rc = banyan_broadcast(g->flat, g->tensors.count, BANYAN_F32, 0, comm, NULL);
+        rc = banyan_broadcast(g->flat, g->tensors.count, BANYAN_F32, 0, comm, &bny_exact);
         bny_tensors_put(&g->tensors, g->flat);
     }
     if (rc < 0)
@@ -505,7 +505,7 @@ static int mean(struct banyan_gossip *g)
 {
     bny_tensors_get(&g->tensors, g->flat);
     return banyan_allreduce(g->flat, g->flat, g->tensors.count, BANYAN_F32, BANYAN_AVG, g->comm,
-                            NULL);
+                            &bny_exact);
 }
 
 int banyan_gossip_consensus(struct banyan_gossip *g, double *out)
@@ -529,7 +529,7 @@ int banyan_gossip_consensus(struct banyan_gossip *g, double *out)
         }
     }
     if (rc == 0)
-        rc = banyan_allreduce(sums, sums, 1, BANYAN_F64, BANYAN_AVG, g->comm, NULL);
+        rc = banyan_allreduce(sums, sums, 1, BANYAN_F64, BANYAN_AVG, g->comm, &bny_exact);
     *out = rc == 0 && sums[1] > 0 ? sqrt(sums[0] / sums[1]) : 0;
     return rc;
 }

@@ -92,7 +92,7 @@ static int agree(const struct banyan_local_sgd *l)
 
     for (int k = 0; k < 4; k++)
         v[4 + k] = ~v[k];
-    rc = banyan_allreduce(v, v, 8, BANYAN_I64, BANYAN_MAX, l->comm, NULL);
+    rc = banyan_allreduce(v, v, 8, BANYAN_I64, BANYAN_MAX, l->comm, &bny_exact);
     for (int k = 0; k < 4 && rc == 0; k++)
         if (v[k] != ~v[4 + k])
             rc = bny_fail(BANYAN_EMISMATCH,
@@ -130,7 +130,7 @@ int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *c
         rc = agree(l);
     if (rc == 0) {
         bny_tensors_get(&l->tensors, l->agreed);
-        rc = banyan_broadcast(l->agreed, l->tensors.count, BANYAN_F32, 0, comm, NULL);
+        rc = banyan_broadcast(l->agreed, l->tensors.count, BANYAN_F32, 0, comm, &bny_exact);
         bny_tensors_put(&l->tensors, l->agreed);
         l->period = l->cfg.period;
     }
@@ -211,7 +211,7 @@ static void take(struct banyan_local_sgd *l)
 static int adapt(struct banyan_local_sgd *l)
 {
     double loss = l->loss / (double)l->since;
-    int rc = banyan_allreduce(&loss, &loss, 1, BANYAN_F64, BANYAN_AVG, l->comm, NULL);
+    int rc = banyan_allreduce(&loss, &loss, 1, BANYAN_F64, BANYAN_AVG, l->comm, &bny_exact);
 
     if (rc < 0)
         return rc;
@@ -288,7 +288,7 @@ int banyan_local_sgd_finish(struct banyan_local_sgd *l)
         return rc;
     bny_tensors_get(&l->tensors, l->agreed);
     rc = banyan_allreduce(l->agreed, l->agreed, l->tensors.count, BANYAN_F32, BANYAN_AVG,
-                          l->comm, NULL);
+                          l->comm, &bny_exact);
     if (rc == 0)
         bny_tensors_put(&l->tensors, l->agreed);
     l->since = 0;

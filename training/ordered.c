@@ -18,6 +18,7 @@
 #include "base/sized.h"
 #include "training/object.h"
 #include "training/saved.h"
+#include "training/tensors.h"
 
 #define KIND        0x595a414cu /* "LAZY" */
 #define HISTORY_MAX 1000
@@ -157,7 +158,7 @@ static int agree(struct banyan_lazy *l, const struct agreed *mine, int rc)
         int64_t rc;
         struct agreed agreed;
     } own = { .rc = rc, .agreed = *mine }, *all = calloc((size_t)l->n, sizeof *all);
-    int e = all ? banyan_allgather(&own, all, sizeof own, BANYAN_U8, l->comm, NULL)
+    int e = all ? banyan_allgather(&own, all, sizeof own, BANYAN_U8, l->comm, &bny_exact)
                 : bny_fail(BANYAN_ENOMEM, "no memory for the settings of %d ranks", l->n);
 
     if (rc == 0)
@@ -422,7 +423,7 @@ static int gather_norms(struct banyan_lazy *l, const float *grad)
     struct told mine = { .squared = innovation(l, grad),
                          .rhs = rhs_of(l),
                          .step = l->counts.steps };
-    int rc = banyan_allgather(&mine, l->told, sizeof mine, BANYAN_U8, l->comm, NULL);
+    int rc = banyan_allgather(&mine, l->told, sizeof mine, BANYAN_U8, l->comm, &bny_exact);
 
     return rc ? rc : check_told(l, grad);
 }

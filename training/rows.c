@@ -198,7 +198,7 @@ static int counts_agree(struct banyan_rows *r)
 
     for (int p = 0; p < r->n; p++)
         r->send.ahead[p].bytes = count_of(&r->send, p);
-    rc = banyan_alltoall(r->send.ahead, r->recv.ahead, 2, BANYAN_U64, r->comm, NULL);
+    rc = banyan_alltoall(r->send.ahead, r->recv.ahead, 2, BANYAN_U64, r->comm, &bny_exact);
     for (int p = r->n; p-- > 0 && rc == 0;)
         if (r->recv.ahead[p].bytes != count_of(&r->recv, p)) {
             worst = (uint64_t)r->rank << 32 | (uint64_t)p;
@@ -206,12 +206,12 @@ static int counts_agree(struct banyan_rows *r)
             told[1] = count_of(&r->recv, p);
         }
     if (rc == 0)
-        rc = banyan_allreduce(&worst, &worst, 1, BANYAN_U64, BANYAN_MIN, r->comm, NULL);
+        rc = banyan_allreduce(&worst, &worst, 1, BANYAN_U64, BANYAN_MIN, r->comm, &bny_exact);
     if (rc < 0 || worst == UINT64_MAX)
         return rc;
     who = (int)(worst >> 32);
     from = (int)(worst & UINT32_MAX);
-    rc = banyan_broadcast(told, 2, BANYAN_U64, who, r->comm, NULL);
+    rc = banyan_broadcast(told, 2, BANYAN_U64, who, r->comm, &bny_exact);
     if (rc < 0)
         return rc;
     return bny_fail(BANYAN_EMISMATCH,

@@ -7,6 +7,7 @@
 #include "banyan/banyan.h"
 #include "base/assert.h"
 #include "base/err.h"
+#include "training/tensors.h"
 
 int bny_settings_agree(struct banyan_comm *comm, const struct bny_setting *s, size_t n,
                        const char *what)
@@ -17,12 +18,12 @@ int bny_settings_agree(struct banyan_comm *comm, const struct bny_setting *s, si
     BNY_ASSERT(n <= BNY_SETTINGS_MAX);
     for (size_t i = 0; i < n; i++)
         root[i] = s[i].value;
-    rc = banyan_broadcast(root, n, BANYAN_U64, 0, comm, NULL);
+    rc = banyan_broadcast(root, n, BANYAN_U64, 0, comm, &bny_exact);
     for (size_t i = n; i-- > 0;)
         if (root[i] != s[i].value)
             first = (uint64_t)i << 32 | (uint64_t)banyan_comm_rank(comm);
     if (rc == 0)
-        rc = banyan_allreduce(&first, &first, 1, BANYAN_U64, BANYAN_MIN, comm, NULL);
+        rc = banyan_allreduce(&first, &first, 1, BANYAN_U64, BANYAN_MIN, comm, &bny_exact);
     if (rc < 0 || first == UINT64_MAX)
         return rc;
     return bny_fail(BANYAN_EMISMATCH,

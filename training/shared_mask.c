@@ -81,7 +81,7 @@ static int agree(const struct banyan_shared_mask *m)
 
     for (int k = 0; k < 4; k++)
         v[4 + k] = ~v[k];
-    rc = banyan_allreduce(v, v, 8, BANYAN_U64, BANYAN_MAX, m->comm, NULL);
+    rc = banyan_allreduce(v, v, 8, BANYAN_U64, BANYAN_MAX, m->comm, &bny_exact);
     for (int k = 0; k < 4 && rc == 0; k++)
         if (v[k] != ~v[4 + k])
             rc = bny_fail(BANYAN_EMISMATCH,
@@ -234,7 +234,7 @@ int banyan_shared_mask_step(struct banyan_shared_mask *m)
     choose(m);
     remember(m);
     n = pack(m);
-    rc = banyan_allreduce(m->values, m->values, n, BANYAN_F32, BANYAN_AVG, m->comm, NULL);
+    rc = banyan_allreduce(m->values, m->values, n, BANYAN_F32, BANYAN_AVG, m->comm, &bny_exact);
     for (size_t i = 0; i < n && rc == 0; i++)
         finite &= isfinite(m->values[i]) != 0;
     if (rc == 0 && !finite)

@@ -12,6 +12,10 @@
 
 #define NAME_MAX_BYTES 128
 
+const struct banyan_opts bny_exact = {
+    .size = sizeof bny_exact, .codec = "none", .timeout_s = -1, .deterministic = -1
+};
+
 static int check(const struct banyan_tensor *t, size_t i, unsigned dtypes)
 {
     if (!t->name || !*t->name || strlen(t->name) >= NAME_MAX_BYTES)
@@ -155,7 +159,7 @@ int bny_tensors_blame(const struct bny_tensors *t, struct banyan_comm *comm, siz
 {
     uint64_t first =
         bad < t->n ? (uint64_t)banyan_comm_rank(comm) << 32 | (uint64_t)bad : UINT64_MAX;
-    int rc = banyan_allreduce(&first, &first, 1, BANYAN_U64, BANYAN_MIN, comm, NULL);
+    int rc = banyan_allreduce(&first, &first, 1, BANYAN_U64, BANYAN_MIN, comm, &bny_exact);
 
     if (rc < 0)
         return rc;
@@ -180,7 +184,7 @@ int bny_all_can(struct banyan_comm *comm, int rc, const char *what)
         return rank;
     failed = rc < 0 ? (uint64_t)(n - rank) << 8 | (uint64_t)-rc : 0; /* the lowest rank's */
     snprintf(why, sizeof why, "%s", rc < 0 ? bny_why(rc) : "");
-    e = banyan_allreduce(&failed, &failed, 1, BANYAN_U64, BANYAN_MAX, comm, NULL);
+    e = banyan_allreduce(&failed, &failed, 1, BANYAN_U64, BANYAN_MAX, comm, &bny_exact);
     if (rc < 0)
         return bny_fail((enum banyan_error) - rc, "%s", why);
     if (e < 0 || failed == 0)
@@ -234,7 +238,7 @@ static int tell(const struct bny_tensors *t, struct banyan_comm *comm, uint64_t 
         memset(&d[k], 0, sizeof d[k]);
         if (banyan_comm_rank(comm) == root && first < t->n)
             describe(&d[k], &t->at[first]);
-        rc = banyan_broadcast(&d[k], sizeof d[k], BANYAN_U8, root, comm, NULL);
+        rc = banyan_broadcast(&d[k], sizeof d[k], BANYAN_U8, root, comm, &bny_exact);
         if (rc < 0)
             return rc;
         d[k].name[NAME_MAX_BYTES - 1] = 0;
@@ -257,7 +261,7 @@ static int first_difference(const struct bny_tensors *t, struct banyan_comm *com
                             uint64_t *out)
 {
     uint64_t n = t->n, *hash;
-    int rc = banyan_broadcast(&n, 1, BANYAN_U64, 0, comm, NULL);
+    int rc = banyan_broadcast(&n, 1, BANYAN_U64, 0, comm, &bny_exact);
 
     *out = UINT64_MAX;
     if (rc < 0)
@@ -267,7 +271,7 @@ static int first_difference(const struct bny_tensors *t, struct banyan_comm *com
         return bny_fail(BANYAN_ENOMEM, "no memory to compare %" PRIu64 " tensors", n);
     for (size_t i = 0; i < n && i < t->n; i++)
         hash[i] = hash_of(&t->at[i]);
-    rc = banyan_broadcast(hash, n, BANYAN_U64, 0, comm, NULL);
+    rc = banyan_broadcast(hash, n, BANYAN_U64, 0, comm, &bny_exact);
     for (uint64_t i = 0; i < n && *out == UINT64_MAX; i++)
         if (i >= t->n || hash[i] != hash_of(&t->at[i]))
             *out = i;
@@ -280,16 +284,16 @@ static int first_difference(const struct bny_tensors *t, struct banyan_comm *com
 int bny_tensors_agree(const struct bny_tensors *t, struct banyan_comm *comm)
 {
     uint64_t v[2] = { t->hash, ~t->hash }, mine, first, who;
-    int rc = banyan_allreduce(v, v, 2, BANYAN_U64, BANYAN_MAX, comm, NULL);
+    int rc = banyan_allreduce(v, v, 2, BANYAN_U64, BANYAN_MAX, comm, &bny_exact);
 
     if (rc < 0 || v[0] == ~v[1])
         return rc;
     rc = first_difference(t, comm, &mine);
     first = mine;
     if (rc == 0)
-        rc = banyan_allreduce(&first, &first, 1, BANYAN_U64, BANYAN_MIN, comm, NULL);
+        rc = banyan_allreduce(&first, &first, 1, BANYAN_U64, BANYAN_MIN, comm, &bny_exact);
     who = mine == first ? (uint64_t)banyan_comm_rank(comm) : UINT64_MAX;
     if (rc == 0)
-        rc = banyan_allreduce(&who, &who, 1, BANYAN_U64, BANYAN_MIN, comm, NULL);
+        rc = banyan_allreduce(&who, &who, 1, BANYAN_U64, BANYAN_MIN, comm, &bny_exact);
     return rc < 0 ? rc : tell(t, comm, first, who);
 }

@@ -7,6 +7,10 @@
 
 #define BNY_TENSOR_DIMS 8
 
+/* Options of all that this layer communicates for itself: without a codec, whatever the
+ * communicator's is. NULL would take that. */
+extern const struct banyan_opts bny_exact;
+
 struct bny_tensor {
     char *name;
     enum banyan_dtype dtype;

@@ -33,6 +33,8 @@ struct mp_case {
     int (*run)(struct test *t);
     unsigned flags;
 };
+/* Options of what a case compares with: without a codec, whatever the communicator's is. */
+extern const struct banyan_opts case_exact;
 /* NULL-terminated tables, one a file. */
 extern const struct mp_case cases_collectives[];
 extern const struct mp_case cases_codecs[];

@@ -139,8 +139,8 @@ static void first_bases(struct test *t, struct banyan_gossip *g,
             }
     CHECK(t, at == buf + bytes, "the state has %zu bytes, expected %zu", bytes,
           (size_t)(at - buf));
-    CHECK_OK(t,
-             banyan_allreduce(mine, mine, 256 * each, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
+    CHECK_OK(t, banyan_allreduce(mine, mine, 256 * each, BANYAN_F32, BANYAN_SUM, t->comm,
+                                 &case_exact));
     for (size_t e = 0; e < graph->edges; e++)
         for (int k = 0; k < r; k++) {
             for (int j = 0; j < 18; j++)
@@ -250,12 +250,12 @@ static int gossip_recovers(struct test *t)
                                                    cos(e % part[i].cols * (k + 0.7)));
         for (int i = 0; i < ELEMENTS; i++)
             other[i] = t->rank ? m.x[i] : 0;
-        CHECK_OK(t, banyan_broadcast(other, ELEMENTS, BANYAN_F32, 1, t->comm, NULL));
+        CHECK_OK(t, banyan_broadcast(other, ELEMENTS, BANYAN_F32, 1, t->comm, &case_exact));
         start = distance(m.x, other);
         CHECK(t, t->rank || start > 1, "ranks begin %g apart", start);
         CHECK_OK(t, banyan_gossip_step(g));
         memcpy(other, m.x, sizeof other);
-        CHECK_OK(t, banyan_broadcast(other, ELEMENTS, BANYAN_F32, 1, t->comm, NULL));
+        CHECK_OK(t, banyan_broadcast(other, ELEMENTS, BANYAN_F32, 1, t->comm, &case_exact));
         end = distance(m.x, other);
         CHECK(t, end < 1e-4, "rank %d: %g apart after a step", r, end);
         banyan_gossip_free(g);

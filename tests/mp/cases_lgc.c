@@ -271,7 +271,7 @@ static int lgc_shut(struct test *t)
                                (size_t)((double)described[i].count * DELTA + .5));
             else
                 CHECK_OK(t, banyan_allreduce(ref.grad[i], ref.grad[i], described[i].count,
-                                             BANYAN_F32, BANYAN_AVG, t->comm, NULL));
+                                             BANYAN_F32, BANYAN_AVG, t->comm, &case_exact));
         steps(t, lgc, &m, s, s + 1);
         for (int i = 0; i < TENSORS; i++)
             CHECK(t, !memcmp(m.grad[i], ref.grad[i], described[i].count * sizeof(float)),
@@ -306,8 +306,8 @@ static int lgc_phases(struct test *t)
     model_make(&m, .8);
     lgc = make(t, &m, &cfg);
     model_fill(t, &m, 0);
-    CHECK_OK(t,
-             banyan_allreduce(m.grad[2], mean, LONGEST, BANYAN_F32, BANYAN_AVG, t->comm, NULL));
+    CHECK_OK(t, banyan_allreduce(m.grad[2], mean, LONGEST, BANYAN_F32, BANYAN_AVG, t->comm,
+                                 &case_exact));
     steps(t, lgc, &m, 0, 1);
     CHECK(t, !memcmp(m.grad[2], mean, LONGEST * sizeof *mean), "phase 1 is no average");
     steps(t, lgc, &m, 1, 199);
@@ -400,7 +400,7 @@ static void check_coded_step(const struct test *t, struct banyan_lgc *lgc,
     reference_frame(t, lgc, leader, acc, frame);
     for (int i = 0; i < MU; i++)
         x[i] = acc[i < 64 ? 1 : 2][frame[i]] / lgc->scale;
-    CHECK_OK(t, banyan_allgather(x, xs, MU, BANYAN_F32, t->comm, NULL));
+    CHECK_OK(t, banyan_allgather(x, xs, MU, BANYAN_F32, t->comm, &case_exact));
     reference_mean(t, lgc, leader, xs, mean);
     for (int i = 0; i < MU; i++) {
         float want = mean[i] * lgc->scale, got = m->grad[i < 64 ? 1 : 2][frame[i]];

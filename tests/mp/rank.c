@@ -15,6 +15,10 @@
 
 #include "tests/mp/case.h"
 
+const struct banyan_opts case_exact = {
+    .size = sizeof case_exact, .codec = "none", .timeout_s = -1, .deterministic = -1
+};
+
 /* clang-format off */
 static const struct mp_case *const tables[] = {
     cases_collectives,

@@ -214,6 +214,8 @@ static char **make_env(const struct run *r, int rank)
         PUT("BANYAN_LISTEN_FD=%d", FD_LISTEN);
     if (mp->transport)
         PUT("BANYAN_TRANSPORT=%s", mp->transport);
+    if (getenv("BANYAN_TEST_CODEC")) /* of communicators, where a row has no other */
+        PUT("BANYAN_CODEC=%s", getenv("BANYAN_TEST_CODEC"));
 #undef PUT
     for (int i = 0; i < MP_ENV_MAX && mp->env[i]; i++) {
         const char *e = mp->env[i];

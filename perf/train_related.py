@@ -153,14 +153,14 @@ def graph(b):
 TEACHER = "--model teacher --rate 0.15 --epochs 30".split()
 SKETCH = [  # title, options, part of dense's numbers
     ("dense", "--controller buckets", 1.0), ("top-k 5 %, residual", "--controller buckets --codec topk:delta=0.05", None),
-    ("FetchSGD, 5 rows, a tenth", "--controller sketch --momentum 0", 0.1),
-    ("FetchSGD, 1 row, a tenth", "--controller sketch --momentum 0 --sketch-rows 1", 0.1),
-    ("FetchSGD, 5 rows, a quarter", "--controller sketch --momentum 0 --cells 0.25 --delta 0.02", 0.25),
+    ("FetchSGD, 5 rows, a tenth", "--controller sketch --cells 0.1 --delta 0.01 --sketch-rows 5", 0.1),
+    ("FetchSGD, 1 row, a tenth", "--controller sketch --cells 0.1 --delta 0.01", 0.1),
+    ("FetchSGD, 5 rows, a quarter", "--controller sketch --momentum 0 --cells 0.25 --delta 0.02 --sketch-rows 5", 0.25),
     ("FetchSGD, 3 rows, a quarter", "--controller sketch --momentum 0 --cells 0.25 --delta 0.02 --sketch-rows 3", 0.25),
     ("FetchSGD, 1 row, a quarter", "--controller sketch --momentum 0 --cells 0.25 --delta 0.02 --sketch-rows 1", 0.25),
-    ("FetchSGD, 5 rows, a half", "--controller sketch --momentum 0 --cells 0.5 --delta 0.05", 0.5),
+    ("FetchSGD, 5 rows, a half", "--controller sketch --momentum 0 --cells 0.5 --delta 0.05 --sketch-rows 5", 0.5),
     ("FetchSGD, 1 row, a half", "--controller sketch --momentum 0 --cells 0.5 --delta 0.05 --sketch-rows 1", 0.5),
-    ("Adam type, 5 rows, a half", "--controller sketch --momentum 0 --sketch adam --rate 0.005 --cells 0.5 --delta 0.05", 0.5),
+    ("Adam type, 5 rows, a half", "--controller sketch --momentum 0 --sketch adam --rate 0.005 --cells 0.5 --delta 0.05 --sketch-rows 5", 0.5),
     ("Adam type, 1 row, a half", "--controller sketch --momentum 0 --sketch adam --rate 0.005 --cells 0.5 --delta 0.05 --sketch-rows 1", 0.5)]
 
 

@@ -49,6 +49,11 @@ static size_t elements(const struct banyan_tensor *t)
     return n;
 }
 
+static double delta(const struct method *m, double otherwise)
+{
+    return m->opt.delta > 0 ? m->opt.delta : otherwise;
+}
+
 /* What averages gives n times too little for a loop that sums. */
 static int times_ranks(struct method *m, int rc)
 {
@@ -290,6 +295,16 @@ static int lazy_load(struct method *m, const void *buf, size_t bytes)
 
 /* ---- lgc ---- */
 
+/* Of those that are long enough to be encoded. */
+static int matrices(const struct method *m)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < m->model.ntensors; i++)
+        n += m->model.tensors[i].ndim > 1 && elements(&m->model.tensors[i]) >= ENCODE_MIN;
+    return n;
+}
+
 static int lgc_create(struct method *m)
 {
     struct banyan_lgc_config cfg;
@@ -298,8 +313,12 @@ static int lgc_create(struct method *m)
     cfg.instance = strcmp(m->opt.lgc, "server") ? BANYAN_LGC_RING : BANYAN_LGC_SERVER;
     cfg.dense_steps = (uint64_t)m->opt.dense_steps;
     cfg.train_steps = (uint64_t)m->opt.train_steps;
-    cfg.delta = m->opt.delta;
-    cfg.delta_innovation = m->opt.delta / 100;
+    cfg.delta = delta(m, 0.01);
+    cfg.delta_innovation = cfg.delta / 100;
+    if (matrices(m) < 3) { /* none is left to encode, were first and last to be spared */
+        cfg.dense = "";
+        cfg.topk = "";
+    }
     cfg.gate = m->opt.gate;
     cfg.seed = m->opt.seed;
     return banyan_lgc_create(&m->lgc, m->comm, m->model.tensors, m->model.ntensors, &cfg);
@@ -470,7 +489,7 @@ static int mask_create(struct method *m)
     struct banyan_shared_mask_config cfg;
 
     banyan_shared_mask_config_default(&cfg);
-    cfg.delta = m->opt.delta;
+    cfg.delta = delta(m, cfg.delta);
     cfg.block = m->opt.block;
     cfg.seed = m->opt.seed;
     return banyan_shared_mask_create(&m->mask, m->comm, m->model.tensors, m->model.ntensors,
@@ -504,7 +523,7 @@ static int mask_load(struct method *m, const void *buf, size_t bytes)
     return banyan_shared_mask_load(m->mask, buf, bytes);
 }
 
-/* ---- sketches; the loop's own momentum should be 0 ---- */
+/* ---- sketches, which have a momentum of their own ---- */
 
 static int sketch_create(struct method *m)
 {
@@ -514,7 +533,7 @@ static int sketch_create(struct method *m)
     cfg.mode = strcmp(m->opt.sketch, "adam") ? BANYAN_SKETCH_SGD : BANYAN_SKETCH_ADAM;
     cfg.rows = m->opt.sketch_rows;
     cfg.cols = (size_t)(m->opt.sketch_part * (double)m->model.n / cfg.rows);
-    cfg.k = (size_t)(m->opt.delta * (double)m->model.n) + 1;
+    cfg.k = (size_t)(delta(m, 0.05) * (double)m->model.n) + 1;
     cfg.seed = m->opt.seed;
     return banyan_sketch_create(&m->sketch, m->comm, m->model.tensors, m->model.ntensors, &cfg);
 }
@@ -633,6 +652,13 @@ const char *method_names(void)
             snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", i ? ", " : "",
                      faces[i].name);
     return text;
+}
+
+float method_momentum(const char *name)
+{
+    return !name || (strcmp(name, "sketch") && strcmp(name, "shared-mask")) ? 0.9f
+           : strcmp(name, "sketch")                                         ? 0.5f
+                                                                            : 0;
 }
 
 static double number(const char *program, const char *option, const char *text, double lo,

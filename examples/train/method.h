@@ -35,7 +35,8 @@ struct method_options {
     int sketch_rows;
     double sketch_part; /* of the elements: cells of a sketch, which takes delta of them */
     int dense_steps, train_steps; /* lgc: of its first two phases */
-    double delta;                 /* lgc, shared-mask: part of the elements */
+    double delta;                 /* lgc, shared-mask, sketch: part of the elements; 0: .01, .1,
+                                   * .05 */
     double gate;                  /* lgc */
     size_t bucket_bytes;          /* 0: the library's */
     double rate;                  /* the learning rate of the first step */
@@ -47,9 +48,8 @@ struct method_options {
     {                                                                                          \
         .name = "calls", .codec = NULL, .little = "none", .local = "fixed", .lgc = "ring",     \
         .interval = 50, .accumulate = 1, .period = 8, .dense_steps = 200, .train_steps = 300,  \
-        .delta = 0.01, .gate = 0.5, .xi = -1, .seed = 1, .graph = "ring", .low_rank = 1,       \
-        .iterations = 1, .block = 64, .delay = 1, .sketch = "sgd", .sketch_rows = 5,           \
-        .sketch_part = 0.1                                                                     \
+        .gate = 0.5, .xi = -1, .seed = 1, .graph = "ring", .low_rank = 1, .iterations = 1,     \
+        .block = 64, .delay = 1, .sketch = "sgd", .sketch_rows = 1, .sketch_part = 0.5         \
     }
 
 struct method;
@@ -79,6 +79,9 @@ int method_save(const struct method *m, void *buf, size_t cap);
 int method_load(struct method *m, const void *buf, size_t bytes);
 /* "calls, buckets, ..." */
 const char *method_names(void);
+/* The momentum that a loop should have beside a method, which may have its own or act as one:
+ * what a shared mask keeps comes some ten steps later. NULL: no method. */
+float method_momentum(const char *name);
 
 /* The options of methods for getopt_long(), and what they do: 1, or 0 for another option. Ends
  * the process with 2 after a message where a value is wrong. */

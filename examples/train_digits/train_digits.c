@@ -450,6 +450,8 @@ static const char usage[] =
     "1024\n"
     "elements on, even where the library's cost model would refuse (BANYAN_CODEC_FORCE=0: ask\n"
     "it), with error feedback unless --no-feedback; --codec none sends them apart and raw.\n"
+    "The momentum is 0.9; of shared-mask, which is late, 0.5, of sketch, which has its own, "
+    "0.\n"
     "Controllers: ";
 
 enum {
@@ -490,12 +492,14 @@ static void parse(struct options *o, int argc, char **argv)
                            .seed = 1,
                            .rate = -1,
                            .decay = -1,
-                           .momentum = 0.9f,
+                           .momentum = -1,
                            .examples = 4000,
                            .feedback = 1,
                            .data = DIGITS_CSV,
                            .method = METHOD_OPTIONS_INIT };
     o->method.name = NULL;
+    o->method.dense_steps = 50; /* 460 steps are all there are by default */
+    o->method.train_steps = 100;
     while ((c = getopt_long(argc, argv, "e:b:P:s:d:m:c:h", longs, NULL)) != -1) {
         switch (c) {
         case 'e': o->epochs = number("--epochs", optarg, 1, 100000); break;
@@ -527,7 +531,11 @@ static void parse(struct options *o, int argc, char **argv)
     o->batch = o->batch ? o->batch : o->model->batch;
     o->rate = o->rate > 0 ? o->rate : o->model->rate;
     o->decay = o->decay > 0 ? o->decay : o->model->decay;
+    o->momentum = o->momentum >= 0 ? o->momentum : method_momentum(o->method.name);
     o->method.rate = (double)o->rate;
+    if (o->method.name &&
+        strcmp(o->method.name, "chb") != 0) /* whose rule has momentum in it */
+        o->method.alpha = (double)(o->rate / (1 - o->momentum));
     o->method.seed = o->seed;
 }
 

@@ -91,6 +91,19 @@ class Digits(unittest.TestCase):
                 self.assertEqual(r["identical"], "1")
                 self.assertGreater(float(r["train_accuracy"]), 0.2 if deep else 0.8)
 
+    def test_every_method_learns_by_default(self):
+        """README: train_digits --controller NAME, and nothing else, trains; the names are those that it has itself."""
+        told = subprocess.run([os.path.join(BUILD, "examples", "train_digits"), "--help"], capture_output=True, text=True, check=True)
+        names = told.stdout.split("Controllers: ")[1].strip(" .\n").split(", ")
+        self.assertGreaterEqual(len(names), 12)
+        for name in names:
+            with self.subTest(name):
+                if name == "lgc" and "with-lgc" not in HAVE:
+                    continue
+                r = run("train_digits", "--controller", name, ranks=4)
+                self.assertGreater(float(r["test_accuracy"]), 0.9)
+                self.assertEqual(r["identical"], "1")
+
     def test_accordion_lies_between_little_and_heavy(self):
         """Acceptance 11 of the design: at least five times less loss than heavy, at most 40 % of little's bytes."""
         base = "--model teacher --rate 0.15 --epochs 30".split()

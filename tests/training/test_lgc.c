@@ -275,8 +275,8 @@ Test(lgc, wrong_settings_are_named)
     REFUSED(lambda_similarity, INFINITY, "lambda_similarity");
     REFUSED(dense, "a.w,nothing*", "nothing*");
     REFUSED(topk, "?.b", "?.b");
-    REFUSED(dense, "*", "left to encode");
-    REFUSED(dense_below, 5000, "left to encode");
+    REFUSED(dense, "*", "left for the autoencoder");
+    REFUSED(dense_below, 5000, "left for the autoencoder");
 }
 
 Test(lgc, wrong_arguments_are_refused)

@@ -183,10 +183,15 @@ static int lay_out(struct banyan_lgc *lgc)
     coded = number(lgc, BNY_LGC_PART_CODED);
     lgc->ncoded = lgc->nkept;
     if (lgc->ncoded == 0 || lgc->ncoded > 1 << 26)
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_lgc_create: %zu values of %zu tensors are left to encode; 1 to "
-                        "2^26: change dense, topk, dense_below (%zu) or delta",
-                        lgc->ncoded, lgc->tensors.n, lgc->cfg.dense_below);
+        return bny_fail(
+            BANYAN_EINVAL,
+            "banyan_lgc_create: %zu values of %zu tensors are left for the autoencoder, "
+            "which takes 1 to 2^26: %s goes as it is, and tensors of fewer than %zu "
+            "elements; %s as top-k; set dense, dense_below, topk or delta so that "
+            "others are left",
+            lgc->ncoded, lgc->tensors.n,
+            lgc->cfg.dense ? "what dense names" : "the first tensor", lgc->cfg.dense_below,
+            lgc->cfg.topk ? "what topk names" : "the last matrix");
     lgc->mu = (lgc->ncoded + BNY_LGC_SHORTER - 1) / BNY_LGC_SHORTER * BNY_LGC_SHORTER;
     lgc->ninnovation = kept_of(coded, lgc->cfg.delta_innovation);
     if (lgc->ninnovation > lgc->ncoded)

@@ -12,7 +12,7 @@
 static const char usage[] =
     "usage: banyan_run -n N [options] PROGRAM [ARGUMENT...]\n"
     "Starts N ranks of PROGRAM on this machine; banyan_comm_init_env() in them finds the "
-    "others.\n"
+    "others. Standard input goes to rank 0.\n"
     "  -n, --ranks N      number of ranks, 1 to 4096\n"
     "  --timeout S        end the job after S seconds (exit status 124)\n"
     "  --bind             give each rank a CPU, and the free ones near it for its threads: "

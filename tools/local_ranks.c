@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Local ranks: fork and exec, one poll loop over a signalfd and the ranks' output pipes. */
+/* Local ranks: fork and exec, one poll loop over a signalfd and the ranks' output pipes.
+ * Whatever of signals, descriptors and limits this process has inherited, the job ends, and
+ * ranks find what a shell would give them. */
 #include "tools/local_ranks.h"
 #include "tools/rank_binding.h"
 
@@ -12,9 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <netinet/in.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +30,8 @@
 #define LINE_BYTES   4096   /* longest piece of a line that is tagged as one */
 #define FAILED_MAX   100    /* as exit status; above, statuses have other meanings */
 #define TELL_S       3600.0 /* how long a rank's end waits for a root that enters init late */
+#define OWN_FILES    64     /* descriptors besides the ranks' pipes: ours, and inherited ones */
+#define SLEEP_MS_MAX 60000u
 
 struct pipe_end {
     int fd; /* our read end, -1: closed */
@@ -50,36 +53,12 @@ struct job {
     char *const *argv;
     struct bny_board *board; /* NULL: nobody is started again */
     int board_fd;
+    struct rlimit files; /* as inherited */
     int running, failed;
     pid_t teller;                          /* tells the ranks of the first that failed; or 0 */
     int status;                            /* of the first rank that failed, or 0 */
     uint64_t term_at, kill_at, timeout_at; /* ns; 0: not planned */
 };
-
-/* The descriptor of the listening socket that bny_id_create opened: the one bound to the id's
- * port. */
-static int find_listener(unsigned port)
-{
-    for (int fd = 3; fd < 256; fd++) {
-        struct sockaddr_storage sa;
-        socklen_t len = sizeof sa, olen = sizeof(int);
-        int listening = 0;
-        unsigned p;
-
-        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &olen) != 0 || !listening ||
-            getsockname(fd, (struct sockaddr *)&sa, &len) != 0)
-            continue;
-        if (sa.ss_family == AF_INET)
-            p = ntohs(((struct sockaddr_in *)&sa)->sin_port);
-        else if (sa.ss_family == AF_INET6)
-            p = ntohs(((struct sockaddr_in6 *)&sa)->sin6_port);
-        else
-            continue;
-        if (p == port)
-            return fd;
-    }
-    return -1;
-}
 
 static void set_number(const char *name, int value)
 {
@@ -107,21 +86,44 @@ void bny_local_bind(int rank)
     }
 }
 
+/* In the child: signals as a shell gives them. Who ignores SIGHUP (nohup) means the ranks. */
+static void restore_signals(void)
+{
+    struct sigaction now;
+    sigset_t none;
+
+    for (int sig = 1; sig < NSIG; sig++)
+        if (sigaction(sig, NULL, &now) == 0 && now.sa_handler != SIG_DFL &&
+            (sig != SIGHUP || now.sa_handler != SIG_IGN))
+            signal(sig, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* In the child: standard input is rank 0's, and what the ranks print is tagged. */
+static void redirect(const struct bny_local_ranks *o, int r, int (*pipes)[2])
+{
+    int null = r > 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+
+    if (null >= 0)
+        dup2(null, STDIN_FILENO);
+    for (int i = 0; o->tag && i < 2; i++)
+        dup2(pipes[i][1], i + 1);
+}
+
 /* In the child: becomes rank r of the program. Does not return. */
 static void become_rank(const struct job *j, int r, pid_t parent, int listener, int (*pipes)[2])
 {
     const struct bny_local_ranks *o = j->opts;
     char *const *argv = j->argv;
-    sigset_t none;
 
     /* A launcher that was killed must leave nothing behind; it may have died already. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(125);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    for (int i = 0; o->tag && i < 2; i++)
-        dup2(pipes[i][1], i + 1);
+    restore_signals();
+    redirect(o, r, pipes);
+    setrlimit(RLIMIT_NOFILE, &j->files);
     if (o->bind)
         bny_local_bind(r);
     else if (o->bindings &&
@@ -380,20 +382,20 @@ static void drain(int rank, struct pipe_end *p)
     }
 }
 
-static void on_signal(struct job *j, int sigfd)
+static void hear_signals(struct job *j, int sigfd)
 {
     struct signalfd_siginfo si;
 
-    if (read(sigfd, &si, sizeof si) != (ssize_t)sizeof si)
-        return;
-    if (si.ssi_signo == SIGCHLD) {
-        reap(j);
-        return;
+    while (read(sigfd, &si, sizeof si) == (ssize_t)sizeof si) {
+        if (si.ssi_signo == SIGCHLD)
+            continue;
+        /* Ctrl-C at a terminal reaches the ranks by itself: they are in the same process
+         * group. */
+        if (si.ssi_code != SI_KERNEL)
+            signal_all(j, (int)si.ssi_signo);
+        note_failure(j, 128 + (int)si.ssi_signo, GRACE_S);
     }
-    /* Ctrl-C at a terminal reaches the ranks by itself: they are in the same process group. */
-    if (si.ssi_code != SI_KERNEL)
-        signal_all(j, (int)si.ssi_signo);
-    note_failure(j, 128 + (int)si.ssi_signo, GRACE_S);
+    reap(j);
 }
 
 /* Milliseconds until the next planned action, for poll(2). */
@@ -407,7 +409,10 @@ static int next_ms(const struct job *j)
             best = at[i];
     if (!best)
         return -1;
-    return best <= now ? 0 : (int)((best - now) / 1000000 + 1);
+    if (best <= now)
+        return 0;
+    best = (best - now) / 1000000 + 1;
+    return best < SLEEP_MS_MAX ? (int)best : (int)SLEEP_MS_MAX;
 }
 
 static void act_on_time(struct job *j)
@@ -430,22 +435,23 @@ static void act_on_time(struct job *j)
     }
 }
 
-/* One round: sleeps until a signal, output or a planned action. */
+/* One round: sleeps until a signal, output or a planned action. Signals, children and time have
+ * their turn whatever poll says. */
 static void turn(struct job *j, struct pollfd *fds, int sigfd)
 {
-    int nranks = j->opts->nranks, n = 1;
+    int nranks = j->opts->nranks, n = 1, rc;
 
     fds[0] = (struct pollfd){ .fd = sigfd, .events = POLLIN };
-    for (int r = 0; r < nranks; r++)
+    for (int r = 0; j->opts->tag && r < nranks; r++)
         for (int i = 0; i < 2; i++)
             fds[n++] = (struct pollfd){ .fd = j->ranks[r].out[i].fd, .events = POLLIN };
-    if (poll(fds, (nfds_t)n, next_ms(j)) < 0 && errno != EINTR)
-        return;
-    for (int i = 1; i < n; i++)
+    rc = poll(fds, (nfds_t)n, next_ms(j));
+    if (rc < 0 && errno != EINTR)
+        usleep(1000);
+    for (int i = 1; i < n && rc > 0; i++)
         if (fds[i].fd >= 0 && fds[i].revents)
             drain((i - 1) / 2, &j->ranks[(i - 1) / 2].out[(i - 1) % 2]);
-    if (fds[0].revents)
-        on_signal(j, sigfd);
+    hear_signals(j, sigfd);
     act_on_time(j);
 }
 
@@ -462,24 +468,16 @@ static void drain_rest(struct job *j)
  * socket. */
 static int make_id(const struct bny_local_ranks *o, struct bny_id *id)
 {
-    char hex[2 * sizeof(struct bny_id) + 1];
-    int fd;
+    char hex[BNY_ID_HEX];
 
     if (bny_id_create(id, bny_param_str("BANYAN_IFNAME"), bny_param_str("BANYAN_PORT_RANGE"),
                       1) < 0) {
         fprintf(stderr, "%s: %s\n", o->tool, banyan_last_error());
         return -1;
     }
-    for (size_t i = 0; i < sizeof *id; i++)
-        snprintf(hex + 2 * i, 3, "%02x", ((unsigned char *)id)[i]);
+    bny_id_to_hex(id, hex);
     setenv("BANYAN_ID", hex, 1);
-    fd = find_listener(id->port);
-    if (fd < 0)
-        fprintf(stderr,
-                "%s: the root's listening socket on port %u is not among descriptors "
-                "3 to 255; close some of the descriptors this process inherits\n",
-                o->tool, id->port);
-    return fd;
+    return bny_id_listen_fd(id);
 }
 
 static int make_board(struct job *j)
@@ -492,18 +490,58 @@ static int make_board(struct job *j)
     return j->board ? 0 : -1;
 }
 
+/* What is not open would be taken by a pipe or socket of ours. Ranks do not inherit it. */
+static void hold_standard(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd < STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+/* Two pipes a rank with --tag. */
+static int raise_files(struct job *j)
+{
+    const struct bny_local_ranks *o = j->opts;
+    rlim_t need = OWN_FILES + (o->tag ? 2 * (rlim_t)o->nranks : 0);
+    struct rlimit files;
+
+    getrlimit(RLIMIT_NOFILE, &j->files);
+    files = j->files;
+    if (files.rlim_cur >= need)
+        return 0;
+    files.rlim_cur = need < files.rlim_max ? need : files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur >= need || !o->tag)
+        return 0;
+    fprintf(
+        stderr,
+        "%s: to tag the lines of %d ranks takes %llu open files, and the hard limit is %llu: "
+        "raise it (ulimit -Hn), or leave out --tag\n",
+        o->tool, o->nranks, (unsigned long long)need, (unsigned long long)files.rlim_max);
+    return -1;
+}
+
+/* A SIGCHLD that our parent ignored would leave us no child to wait for. */
 static int open_signals(const struct bny_local_ranks *o)
 {
+    struct sigaction hup;
     sigset_t set;
     int fd;
 
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    fd = signalfd(-1, &set, SFD_CLOEXEC);
+    if (sigaction(SIGHUP, NULL, &hup) != 0 || hup.sa_handler != SIG_IGN) /* nohup */
+        sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_SETMASK, &set, NULL);
+    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0)
         fprintf(stderr, "%s: signalfd: %s\n", o->tool, strerror(errno));
     return fd;
@@ -517,8 +555,9 @@ int bny_local_ranks_run(const struct bny_local_ranks *o, char *const argv[])
     struct pollfd *fds = calloc(1 + 2 * (size_t)o->nranks, sizeof *fds);
     int listener, sigfd = -1;
 
+    hold_standard();
     j.ranks = calloc((size_t)o->nranks, sizeof *j.ranks);
-    listener = j.ranks && fds ? make_id(o, &j.id) : -1;
+    listener = j.ranks && fds && raise_files(&j) == 0 ? make_id(o, &j.id) : -1;
     if (listener < 0 || (sigfd = open_signals(o)) < 0 || make_board(&j) != 0) {
         free(j.ranks);
         free(fds);

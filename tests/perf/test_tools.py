@@ -4,6 +4,7 @@
 usage: test_tools.py BANYAN_RUN BANYAN_PERF BANYAN_PLOT TRAIN_DIGITS"""
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,8 +21,66 @@ FIELDS = ("collective transport schedule codec ranks bytes count dtype op inplac
 os.environ["BANYAN_ENCODE_THREADS"] = "0"  # else as many as this machine has CPUs to spare
 
 
-def sh(*args, timeout=60):
-    return subprocess.run(args, capture_output=True, text=True, timeout=timeout)
+def sh(*args, timeout=60, **opts):
+    return subprocess.run(args, capture_output=True, text=True, timeout=timeout, **opts)
+
+
+class Inherited(unittest.TestCase):
+    """What parents leave to banyan_run, and `banyan_perf -P`: signals, descriptors, limits."""
+
+    def under(self, preexec, *args, **opts):
+        return subprocess.run(args, capture_output=True, text=True, timeout=60, preexec_fn=preexec, **opts)
+
+    def test_signals(self):
+        def ignored():
+            for sig in signal.SIGCHLD, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1:
+                signal.signal(sig, signal.SIG_IGN)
+
+        def blocked():
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+        for preexec in ignored, blocked:
+            p = self.under(preexec, RUN, "-n", "2", "grep", "-E", "Sig(Ign|Blk)", "/proc/self/status")
+            self.assertEqual((p.returncode, p.stdout.count("0000000000000000"), p.stderr), (0, 4, ""), p.stdout)
+            p = self.under(preexec, PERF, "allreduce", "-P", "2", "-b", "4", "-e", "4", "-n", "1")
+            self.assertEqual(p.returncode, 0, p.stderr)
+            p = subprocess.Popen((RUN, "-n", "2", "sh", "-c", "echo up; exec sleep 60"), stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, preexec_fn=preexec)
+            self.assertEqual([p.stdout.readline() for _ in range(2)], [b"up\n"] * 2)
+            p.send_signal(signal.SIGTERM)
+            self.assertEqual(p.wait(60), 128 + signal.SIGTERM)
+            p.stdout.close()
+
+    def test_who_ignores_hangups_goes_on(self):
+        p = subprocess.Popen((RUN, "-n", "2", "sh", "-c", "kill -HUP $PPID $$; echo up"), stdout=subprocess.PIPE,
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.assertEqual((p.communicate(timeout=60)[0], p.returncode), (b"up\nup\n", 0))
+
+    def test_few_open_files(self):
+        def limit(soft, hard):
+            return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+        p = self.under(limit(64, 1024), RUN, "-n", "64", "true")
+        self.assertEqual((p.returncode, p.stderr), (0, ""))
+        p = self.under(limit(64, 1024), RUN, "-n", "64", "--tag", "sh", "-c", "ulimit -Sn")
+        self.assertEqual((p.returncode, p.stderr), (0, ""))
+        self.assertEqual(sorted(p.stdout.splitlines()), sorted(f"[{r}] 64" for r in range(64)))
+
+    def test_more_files_than_the_hard_limit(self):
+        p = self.under(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)), RUN, "-n", "64", "--tag", "true")
+        self.assertEqual(p.returncode, 125)
+        self.assertRegex(p.stderr, "64 ranks .* hard limit is 64.*--tag")
+
+    def test_standard_input_is_rank_0s(self):
+        p = sh(RUN, "-n", "3", "--tag", "cat", input="one\ntwo\n")
+        self.assertEqual((p.returncode, p.stdout), (0, "[0] one\n[0] two\n"), p.stderr)
+
+    def test_closed_standard_files(self):
+        for closed in (0,), (1,), (2,), (0, 1), (0, 1, 2):
+            for options in (), ("--tag",):
+                p = subprocess.run((RUN, "-n", "2", *options, "sh", "-c", "exit $((BANYAN_RANK * 7))"), timeout=60,
+                                   preexec_fn=lambda: [os.close(fd) for fd in closed])
+                self.assertEqual(p.returncode, 7, f"{closed} closed, {options}")
 
 
 class Run(unittest.TestCase):

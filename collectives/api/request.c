@@ -86,6 +86,8 @@ int banyan_start(struct banyan_request *req)
                                                        "before and nobody waited for it; call "
                                                        "banyan_wait or banyan_test first");
     bny_world_lock(req->op.comm->world);
+    if (!req->kind)
+        bny_world_hear_before(&req->op);
     rc = req->kind ? req->kind->start(req) : bny_op_start(&req->op);
     bny_world_unlock(req->op.comm->world);
     return rc;

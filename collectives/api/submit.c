@@ -202,14 +202,14 @@ static int run_op(struct bny_op *op)
 
 /* Small ones are usually complete before the lock is given back: looking at the peers for as
  * long as their message may take (a microsecond or two) saves two lock operations of about 20
- * ns each. A failure that was agreed on meanwhile is the next call's: what was complete at all
- * others is not to fail at a rank that only came late. */
+ * ns each. A failure that was agreed on meanwhile is the next call's. */
 int bny_run_taken(struct bny_op *op)
 {
     struct banyan_comm *comm = op->comm;
     struct bny_world *w = comm->world;
     int rc = 0;
 
+    bny_world_hear_before(op);
     if (is_quick(op, w))
         was_quick(w);
     else
@@ -250,6 +250,7 @@ int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc)
     struct banyan_comm *comm = send->comm;
     struct bny_world *w = comm->world;
 
+    bny_world_hear_before(send);
     if (!bny_short_send(send))
         return 0;
     if (is_quick(recv, w))
@@ -471,8 +472,11 @@ static void run_short(struct banyan_comm *comm)
         if (g->op && is_receive(g->op) && n < BNY_SHORT_MAX) {
             of[n] = g;
             receives[n++] = g->op;
-        } else if (g->op && (alone = bny_short_send(g->op)) != 0) {
-            give_call(g);
+        } else if (g->op) {
+            bny_world_hear_before(g->op);
+            alone = bny_short_send(g->op);
+            if (alone)
+                give_call(g);
         }
     }
     if (alone && n)

@@ -39,6 +39,27 @@ static int has_rank(const void *comm, int rank)
     return bny_rank_of(&((const struct banyan_comm *)comm)->ranks, rank) >= 0;
 }
 
+/* Does another rank wait for something of this one? By arrival it may do without. */
+static int is_needed(const struct bny_op *op)
+{
+    int needed = 0;
+
+    if (op->call.collective == BNY_SENDRECV)
+        return op->call.is_send;
+    if (op->plan.path == BNY_PATH_ARRIVAL)
+        return 0;
+    for (int r = 0; r < op->comm->n && !needed; r++)
+        needed = bny_call_sends(&op->call, op->comm->rank, r);
+    return needed;
+}
+
+void bny_world_hear_before(const struct bny_op *op)
+{
+    BNY_ASSERT_LOCKED(op->comm->world);
+    if (bny_world_has_news(op->comm->world) && is_needed(op))
+        bny_world_tick(op->comm->world);
+}
+
 void bny_failure_adopt(struct bny_world *w)
 {
     int local = w->has_local_failure;

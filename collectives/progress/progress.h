@@ -16,11 +16,19 @@ void bny_world_event(struct bny_world *w, struct bny_event *ev);
  */
 void bny_world_tick(struct bny_world *w);
 /* Was something agreed on since the last tick? Calls that never wait would not notice. */
+static inline int bny_world_has_news(const struct bny_world *w)
+{
+    return w->control && bny_control_logged(w->control) != w->heard;
+}
 static inline void bny_world_hear(struct bny_world *w)
 {
-    if (w->control && bny_control_logged(w->control) != w->heard)
+    if (bny_world_has_news(w))
         bny_world_tick(w);
 }
+/* Before an operation begins. What others cannot have ended without this rank fails with what
+ * was agreed on; what is complete at all others is not to fail at a rank that only came late,
+ * and the next call is told. */
+void bny_world_hear_before(const struct bny_op *op);
 /* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
 int bny_world_poll(struct bny_world *w);
 /* Worlds of this process that have joined. */

@@ -8,8 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "tests/mp/call.h"
+#include "collectives/api/job.h"
 
 #define KEPT 4 /* calls that are made again */
 
@@ -284,6 +286,62 @@ static int complete_behind_a_failure(struct test *t)
     return 0;
 }
 
+/* Late calls of rank 0, each by an entrance of its own. */
+static int late_call(struct test *t)
+{
+    float x = 1, y[8] = { 0 };
+    struct banyan_request *r;
+    int rc, peer = (t->rank + 1) % t->n;
+
+    if (!strcmp(t->arg, "pair"))
+        return banyan_sendrecv(&x, 1, BANYAN_F32, peer, y, 1, BANYAN_F32, peer, t->comm, NULL);
+    if (!strcmp(t->arg, "send"))
+        return banyan_send(&x, 1, BANYAN_F32, peer, t->comm, NULL);
+    if (!strcmp(t->arg, "barrier"))
+        return banyan_barrier(t->comm, NULL);
+    if (!strcmp(t->arg, "group")) {
+        CHECK_OK(t, banyan_group_start());
+        CHECK_OK(t, banyan_send(&x, 1, BANYAN_F32, peer, t->comm, NULL));
+        CHECK_OK(t, banyan_send(&x, 1, BANYAN_F32, peer, t->comm, NULL));
+        return banyan_group_end();
+    }
+    if (strcmp(t->arg, "request") != 0)
+        return banyan_allreduce(&x, y, 1, BANYAN_F32, BANYAN_SUM, t->comm, NULL);
+    CHECK_OK(t, banyan_allreduce_init(&x, y, 1, BANYAN_F32, BANYAN_SUM, t->comm, NULL, &r));
+    rc = banyan_start(r);
+    rc = rc ? rc : banyan_wait(r, -1);
+    CHECK_OK(t, banyan_request_free(r));
+    return rc;
+}
+
+/* An operation has failed at rank 0 by its deadline, as the others did not come, and all know
+ * of it: it fails at those who come late, though all that they need is there. */
+static int late_behind_a_deadline(struct test *t)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    uint64_t end = bny_deadline_in(20 * mp_patience());
+    float x = 1, y = 0;
+    int rc;
+
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(t, banyan_allreduce(&x, &y, 1, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    }
+    case_meet(t, t->comm);
+    mp_shared_barrier(t->shared, t->n);
+    o.timeout_s = 0.2;
+    if (t->rank == 0)
+        CHECK_RC(t, -BANYAN_ETIMEDOUT,
+                 !strcmp(t->arg, "barrier")
+                     ? banyan_barrier(t->comm, &o)
+                     : banyan_allreduce(&x, &y, 1, BANYAN_F32, BANYAN_SUM, t->comm, &o));
+    while (!bny_control_logged(t->comm->world->control))
+        CHECK(t, !bny_deadline_passed(end), "rank %d does not hear of it", t->rank);
+    rc = late_call(t);
+    CHECK(t, rc == -BANYAN_ETIMEDOUT, "%d (%s)", rc, banyan_last_error());
+    return 0;
+}
+
 const struct mp_case cases_again[] = {
     { "again", again, 0 },
     { "pairs", pairs, 0 },
@@ -291,5 +349,6 @@ const struct mp_case cases_again[] = {
     { "again_elsewhere", again_elsewhere, CASE_FAILS },
     { "told_without_waiting", told_without_waiting, CASE_FAILS },
     { "complete_behind", complete_behind_a_failure, CASE_FAILS | CASE_NO_THREADS },
+    { "late_behind_a_deadline", late_behind_a_deadline, CASE_FAILS | CASE_NO_THREADS },
     { NULL, NULL, 0 }
 };

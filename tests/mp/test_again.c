@@ -27,5 +27,16 @@ static struct mp_row again[] = {
     { "complete_behind", "shm", 2 },
     { "complete_behind", "shm", 4 },
     { "complete_behind", "tcp", 3 },
+    { "late_behind_a_deadline", "shm", 2, "allreduce" },
+    { "late_behind_a_deadline", "tcp", 3, "allreduce" },
+    { "late_behind_a_deadline", "shm", 2, "pair" },
+    { "late_behind_a_deadline", "tcp", 3, "pair" },
+    { "late_behind_a_deadline", "shm", 2, "send" },
+    { "late_behind_a_deadline", "tcp", 3, "send" },
+    { "late_behind_a_deadline", "shm", 2, "group" },
+    { "late_behind_a_deadline", "tcp", 3, "group" },
+    { "late_behind_a_deadline", "shm", 2, "request" },
+    { "late_behind_a_deadline", "tcp", 3, "request" },
+    { "late_behind_a_deadline", "shm", 4, "barrier" },
 };
 MP_TABLE(again, whatever_was_called_before, again)

@@ -84,6 +84,6 @@ static struct mp_row handles[] = {
 MP_TABLE(collectives, operation_handles_are_checked, handles)
 
 static struct mp_row huge[] = {
-    { "huge", "shm", 2, "", 240 },
+    { "huge", "shm", 2, "", 240, .is_dear = 1 },
 };
 MP_TABLE(collectives, counts_beyond_two_to_the_31, huge)

@@ -12,6 +12,9 @@
 #include "banyan/banyan.h"
 #include "tests/support/mp.h"
 
+/* A deadline beyond every run's limit: a call that waits for it never passes. */
+#define CASE_NEVER_S 3600.0
+
 struct test {
     int rank, n;
     struct banyan_comm *comm; /* NULL for cases that init by themselves */
@@ -33,6 +36,13 @@ struct mp_case {
     int (*run)(struct test *t);
     unsigned flags;
 };
+/* Ranks that are done with something, counted in value[rank][7] of the shared memory: each says
+ * so once for each nth, from 1, and whoever waits goes on when all but `but` have said it. */
+void case_done(struct test *t, uint64_t nth);
+void case_await_done(struct test *t, uint64_t nth, int but);
+/* Waits until this rank knows that the communicator failed: its control thread has heard it, or
+ * a call of its own said so. */
+void case_await_told(const struct banyan_comm *comm);
 /* Options of what a case compares with: without a codec, whatever the communicator's is. */
 extern const struct banyan_opts case_exact;
 /* NULL-terminated tables, one a file. */

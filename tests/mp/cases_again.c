@@ -250,7 +250,7 @@ static int told_without_waiting(struct test *t)
     if (t->rank == t->n - 1)
         CHECK_OK(t, banyan_comm_revoke(t->comm, "a test"));
     mp_shared_barrier(t->shared, t->n);
-    usleep(500000); /* the control threads hear it */
+    case_await_told(t->comm);
     for (int i = 0; i < 2 && rc == 0; i++)
         rc = !strcmp(t->arg, "broadcast")
                  ? banyan_broadcast(&x, 1, BANYAN_F32, t->rank, t->comm, NULL)
@@ -276,7 +276,7 @@ static int complete_behind_a_failure(struct test *t)
         CHECK_OK(t, banyan_comm_revoke(t->comm, "a test"));
     }
     mp_shared_barrier(t->shared, t->n);
-    usleep(500000); /* the control threads hear it */
+    case_await_told(t->comm);
     if (t->rank) {
         CHECK_OK(t, banyan_broadcast(&x, 1, BANYAN_U32, 0, t->comm, NULL));
         CHECK(t, x == 9, "%u", x);

@@ -801,11 +801,11 @@ static void *abort_until_it_is_gone(void *arg)
 /* Each rank in its turn, while others are in finalize, or have not come to it. */
 static int finalize_aborted(struct test *t)
 {
-    uint64_t s = t->seed + (uint64_t)t->rank, begin;
+    uint64_t s = t->seed + (uint64_t)t->rank;
     struct banyan_config cfg = case_config(t);
     struct banyan_id id;
 
-    cfg.op_timeout_s = 20 * mp_patience();
+    cfg.op_timeout_s = CASE_NEVER_S;
     for (int i = 0; i < 12; i++) {
         int aborts = i % t->n == t->rank, rc;
         struct banyan_comm *comm;
@@ -820,7 +820,6 @@ static int finalize_aborted(struct test *t)
         CHECK_OK(t, banyan_comm_init(&comm, &id, t->n, t->rank, &cfg));
         case_check_works(t, comm);
         mp_shared_barrier(t->shared, t->n);
-        begin = bny_now_ns();
         if (i % 2 && t->rank == (i + 1) % t->n)
             usleep(20000);
         if (aborts)
@@ -830,8 +829,6 @@ static int finalize_aborted(struct test *t)
         CHECK(t, rc == 0 || rc == -BANYAN_EABORTED, "%d (%s)", rc, banyan_last_error());
         if (aborts)
             pthread_join(thread, NULL);
-        CHECK(t, (double)(bny_now_ns() - begin) < 10e9 * mp_patience(), "it took %.1f s",
-              (double)(bny_now_ns() - begin) * 1e-9);
         mp_shared_barrier(t->shared, t->n);
     }
     return 0;
@@ -876,7 +873,6 @@ static int left_behind(struct test *t)
     char why[256] = "";
     int blamed = -1, rc;
     uint32_t x = 1;
-    uint64_t begin;
 
     opts.timeout_s = 30;
     CHECK_OK(t, case_init(t, &cfg, &world));
@@ -900,12 +896,9 @@ static int left_behind(struct test *t)
     }
     mp_shared_barrier(t->shared, t->n);
     look_for(world, 200000000);
-    begin = bny_now_ns();
     rc = t->rank == 1 ? banyan_recv(&x, 1, BANYAN_U32, 0, kept, &opts)
                       : banyan_broadcast(&x, 1, BANYAN_U32, 0, kept, &opts);
     CHECK(t, rc == -BANYAN_ERANKDEAD, "returned %d (%s)", rc, banyan_last_error());
-    CHECK(t, bny_now_ns() - begin < 10000000000u, "it took %.1f s",
-          (double)(bny_now_ns() - begin) * 1e-9);
     CHECK_RC(t, -BANYAN_ERANKDEAD, banyan_async_error(kept, &blamed, why, sizeof why));
     CHECK(t, blamed == 0, "%d is blamed: %s", blamed, why);
     mp_shared_barrier(t->shared, t->n);

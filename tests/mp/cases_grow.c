@@ -470,11 +470,10 @@ static int grow_starved(struct test *t)
     struct banyan_config cfg = case_config(t);
     _Atomic uint64_t *said = &t->shared->value[0][1];
 
-    cfg.op_timeout_s = 5 * mp_patience();
+    cfg.op_timeout_s = CASE_NEVER_S;
     for (int nth = 0; nth < 24; nth++) {
         struct banyan_comm *comm, *next;
         struct banyan_id id;
-        uint64_t begin_ns;
         int rc;
 
         if (t->rank == 0) {
@@ -491,13 +490,9 @@ static int grow_starved(struct test *t)
         mp_shared_barrier(t->shared, t->n);
         if (t->rank == 1)
             case_starve_after(nth, 1);
-        begin_ns = bny_now_ns();
         rc = banyan_comm_grow(comm, t->rank ? NULL : &id, 1, &cfg, &next);
         if (t->rank == 1)
             case_starve_after(0, 0);
-        CHECK(t, (double)(bny_now_ns() - begin_ns) < 1e9 * cfg.op_timeout_s,
-              "%d: it took %.1f s: %s", nth, (double)(bny_now_ns() - begin_ns) * 1e-9,
-              banyan_last_error());
         CHECK(t, rc < 0 && !next, "%d: %d, %p", nth, rc, (void *)next);
         if (t->rank == 0)
             atomic_store(said, (uint64_t)-rc);

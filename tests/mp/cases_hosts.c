@@ -186,7 +186,7 @@ static int hosts_end(struct test *t)
     if (t->rank == who) {
         CHECK_OK(t, rc);
         if (late)
-            sleep(3);
+            sleep(3); /* no memory is shared with the others, whose deadline is 1 s */
         else
             CHECK_OK(t, banyan_comm_revoke(comm, "enough"));
         rc = until_error(t, comm, 20, 100000);

@@ -744,7 +744,7 @@ static int objects_go_on(struct test *t)
 /* Each rank has put an object, and rank 0 has no descriptors left. */
 static struct banyan_objects *store_without_descriptors(struct test *t)
 {
-    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = 60 };
+    struct banyan_objects_config cfg = { .size = sizeof cfg, .timeout_s = CASE_NEVER_S };
     struct banyan_object_id own = name_of(1, (uint64_t)t->rank);
     struct banyan_objects *s;
 
@@ -763,21 +763,17 @@ static int objects_no_descriptors(struct test *t)
 {
     struct banyan_objects *s = store_without_descriptors(t);
     struct banyan_object o;
-    uint64_t begin;
     int rc = 0;
 
-    begin = bny_now_ns();
     for (int i = 1; i < t->n && rc == 0; i++) {
         struct banyan_object_id id = name_of(1, (uint64_t)((t->rank + i) % t->n));
 
-        rc = banyan_object_get(s, &id, 60, &o);
+        rc = banyan_object_get(s, &id, CASE_NEVER_S, &o);
         if (t->rank && rc == -BANYAN_ERANKDEAD && (t->rank + i) % t->n == 0)
             rc = 0; /* rank 0 has ended, and nobody else had it */
         else if (rc == 0)
             CHECK_OK(t, banyan_object_release(s, &o));
     }
-    CHECK(t, bny_now_ns() - begin < 20000000000u, "it took %.1f s",
-          (double)(bny_now_ns() - begin) * 1e-9);
     if (t->rank == 0) {
         CHECK(t, rc == -BANYAN_ESYSTEM, "returned %d", rc);
         CHECK_HAS(t, banyan_last_error(), "too many open files");
@@ -797,10 +793,9 @@ static int objects_out_of_reach(struct test *t)
     struct banyan_object_id zero = name_of(1, 0);
     struct banyan_objects *s = store_without_descriptors(t);
     struct banyan_object o;
-    uint64_t begin, word = 1;
+    uint64_t word = 1;
     int rc;
 
-    begin = bny_now_ns();
     if (t->rank) {
         rc = banyan_object_get(s, &zero, -1, &o);
         CHECK(t, rc == -BANYAN_ESYSTEM, "get returned %d (%s)", rc, banyan_last_error());
@@ -811,8 +806,6 @@ static int objects_out_of_reach(struct test *t)
     }
     rc = banyan_comm_agree(t->comm, &word, NULL, 0);
     CHECK(t, rc == 0, "agree returned %d (%s)", rc, banyan_last_error());
-    CHECK(t, bny_now_ns() - begin < 20000000000u, "it took %.1f s",
-          (double)(bny_now_ns() - begin) * 1e-9);
     if (t->rank == 0)
         banyan_objects_destroy(s);
     return 0;
@@ -825,7 +818,6 @@ static int objects_out_of_reach_dies(struct test *t)
     struct banyan_object_id zero = name_of(1, 0);
     struct banyan_objects *s = store_without_descriptors(t);
     struct banyan_object o;
-    uint64_t begin;
     int rc;
 
     if (t->rank) {
@@ -835,16 +827,11 @@ static int objects_out_of_reach_dies(struct test *t)
     mp_shared_barrier(t->shared, t->n);
     if (t->rank == 0)
         raise(SIGKILL);
-    begin = bny_now_ns();
-    while (banyan_comm_failed(t->comm, NULL, 0) == 0) {
-        CHECK(t, bny_now_ns() - begin < 20000000000u, "rank 0's death is not told");
+    while (banyan_comm_failed(t->comm, NULL, 0) == 0)
         usleep(1000);
-    }
     rc = banyan_objects_finalize(s);
     CHECK(t, rc == 0 || rc == -BANYAN_ERANKDEAD, "finalize returned %d (%s)", rc,
           banyan_last_error());
-    CHECK(t, bny_now_ns() - begin < 30000000000u, "it took %.1f s",
-          (double)(bny_now_ns() - begin) * 1e-9);
     return 0;
 }
 
@@ -856,7 +843,6 @@ static int objects_left(struct test *t)
     struct banyan_object_id big = name_of(1, 0), small = name_of(2, 0), later = name_of(3, 0);
     struct banyan_objects *s;
     struct banyan_object o;
-    uint64_t begin;
 
     CHECK_OK(t, banyan_objects_create(t->comm, &cfg, &s));
     if (t->rank == 0) {
@@ -872,7 +858,6 @@ static int objects_left(struct test *t)
         mp_shared_barrier(t->shared, t->n);
         return 0;
     }
-    begin = bny_now_ns();
     for (int i = 0; i < 20 && *t->arg; i++) {
         struct banyan_object_id id = name_of(4, (uint64_t)(t->rank * 100 + i));
 
@@ -883,8 +868,6 @@ static int objects_left(struct test *t)
     if (t->rank == t->n - 1)
         put(t, s, &later, 300000);
     get(t, s, &later, 300000);
-    CHECK(t, bny_now_ns() - begin < 20000000000u, "it took %.1f s",
-          (double)(bny_now_ns() - begin) * 1e-9);
     mp_shared_barrier(t->shared, t->n);
     banyan_objects_destroy(s);
     return 0;
@@ -975,7 +958,6 @@ static int objects_first_words(struct test *t)
         put(t, s, &id, 300000);
     mp_shared_barrier(t->shared, t->n);
     for (int r = 1; r < t->n && t->rank == 0; r++) {
-        uint64_t begin = bny_now_ns();
         int rc;
 
         id = name_of(1, (uint64_t)r);
@@ -984,8 +966,6 @@ static int objects_first_words(struct test *t)
         case_starve_after(0, 0);
         CHECK(t, rc == 0 || rc == -BANYAN_ENOMEM, "rank %d: %d (%s)", r, rc,
               banyan_last_error());
-        CHECK(t, bny_now_ns() - begin < 5000000000u, "it took %.1f s",
-              (double)(bny_now_ns() - begin) * 1e-9);
         if (rc == 0)
             CHECK_OK(t, banyan_object_release(s, &o));
     }

@@ -832,10 +832,9 @@ static int receiver_lacks(struct test *t)
         struct banyan_request *rq[3];
         struct banyan_comm *comm;
         struct banyan_id id;
-        uint64_t begin;
         int rc = 0, rc2;
 
-        cfg.op_timeout_s = 10;
+        cfg.op_timeout_s = CASE_NEVER_S;
         if (t->rank == 0) {
             CHECK_OK(t, banyan_id_create(&id));
             memcpy(t->shared->blob[0], &id, sizeof id);
@@ -854,7 +853,6 @@ static int receiver_lacks(struct test *t)
         if (t->rank == 0)
             case_starve_after(after, 1);
         mp_shared_barrier(t->shared, t->n);
-        begin = bny_now_ns();
         for (int i = 0; i < 3; i++) {
             rc2 = t->rank ? banyan_start(rq[i]) : 0;
             rc2 = rc2 ? rc2 : banyan_wait(rq[i], -1);
@@ -863,8 +861,6 @@ static int receiver_lacks(struct test *t)
         case_starve_after(0, 0);
         CHECK(t, rc == 0 || rc == -BANYAN_ENOMEM, "after %ld: %d (%s)", after, rc,
               banyan_last_error());
-        CHECK(t, bny_now_ns() - begin < 5000000000u, "after %ld: it took %.1f s", after,
-              (double)(bny_now_ns() - begin) * 1e-9);
         lacked += rc != 0;
         for (int i = 0; i < 3; i++)
             for (size_t k = 0; k < counts[i] && rc == 0 && t->rank == 0; k++)

@@ -69,11 +69,11 @@ static int resets(struct test *t)
 static int resets_no_descriptors(struct test *t)
 {
     struct banyan_opts opts = BANYAN_OPTS_INIT;
-    uint64_t begin, sum = 1;
+    uint64_t sum = 1;
     struct rlimit limit;
     int blamed = -1, rc;
 
-    opts.timeout_s = 25;
+    opts.timeout_s = CASE_NEVER_S;
     for (int i = 0; i < 3; i++)
         case_check_works(t, t->comm);
     mp_shared_barrier(t->shared, t->n);
@@ -91,13 +91,10 @@ static int resets_no_descriptors(struct test *t)
         CHECK(t, cuts > 0, "no connection to cut");
     }
     mp_shared_barrier(t->shared, t->n);
-    begin = bny_now_ns();
     do
         rc = banyan_allreduce(&sum, &sum, 1, BANYAN_U64, BANYAN_MAX, t->comm, &opts);
-    while (rc == 0 && bny_now_ns() - begin < 40000000000u);
+    while (rc == 0);
     CHECK(t, rc == -BANYAN_ESYSTEM, "returned %d (%s)", rc, banyan_last_error());
-    CHECK(t, bny_now_ns() - begin < 12000000000u, "it took %.1f s",
-          (double)(bny_now_ns() - begin) * 1e-9);
     CHECK_RC(t, -BANYAN_ESYSTEM, banyan_async_error(t->comm, &blamed, NULL, 0));
     CHECK(t, blamed == 0, "%d is blamed", blamed);
     mp_shared_barrier(t->shared, t->n);

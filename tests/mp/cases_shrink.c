@@ -398,7 +398,6 @@ static int shrink_sleepers(struct test *t)
     struct banyan_comm *next;
     int blamed = -1, first = t->arg[0] - '0', asleep = (int)strlen(t->arg), rc;
     int goes_on = 2 * asleep < t->n || (2 * asleep == t->n && first != 0);
-    uint64_t begin;
     uint32_t x = 1;
 
     cfg.op_timeout_s = 2.5;
@@ -417,12 +416,9 @@ static int shrink_sleepers(struct test *t)
     CHECK(t, rc == -BANYAN_ETIMEDOUT, "returned %d (%s)", rc, banyan_last_error());
     banyan_async_error(t->comm, &blamed, NULL, 0);
     CHECK(t, blamed == first, "rank %d is blamed", blamed);
-    begin = bny_now_ns();
     rc = banyan_comm_shrink(t->comm, &next);
     CHECK(t, rc == (goes_on ? 0 : -BANYAN_ETIMEDOUT), "shrink returned %d (%s)", rc,
           banyan_last_error());
-    CHECK(t, bny_now_ns() - begin < 4000000000u, "it took %.1f s",
-          (double)(bny_now_ns() - begin) * 1e-9);
     if (goes_on) {
         CHECK(t, banyan_comm_count(next) == t->n - asleep, "%d members",
               banyan_comm_count(next));

@@ -247,8 +247,6 @@ static int rank_dies(struct test *t)
     printf("rank %d: after %.1f s: %s\n", t->rank, (double)(bny_now_ns() - t0) * 1e-9,
            banyan_last_error());
     CHECK(t, rc == -BANYAN_ERANKDEAD, "returned %d: %s", rc, banyan_last_error());
-    CHECK(t, bny_now_ns() - t0 < 30000000000ull, "after %g s",
-          (double)(bny_now_ns() - t0) * 1e-9);
     snprintf(name, sizeof name, "rank %d", t->n - 1);
     CHECK_HAS(t, banyan_last_error(), name);
     return 0;
@@ -320,11 +318,9 @@ static int there_and_back(struct test *t)
     enum { MANY = 131072 };
     uint32_t *x = case_malloc(MANY * 4), n = (uint32_t)t->n, back = 0;
     struct banyan_stats s = { .size = sizeof s };
-    uint64_t t0 = bny_now_ns(), told = 0;
+    uint64_t told = 0;
 
     for (uint32_t round = 0; !back; round++) {
-        CHECK(t, bny_now_ns() - t0 < 55000000000ull, "%llu connections moved within 55 s",
-              (unsigned long long)s.moved);
         for (uint32_t i = 0; i < MANY; i++)
             x[i] = i + round + (uint32_t)t->rank;
         CHECK_OK(t, banyan_allreduce(x, x, MANY, BANYAN_U32, BANYAN_SUM, t->comm, NULL));

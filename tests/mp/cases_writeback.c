@@ -442,12 +442,13 @@ static int gather_given_up(struct test *t)
     memset(in, 0x11, count * 4);
     o.timeout_s = .3;
     if (late)
-        usleep(700000);
+        case_await_done(t, 1, t->rank);
     rc = banyan_gather(in, out, count, BANYAN_U32, 0, t->comm, &o);
+    case_done(t, 1);
     CHECK(t, (!root && !late) || rc < 0, "returned %d", rc);
     if (root) {
         memset(out, 0x22, count * (size_t)t->n * 4);
-        usleep(1000000);
+        case_await_done(t, 1, t->rank); /* the last one, too, has come and gone */
         for (size_t i = 0; i < count * (size_t)t->n; i++)
             CHECK(t, out[i] == 0x22222222, "%zu: %#x", i, out[i]);
     }

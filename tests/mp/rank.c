@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "collectives/progress/progress.h"
 #include "tests/mp/case.h"
 
 const struct banyan_opts case_exact = {
@@ -115,6 +116,24 @@ int case_init(const struct test *t, const struct banyan_config *cfg, struct bany
     if (t->id)
         return banyan_comm_init(out, t->id, t->n, t->rank, cfg);
     return banyan_comm_init_env(out, cfg);
+}
+
+void case_done(struct test *t, uint64_t nth)
+{
+    atomic_store(&t->shared->value[t->rank][7], nth);
+}
+
+void case_await_done(struct test *t, uint64_t nth, int but)
+{
+    for (int r = 0; r < t->n; r++)
+        while (r != but && atomic_load(&t->shared->value[r][7]) < nth)
+            usleep(1000);
+}
+
+void case_await_told(const struct banyan_comm *comm)
+{
+    while (!bny_control_told(comm->world->control) && !bny_comm_has_failed(comm))
+        usleep(1000);
 }
 
 uint64_t case_hash(const void *data, size_t bytes)

@@ -18,6 +18,9 @@
 
 /* One for all: Criterion loses a timeout among others that are shorter, and 48 bytes with it.
  */
+/* A deadline beyond the time limit of a test: what waits for it does not pass. */
+#define NEVER_S 3600
+
 TestSuite(allgather, .timeout = 240);
 TestSuite(settle, .timeout = 240);
 TestSuite(abort, .timeout = 240);
@@ -62,7 +65,7 @@ static int job_start(struct job *j, int rank, int nranks, const struct bny_id *i
 /* Progresses everybody until all have ended or 20 s are over. Returns how many did not end. */
 static int job_drive(struct job *j)
 {
-    uint64_t end = bny_deadline_in(20);
+    uint64_t end = bny_deadline_in(200); /* which a machine that others use does not reach */
     int open;
 
     do {
@@ -306,7 +309,6 @@ ParameterizedTest(struct slip *s, allgather, another_secret_fails_everybody_soon
 {
     struct job j;
     struct bny_id wrong;
-    uint64_t begun = bny_now_ns();
 
     job_new(&j, 16);
     j.id.key_from = (uint8_t)s->from;
@@ -314,7 +316,7 @@ ParameterizedTest(struct slip *s, allgather, another_secret_fails_everybody_soon
     wrong = j.id;
     wrong.secret[31] ^= 1;
     for (int r = 0; r < 3; r++)
-        job_start(&j, r, 3, r == s->rank ? &wrong : NULL, 15);
+        job_start(&j, r, 3, r == s->rank ? &wrong : NULL, NEVER_S);
     cr_assert_eq(job_drive(&j), 0);
     for (int r = 0; r < 3; r++) {
         cr_assert_eq(j.rc[r], -BANYAN_ECONFIG, "rank %d: %d %s", r, j.rc[r], j.text[r]);
@@ -323,7 +325,6 @@ ParameterizedTest(struct slip *s, allgather, another_secret_fails_everybody_soon
                   "%s", j.text[r]);
         cr_assert(strstr(j.text[r], s->word), "\"%s\" lacks \"%s\"", j.text[r], s->word);
     }
-    cr_assert_lt(bny_now_ns() - begun, 10000000000u, "by init's deadline");
     job_free(&j);
 }
 
@@ -673,16 +674,14 @@ Test(abort, ends_all_with_its_sentence)
 {
     for (int report = 0; report < 2; report++) {
         struct job j;
-        uint64_t begun = bny_now_ns();
 
         job_new(&j, 16);
         for (int r = 0; r < 3; r++)
-            job_start(&j, r, 4, NULL, 20);
+            job_start(&j, r, 4, NULL, NEVER_S);
         abort_as(&j.id, 3, report);
         cr_assert_eq(job_drive(&j), 0);
         job_expect_failure(&j, report ? BANYAN_ERANKDEAD : BANYAN_ENOMEM,
                            report ? "rank x was killed" : "rank x has no room", "");
-        cr_assert_lt(bny_now_ns() - begun, 5000000000u);
         job_free(&j);
     }
 }
@@ -754,14 +753,12 @@ Test(abort, of_a_stranger_is_nothing)
 Test(abort, a_root_that_has_ended_is_not_waited_for)
 {
     struct job j;
-    uint64_t begun = bny_now_ns();
 
     job_new(&j, 16);
     close(bny_id_take_fd(&j.id));
-    job_start(&j, 1, 2, NULL, 20);
+    job_start(&j, 1, 2, NULL, NEVER_S);
     cr_assert_eq(job_drive(&j), 0);
     job_expect_failure(&j, BANYAN_ERANKDEAD, "rank 0 ended", "nobody listens");
-    cr_assert_lt(bny_now_ns() - begun, 10000000000u);
     job_free(&j);
 }
 

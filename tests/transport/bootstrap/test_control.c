@@ -1013,7 +1013,7 @@ Test(control, who_sleeps_is_left_out_and_adopts)
 {
     struct bny_failure f = failure(BNY_CAUSE_MISMATCH, 0, 0), got;
     struct bny_control *asleep;
-    uint64_t start, gone[1], end;
+    uint64_t start, first, gone[1], end;
     struct world w;
 
     world_new(&w, 4);
@@ -1022,15 +1022,16 @@ Test(control, who_sleeps_is_left_out_and_adopts)
     start = bny_now_ns();
     bny_control_report(w.c[0], &f);
     cr_assert_eq(world_agreed(&w).cause, BNY_CAUSE_MISMATCH);
-    cr_assert_gt(bny_now_ns() - start, 1000000000u, "it was not waited for");
+    first = bny_now_ns() - start;
+    cr_assert_gt(first, 1000000000u, "it was not waited for");
     f = failure(BNY_CAUSE_DEADLINE, 1, 0);
     start = bny_now_ns();
     bny_control_report(w.c[1], &f);
     while (bny_control_pending(w.c[3], 0) || bny_control_pending(w.c[1], 0))
         world_round(&w);
-    cr_assert_lt(bny_now_ns() - start, 1500000000u, "it is waited for as long again");
+    cr_assert_lt(bny_now_ns() - start, first, "it is waited for as long again");
     w.c[2] = asleep;
-    end = bny_deadline_in(5);
+    end = bny_deadline_in(100);
     while (!bny_control_failure(asleep, &got) || asleep->agree.view < w.c[0]->agree.view) {
         world_round(&w);
         cr_assert(!bny_deadline_passed(end), "it does not hear what was decided");

@@ -64,8 +64,10 @@ struct bny_ep {
         zcopy_min; /* from this size on send() is expected to beat copying into reserve() */
     uint32_t whole_max; /* longer payload may arrive in pieces, which a codec must put together
                          * first; 0: no limit. The smaller of both ends' limits */
-    uint32_t unsent;    /* messages that only further calls here bring under way: no connection
-                           yet, a full socket */
+    uint32_t coming; /* connections by which more may come of what the peer has sent, whatever
+                        others say of its end; 0 where all is there once it is sent */
+    uint32_t unsent; /* messages that only further calls here bring under way: no connection
+                        yet, a full socket */
     const _Atomic uint32_t
         *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
 };

@@ -218,7 +218,7 @@ void banyan_comm_destroy(struct banyan_comm *comm)
         w->orderly =
             1; /* all ranks were in that barrier: none needs what was destroyed before */
     else if (!comm->finalized && !atomic_load(&comm->failed))
-        w->orderly = 0;
+        w->orderly = comm->active_first ? 0 : w->orderly ? 2 : 0;
     if (comm->finalized)
         end_detached(comm); /* all ranks were in that barrier: nobody waits for them */
     if (!atomic_load(&comm->failed) && comm->active_first) {

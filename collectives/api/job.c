@@ -93,8 +93,8 @@ void bny_world_free(struct bny_world *w)
     bny_world_delete(w);
 }
 
-/* How long a goodbye may take, at least and where operations have no deadline, and after a
- * failure of the world. */
+/* How long a goodbye may take, at least (and at most, where others were not asked), where
+ * operations have no deadline, and after a failure of the world. */
 #define FAREWELL_NS        10000000000u
 #define FAREWELL_LONG_NS   300000000000u
 #define FAREWELL_FAILED_NS 500000000u
@@ -110,6 +110,8 @@ uint64_t bny_farewell_ns(const struct bny_world *w)
     if (!w->control || bny_control_pending(w->control, 0) ||
         bny_control_failure_of(w->control, 0, &f))
         return FAREWELL_FAILED_NS;
+    if (w->orderly == 2)
+        return FAREWELL_NS;
     if (!(most > 0) || most > FAREWELL_LONG_NS)
         return FAREWELL_LONG_NS;
     return most > FAREWELL_NS ? (uint64_t)most : FAREWELL_NS;

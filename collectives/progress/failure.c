@@ -60,6 +60,24 @@ void bny_world_hear_before(const struct bny_op *op)
         bny_world_tick(op->comm->world);
 }
 
+/* What a rank sent before its death is at hand, and may be all that others need of it: they
+ * read that first. */
+#define READ_NS 2000000000u
+
+static int is_being_read(struct bny_world *w, const struct bny_failure *f)
+{
+    struct bny_member *m;
+    uint64_t now = bny_now_ns();
+
+    if (f->cause != BNY_CAUSE_DEATH || !bny_members_has(&w->members, f->blamed))
+        return 0;
+    m = &w->members.of[f->blamed];
+    if (!m->ep || !m->ep->coming)
+        return 0;
+    m->dead_ns = m->dead_ns ? m->dead_ns : now;
+    return now - m->dead_ns < READ_NS;
+}
+
 void bny_failure_adopt(struct bny_world *w)
 {
     int local = w->has_local_failure;
@@ -73,7 +91,8 @@ void bny_failure_adopt(struct bny_world *w)
         if (local ? concerns(c, &f)
                   : w->control &&
                         (bny_control_failure_among(w->control, c->id, has_rank, c, &f) ||
-                         bny_control_not_made(w->control, c->parent_id, c->parent_call, &f))) {
+                         bny_control_not_made(w->control, c->parent_id, c->parent_call, &f)) &&
+                        !is_being_read(w, &f)) {
             f.text[sizeof f.text - 1] = '\0';
             bny_comm_set_failure(c, &f);
         }

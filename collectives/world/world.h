@@ -99,7 +99,10 @@ struct bny_world {
     int comm_ids_again; /* they have begun anew: some may be in use */
     int comm_id_bits;   /* of that part */
     atomic_int refs;    /* communicators */
-    int orderly; /* nothing was destroyed, not finalized, since all ranks finalized one */
+    /* How it leaves: 1 in order; 2 the same, though others may need this rank yet, as a
+     * communicator at rest was destroyed, not finalized; 0 without a word: one was destroyed
+     * with operations in flight, since all ranks finalized one */
+    int orderly;
     double op_timeout_s;            /* config's: what a goodbye may take */
     struct bny_loop_fabric *fabric; /* loop between threads: shared, api/job.c counts */
     int progress_fd;                /* -1 until asked for */

@@ -229,9 +229,11 @@ BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
  * sent hear of it here, if not before. A communicator that had failed is only destroyed, and 0
  * returned: its failure was told by the calls before. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
-/* Frees local resources without talking to anybody; takes NULL. Peers that still need this rank
- * see it as gone. Requests of comm must be freed before. Its calls in a group that has not
- * ended are dropped: banyan_group_end then returns -EINVAL. */
+/* Frees local resources without asking anybody; takes NULL. What this rank has sent is on its
+ * way to the others before the last communicator of a job is gone: it waits for that, 10 s at
+ * most. Peers that still need this rank, or whose operation with it is in flight here, see it
+ * as gone. Requests of comm must be freed before. Its calls in a group that has not ended are
+ * dropped: banyan_group_end then returns -EINVAL. */
 BANYAN_API void banyan_comm_destroy(struct banyan_comm *comm);
 BANYAN_API int banyan_comm_rank(const struct banyan_comm *comm);
 BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);

@@ -690,6 +690,52 @@ static int leave_early(struct test *t)
     return 0;
 }
 
+static int knows_of_its_end(const struct test *t, int rank)
+{
+    struct bny_control *c = t->comm->world->control;
+
+    return bny_control_left(c, rank) || bny_control_logged(c);
+}
+
+/* arg "send N destroy", "broadcast N exit": rank 0 has sent, and left. The others come later,
+ * or are still at it: what it sent is theirs, whatever they know of its end by then. */
+static int sender_left(struct test *t)
+{
+    uint64_t deadline = bny_deadline_in(30 * mp_patience());
+    char what[16], how[16];
+    uint32_t *x;
+    size_t n;
+    int rc;
+
+    CHECK(t, sscanf(t->arg, "%15s %zu %15s", what, &n, how) == 3, "argument");
+    x = case_malloc(n * sizeof *x);
+    for (int tag = 0; tag < 2; tag++) { /* connections of all lanes */
+        CHECK_OK(t, banyan_broadcast(x, 1, BANYAN_U32, 0, t->comm, NULL));
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    }
+    for (size_t i = 0; i < n; i++)
+        x[i] = t->rank ? 0 : (uint32_t)i * 7 + 1;
+    mp_shared_barrier(t->shared, t->n);
+    if (n > 1000 || t->rank == 0)
+        ; /* long ones are not sent before their receiver comes */
+    else
+        while (!knows_of_its_end(t, 0)) {
+            CHECK(t, !bny_deadline_passed(deadline), "rank 0 does not end");
+            sched_yield();
+        }
+    rc = *what == 'b'   ? banyan_broadcast(x, n, BANYAN_U32, 0, t->comm, NULL)
+         : t->rank == 0 ? banyan_send(x, n, BANYAN_U32, 1, t->comm, NULL)
+         : t->rank == 1 ? banyan_recv(x, n, BANYAN_U32, 0, t->comm, NULL)
+                        : 0;
+    CHECK(t, rc == 0, "%d (%s)", rc, banyan_last_error());
+    if (t->rank == 0 && !strcmp(how, "exit"))
+        _exit(0);
+    for (size_t i = 0; i < n && (*what == 'b' || t->rank < 2); i++)
+        CHECK(t, x[i] == (uint32_t)i * 7 + 1, "%zu: %u", i, x[i]);
+    free(x);
+    return 0;
+}
+
 /* Nobody is in a call that waits: who asks is told, all the same. arg "idle": nobody was in one
  * since init. */
 static int told_by_asking(struct test *t)
@@ -922,6 +968,7 @@ const struct mp_case cases_failures[] = {
     { "fork_child", fork_child, CASE_NO_THREADS },
     { "fork_locked", fork_locked, CASE_NO_THREADS },
     { "fork_busy", fork_busy, CASE_NO_THREADS },
+    { "sender_left", sender_left, CASE_FAILS | CASE_NO_THREADS },
     { "leave_early", leave_early, CASE_FAILS },
     { "told_by_asking", told_by_asking, CASE_FAILS },
     { "asked_to_the_end", asked_to_the_end, 0 },

@@ -235,6 +235,39 @@ static struct mp_row told_by_asking[] = {
 };
 MP_TABLE(failures, who_asks_is_told, told_by_asking)
 
+static struct mp_row senders[] = {
+    { "sender_left", "tcp", 3, "send 1 destroy" },
+    { "sender_left", "tcp", 3, "send 1000 destroy" },
+    { "sender_left", "tcp", 3, "send 100000 destroy" },
+    { "sender_left", "tcp", 3, "send 2000000 destroy" },
+    { "sender_left", "tcp", 2, "send 1 exit" },
+    { "sender_left", "tcp", 2, "send 1000 exit" },
+    { "sender_left", "tcp", 2, "send 2000000 exit" },
+    { "sender_left", "tcp", 3, "broadcast 1 destroy" },
+    { "sender_left", "tcp", 3, "broadcast 1000 destroy" },
+    { "sender_left", "tcp", 3, "broadcast 100000 destroy" },
+    { "sender_left", "tcp", 3, "broadcast 2000000 destroy" },
+    { "sender_left", "tcp", 2, "broadcast 1 exit" },
+    { "sender_left", "tcp", 2, "broadcast 1000 exit" },
+    { "sender_left", "tcp", 2, "broadcast 2000000 exit" },
+    { "sender_left", "shm", 3, "send 1 destroy" },
+    { "sender_left", "shm", 3, "send 1000 destroy" },
+    { "sender_left", "shm", 3, "send 100000 destroy" },
+    { "sender_left", "shm", 3, "send 2000000 destroy" },
+    { "sender_left", "shm", 2, "send 1 exit" },
+    { "sender_left", "shm", 2, "send 1000 exit" },
+    { "sender_left", "shm", 2, "send 2000000 exit" },
+    { "sender_left", "shm", 3, "broadcast 1 destroy" },
+    { "sender_left", "shm", 3, "broadcast 1000 destroy" },
+    { "sender_left", "shm", 3, "broadcast 100000 destroy" },
+    { "sender_left", "shm", 3, "broadcast 2000000 destroy" },
+    { "sender_left", "shm", 2, "broadcast 1 exit" },
+    { "sender_left", "shm", 2, "broadcast 1000 exit" },
+    { "sender_left", "shm", 2, "broadcast 2000000 exit" },
+    { "sender_left", "tcp", 2, "send 1000 exit", .env = { "BANYAN_TCP_INTEGRITY=encrypt" } },
+};
+MP_TABLE(failures, what_was_sent_comes_before_the_end, senders)
+
 static struct mp_row left_behind[] = {
     { "left_behind", "tcp", 2, "1" }, { "left_behind", "tcp", 4, "1" },
     { "left_behind", "tcp", 2, "0" }, { "left_behind", "tcp", 5, "0" },

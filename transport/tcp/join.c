@@ -156,7 +156,7 @@ static void give_up(struct tcp_conn *c)
     snprintf(reason, sizeof reason, "cannot connect to it %sat %s: %s",
              c->resuming ? "again " : "", bny_addr_text(&c->addr, text), c->why);
     c->state = TCP_CLOSED;
-    bny_tcp_down(c->ep, reason);
+    bny_tcp_gone(c->ep, reason);
 }
 
 /* The attempt failed (why; NULL: there was none): the next address, later the next round, in
@@ -528,7 +528,20 @@ static void take_proof(struct tcp_conn *c)
     c->lane = c->hello.lane;
     c->epoch = c->hello.epoch;
     e->in[c->lane] = c;
+    e->ep.coming++;
     become_open(c);
+}
+
+void bny_tcp_join_half(struct tcp_tp *t, int rank)
+{
+    for (int i = 0; i < t->nhalf; i++) {
+        struct tcp_conn *c = t->half[i];
+
+        if (c->state != TCP_PROOF || c->hello.from != rank)
+            continue;
+        take_proof(c);
+        i = c->state == TCP_PROOF ? i : -1; /* the table has changed */
+    }
 }
 
 /* How much of the lane is here. Connections of before, that are proven but for our looking,
@@ -540,15 +553,7 @@ static uint64_t announce(struct tcp_conn *c)
 
     if (!c->hello.epoch)
         return 0;
-    for (int i = 0; i < t->nhalf; i++) {
-        struct tcp_conn *older = t->half[i];
-
-        if (older != c && older->state == TCP_PROOF && older->hello.from == c->hello.from &&
-            older->hello.lane == c->hello.lane) {
-            take_proof(older);
-            i = older->state == TCP_PROOF ? i : -1; /* the table has changed */
-        }
-    }
+    bny_tcp_join_half(t, c->hello.from);
     e = t->eps[c->hello.from];
     return e && e->in[c->hello.lane] ? bny_tcp_announce(e->in[c->hello.lane]) : 0;
 }

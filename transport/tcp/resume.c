@@ -95,12 +95,13 @@ void bny_tcp_lost(struct tcp_conn *c, int err)
 {
     struct tcp_ep *e = c->ep;
 
-    if (c->farewell_seen || (e->left && (c->outgoing || !is_loss(err)))) {
+    if (c->farewell_seen || e->ends_ns || (e->left && (c->outgoing || !is_loss(err)))) {
         bny_tcp_shut(c);
         return;
     }
     if (!is_loss(err) || !c->tp->replace_ns || e->down) {
-        bny_tcp_down(e, err ? strerror(err) : "it closed the connection without a farewell");
+        bny_tcp_shut(c);
+        bny_tcp_gone(e, err ? strerror(err) : "it closed the connection without a farewell");
         return;
     }
     bny_info("tcp: the connection %s rank %d was lost (%s)", c->outgoing ? "to" : "from",

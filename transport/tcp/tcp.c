@@ -130,6 +130,8 @@ static void serve(struct tcp_tp *t)
 
 void bny_tcp_shut(struct tcp_conn *c)
 {
+    if (!c->outgoing && c->state == TCP_OPEN)
+        c->ep->ep.coming--;
     bny_tcp_join_end(c);
     bny_tcp_close(c);
     c->state = TCP_CLOSED;
@@ -150,11 +152,46 @@ void bny_tcp_down(struct tcp_ep *e, const char *why)
         if (e->in[lane])
             bny_tcp_shut(e->in[lane]);
     }
+    t->nends -= e->ends_ns != 0;
+    e->ends_ns = 0;
     if (e->down || e->left)
         return;
-    e->reason = strdup(why);
+    if (!e->reason)
+        e->reason = strdup(why);
     e->down = 1;
     t->ndown++;
+}
+
+void bny_tcp_gone(struct tcp_ep *e, const char *why)
+{
+    struct tcp_tp *t = (struct tcp_tp *)e->ep.tp;
+
+    if (e->ends_ns || e->down)
+        return;
+    bny_tcp_join_half(t, e->ep.peer);
+    for (int lane = 0; lane < TCP_LANES; lane++)
+        if (e->out[lane])
+            bny_tcp_shut(e->out[lane]);
+    if (!e->ep.coming || e->left) {
+        bny_tcp_down(e, why);
+        return;
+    }
+    e->reason = strdup(why);
+    e->ends_ns = bny_now_ns() + TCP_ENDS_NS;
+    t->nends++;
+}
+
+/* Those of which nothing more comes, or not in time. */
+static void end_peers(struct tcp_tp *t)
+{
+    uint64_t now = bny_now_ns();
+
+    for (int r = 0; r < t->tp.nranks && t->nends; r++) {
+        struct tcp_ep *e = t->eps[r];
+
+        if (e && e->ends_ns && (!e->ep.coming || now >= e->ends_ns))
+            bny_tcp_down(e, "it ended");
+    }
 }
 
 /* DOWN comes after every SENT of the endpoint. */
@@ -493,6 +530,8 @@ static int tcp_poll(struct bny_tp *tp, struct bny_event *ev, int n)
         if (wants_attention(c))
             bny_tcp_activate(c);
     }
+    if (t->nends)
+        end_peers(t);
     for (int r = 0; r < tp->nranks && t->ndown && got < n; r++)
         if (t->eps[r])
             got += take_down(t->eps[r], ev + got);
@@ -558,7 +597,7 @@ static uint64_t tcp_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
     now = next == UINT64_MAX ? 0 : bny_now_ns();
     if (next != UINT64_MAX)
         next = next > now ? next - now : 0;
-    return t->active_head && next > HOLD_NS ? HOLD_NS : next;
+    return (t->active_head || t->nends) && next > HOLD_NS ? HOLD_NS : next;
 }
 
 static void tcp_disarm(struct bny_tp *tp)

@@ -46,6 +46,7 @@
 #define TCP_HANDSHAKE_NS  5000000000u
 #define TCP_STARVED_NS    2000000000u /* without a descriptor, or memory, for a connection */
 #define TCP_CONNECT_NS    15000000000u
+#define TCP_ENDS_NS       2000000000u /* for what a peer sent before its end to be read */
 #define TCP_NOT_ME        UINT64_MAX
 #define TCP_KIND_FAREWELL 0xf0   /* control frame, no payload */
 #define TCP_KEPT_BYTES    16360u /* with its head 16 KiB */
@@ -228,9 +229,11 @@ struct tcp_ep {
     uint32_t idle_polls;
     int claimed; /* connect() was called */
     int same_host;
-    int left;     /* said farewell */
-    int down;     /* 1: to be reported, 2: was reported */
-    char *reason; /* of down; NULL: there was no memory for it */
+    int left;         /* said farewell */
+    int down;         /* 1: to be reported, 2: was reported */
+    char *reason;     /* of down; NULL: there was no memory for it */
+    uint64_t ends_ns; /* it has ended, and is down then, or once all that it sent is read;
+                         0: it lives */
 };
 
 struct tcp_tp {
@@ -247,7 +250,7 @@ struct tcp_tp {
     struct tcp_ep **eps; /* [nranks] */
     struct tcp_conn *active_head, **active_tail;
     struct tcp_conn *half[TCP_HALF_MAX];
-    int nhalf, ndown;
+    int nhalf, ndown, nends;
     struct tcp_conn *connecting;  /* list: from bny_tcp_join_begin to _end */
     struct tcp_conn *timers_next; /* of it, while the timers are looked at */
     struct tcp_conn *grave; /* dropped half-open connections, freed at the end of a poll */
@@ -291,6 +294,8 @@ void bny_tcp_join_lost(struct tcp_conn *c); /* an attempt that waits for its ans
 void bny_tcp_join_begin(struct tcp_conn *c);
 void bny_tcp_join_end(struct tcp_conn *c);
 void bny_tcp_join_timers(struct tcp_tp *t);
+/* Half-open connections of that rank which have only to be looked at become open. */
+void bny_tcp_join_half(struct tcp_tp *t, int rank);
 uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t); /* absolute; UINT64_MAX: none */
 
 /* path.c */
@@ -362,6 +367,8 @@ struct tcp_ep *bny_tcp_ep(struct tcp_tp *t, int peer); /* made on first use; NUL
 void bny_tcp_activate(struct tcp_conn *c);
 void bny_tcp_shut(struct tcp_conn *c); /* for good */
 void bny_tcp_down(struct tcp_ep *e, const char *why);
+/* Its process has ended, or cannot be reached: down behind what came before that. */
+void bny_tcp_gone(struct tcp_ep *e, const char *why);
 void bny_tcp_watch(struct tcp_conn *c); /* adds fd to the epoll set */
 
 static inline const char *tcp_reason(const struct tcp_ep *e)

@@ -40,10 +40,25 @@ static struct page *page_of(int fd, int make)
     return p;
 }
 
+int bny_fd_high(int fd)
+{
+    int high, err;
+
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    high = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    err = errno;
+    close(fd);
+    errno = err;
+    return high;
+}
+
 int bny_fd_own(int fd)
 {
-    struct page *p = page_of(fd, 1);
+    struct page *p;
 
+    fd = bny_fd_high(fd);
+    p = page_of(fd, 1);
     bny_fork_watch();
     if (p)
         atomic_fetch_or(&p->bits[fd % PAGE_FDS / 64], (uint64_t)1 << fd % 64);

@@ -9,7 +9,12 @@
 #ifndef BNY_BASE_FD_H
 #define BNY_BASE_FD_H
 
-/* Takes note of fd, which the library alone uses; fd < 0: nothing. Returns fd. Any thread. */
+/* A descriptor that was just made, under a number that is no standard file's: where the program
+ * has closed one of these, what it prints would else go to a peer. Close-on-exec, if it is not
+ * above already. fd < 0: as it is. -1 and errno: there is no other number. Every descriptor of
+ * the library passes here, or through bny_fd_own. Any thread. */
+int bny_fd_high(int fd);
+/* As this, and takes note of it: the library alone uses it. Any thread. */
 int bny_fd_own(int fd);
 /* Closes fd, which is ours (also where bny_fd_own had no memory to note it). Any thread. */
 void bny_fd_close(int fd);

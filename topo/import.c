@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "topo/graph_edit.h"
 
@@ -324,7 +325,7 @@ static int read_all(int fd, char **text, size_t *len, const char *path)
 
 int bny_graph_load(struct bny_graph **out, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), e;
+    int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)), e;
     struct stat st;
     char *text = NULL;
     size_t len = 0;

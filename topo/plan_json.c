@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/lazy_cjson.h"
 #include "base/text.h"
 #include "topo/bound.h"
@@ -45,7 +46,7 @@ static int bad(const struct reader *r, const char *fmt, ...)
 
 char *bny_file_read(const char *path, size_t max, size_t *len)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     struct stat st;
     char *text = NULL;
     size_t have = 0;

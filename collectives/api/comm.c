@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/nearest.h"
 #include "base/param.h"
 #include "base/sized.h"
@@ -734,7 +735,7 @@ int banyan_progress_fd(struct banyan_comm *comm)
     w = comm->world;
     if (w->progress_fd >= 0)
         return w->progress_fd;
-    timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    timer = bny_fd_high(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     if (timer < 0)
         return bny_fail_errno("banyan_progress_fd: timerfd_create");
     if (timerfd_settime(timer, 0, &every, NULL) != 0) {

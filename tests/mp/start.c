@@ -3,8 +3,9 @@
  * Usage: start SECONDS [RANK:NAME=VALUE...]; on that rank NAME is set in the environment, or,
  * for "files" and "memory", how many descriptors and KiB it may have besides what it has.
  * Prints one line, in one piece: "init CODE SENTENCE" or "call CODE SENTENCE" of a failure,
- * "well". */
+ * "well". The exit status is 7 when one of descriptors 0 to 2 is not what it was. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,12 +77,22 @@ static void suffer(char *spec)
     }
 }
 
+/* Which of descriptors 0 to 2 are open. */
+static int standard_files(void)
+{
+    int open = 0;
+
+    for (int fd = 0; fd < 3; fd++)
+        open |= (fcntl(fd, F_GETFD) >= 0) << fd;
+    return open;
+}
+
 int main(int argc, char **argv)
 {
     double end = now_s() + (argc > 1 ? atof(argv[1]) : 0);
     struct banyan_comm *comm;
     float one = 1, sum = 0, over;
-    int rc, wrong;
+    int rc, wrong, files = standard_files();
 
     for (int i = 2; i < argc; i++)
         suffer(argv[i]);
@@ -100,6 +111,8 @@ int main(int argc, char **argv)
         banyan_comm_destroy(comm); /* says that its going is no other death */
         return wrong;
     }
+    if (standard_files() != files)
+        return 7;
     wrong = (int)sum != banyan_comm_count(comm);
     rc = banyan_comm_finalize(comm);
     if (rc)

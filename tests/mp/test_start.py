@@ -80,6 +80,28 @@ class Start(unittest.TestCase):
                                          + (r"|^call 3 the deadline" if transport == "tcp" else ""), text)
                 self.assertTrue(well, text)
 
+    def test_standard_files_that_are_closed_stay_nobodys(self):
+        """No socket of the library takes their numbers: what ranks print goes nowhere, and writing fails."""
+        for transport in "shm", "tcp", "auto":
+            job = tap.start(RUN, "-n", "3", "--keep-going", "sh", "-c", 'exec "$0" 0.05 <&- >&- 2>&-', START,
+                            BANYAN_TRANSPORT=transport)
+            status, _, err, _ = self.finish(job)
+            self.assertEqual((status, err.count("exited with status 6")), (3, 3), f"{transport}: {err}")
+
+    def limited(self, kib, trap, **env):
+        return self.finish(tap.start("sh", "-c", f'{trap} ulimit -f {kib}; exec "$@"', "sh", RUN, "-n", "2", "--keep-going", START, "0.05",
+                                     **env))
+
+    def test_a_limit_of_file_sizes_kills_nobody(self):
+        for kib in 0, 100, 1024, 10240:
+            for trap in "", "trap '' XFSZ;":
+                status, lines, err, _ = self.limited(kib, trap)
+                self.assertEqual((status, lines), (0, ["well"] * 2), f"{kib} KiB, {trap} {err}")
+        status, lines, err, _ = self.limited(100, "", BANYAN_TRANSPORT="shm")
+        self.assertEqual(status, 2, err)
+        for line in lines:
+            self.assertRegex(line, "init .*ulimit -f")
+
     def test_memory_runs_out_on_one_rank(self):
         with open(START, "rb") as f:
             if b"__asan_init" in f.read():

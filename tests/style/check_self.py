@@ -166,6 +166,9 @@ class Planted(unittest.TestCase):
         for code in 'sscanf(s, "%d", &i) || "%f"', 'bny_fail(1, "%g", x)', 'snprintf(b, n, "%zu%c", f(")"), c) || "%g"':
             self.expect("check_text.py", {"topo/a.c": SPDX + f"int a = {code};\n"}, "clean", status=0)
         self.expect("check_text.py", {"tools/a.c": SPDX + 'int a = setlocale(0, "");\n'}, "stay in locale C")
+        bare = SPDX + "int a(void)\n{\n    return eventfd(0, 0);\n}\n"
+        self.expect("check_text.py", {"transport/a.c": bare}, "transport/a.c:4: a descriptor without")
+        self.expect("check_text.py", {"transport/a.c": bare.replace("eventfd(0, 0)", "bny_fd_own(eventfd(0, 0))")}, "clean", status=0)
 
     @unittest.skipUnless(shutil.which("git"), "needs git")
     def test_tarball(self):

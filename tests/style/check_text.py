@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Bytes of the files under version control: no tabs or trailing blanks in C, an SPDX line near the top of every
 source file, no path of somebody's build machine, no file over 200 kB, and in the library nothing that reads or writes
-as the program's locale says. Usage: check_text.py ROOT [PATH...]"""
+as the program's locale says, and no descriptor that may become standard output. Usage: check_text.py ROOT [PATH...]"""
 import pathlib
 import re
 import subprocess
@@ -48,6 +48,22 @@ def by_locale(name, text):
         yield text.count("\n", 0, m.start()) + 1, m.group(1)
 
 
+# What makes a descriptor, in the library: behind bny_fd_high or bny_fd_own (base/fd.h), or it may become the program's standard output. Modules, which
+# do not see base/, and drivers' tables, whose members are called open, make none of their own.
+MAKES_FD = re.compile(r"(?<![\w>.])(?:(?:socket|accept4?|open|openat|memfd_create|eventfd|epoll_create1?|timerfd_create|dup)\("
+                      r"|fcntl\([^,]*, F_DUPFD_CLOEXEC,|syscall\(SYS_(?:pidfd_open|userfaultfd),)")
+FD_FOLDERS = {"topo", "transport", "collectives", "compress", "training"}
+
+
+def bare_descriptors(name, text):
+    if pathlib.PurePath(name).parts[0] not in FD_FOLDERS or "/module/" in name or not name.endswith(".c"):
+        return
+    code = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S)
+    for m in MAKES_FD.finditer(code):
+        if not re.search(r"bny_fd_(?:high|own)\(\s*(?:\(int\)\s*)?$", code[:m.start()]):
+            yield f"{name}:{code.count(chr(10), 0, m.start()) + 1}: a descriptor without bny_fd_high or bny_fd_own (base/fd.h)"
+
+
 def tracked(root):
     """Files of the index. Of a tarball all files but those of build folders; also where it was unpacked inside a
     repository, which then has none of them in its index."""
@@ -82,6 +98,7 @@ def check(root, name):
     if needs_spdx(name) and not any("SPDX-License-Identifier: " in line for line in lines[:3]):
         yield f"{name}: no SPDX-License-Identifier in the first three lines"
     in_c = name.endswith((".c", ".h"))
+    yield from bare_descriptors(name, text)
     for number, line in enumerate(lines, 1):
         if in_c and "\t" in line:
             yield f"{name}:{number}: a tab"

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fd.h"
+#include "base/filesize.h"
 #include "base/param.h"
 
 #define BOARD_MAGIC 0x64726f6279616e62u
@@ -182,8 +184,8 @@ struct bny_board *bny_board_make(int nranks, int *fd)
     size_t bytes = bytes_of((uint32_t)nranks);
     struct bny_board *b = MAP_FAILED;
 
-    *fd = memfd_create("banyan-board", MFD_CLOEXEC);
-    if (*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0)
+    *fd = bny_fd_high(memfd_create("banyan-board", MFD_CLOEXEC));
+    if (*fd >= 0 && bny_file_resize(*fd, (off_t)bytes) == 0)
         b = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (b == MAP_FAILED) {
         bny_fail_errno("a board for restarted ranks");

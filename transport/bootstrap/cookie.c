@@ -16,6 +16,8 @@
 #include <sodium.h>
 
 #include "base/err.h"
+#include "base/fd.h"
+#include "base/filesize.h"
 #include "base/log.h"
 
 #define DIGITS (2 * BNY_COOKIE_BYTES)
@@ -47,7 +49,8 @@ static int check(const char *path, const struct stat *st)
 static int take(const char *path, uint8_t out[BNY_COOKIE_BYTES])
 {
     /* Never waits, whatever somebody has put there. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY), rc;
+    int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)),
+        rc;
     char text[DIGITS + 2];
     struct stat st;
     ssize_t n = 0;
@@ -96,14 +99,15 @@ static int make(const char *path)
     int fd, err = 0;
 
     snprintf(made, sizeof made, "%s.%08x", path, randombytes_random());
-    fd = open(made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    fd = bny_fd_high(open(made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (fd < 0)
         return errno;
     randombytes_buf(random, sizeof random);
     sodium_bin2hex(text, sizeof text, random, sizeof random);
     text[DIGITS] = '\n';
     errno = ENOSPC; /* of a write that is short */
-    if (fchmod(fd, 0600) != 0 || write(fd, text, DIGITS + 1) != DIGITS + 1 || fsync(fd) != 0)
+    if (fchmod(fd, 0600) != 0 || bny_file_write(fd, text, DIGITS + 1) != DIGITS + 1 ||
+        fsync(fd) != 0)
         err = errno;
     if (close(fd) != 0 && !err)
         err = errno;

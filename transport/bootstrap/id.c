@@ -121,16 +121,6 @@ int bny_id_create(struct bny_id *out, const char *ifname, const char *port_range
         return fd;
     bny_id_set_addr(out, &addr, 1);
     out->listening = 1;
-    if (fd <= STDERR_FILENO) { /* standard input is closed: what is started would take the
-                                  socket for it */
-        int high = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-
-        close(fd);
-        if (high < 0)
-            return bny_fail(BANYAN_ESYSTEM,
-                            "no descriptor is left for the root's socket: raise ulimit -n");
-        fd = high;
-    }
     rc = bny_id_adopt_fd(out, fd);
     if (rc != 0)
         close(fd);

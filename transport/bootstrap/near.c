@@ -13,6 +13,7 @@
 
 #include <sodium.h>
 
+#include "base/fd.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/launch.h"
 #include "transport/bootstrap/net.h"
@@ -118,7 +119,7 @@ int bny_near_listen(const struct bny_near *near, const struct bny_id *id)
 {
     struct sockaddr_un un;
     socklen_t len = name(&un, near, id, near->rank);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+    int fd = bny_fd_high(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), err;
 
     if (fd < 0)
         return -errno;
@@ -143,7 +144,8 @@ int bny_near_connect(const struct bny_near *near, const struct bny_id *id)
 {
     struct sockaddr_un un;
     socklen_t len = name(&un, near, id, bny_near_above(near->rank));
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = 0;
+    int fd = bny_fd_high(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+        err = 0;
 
     if (fd < 0)
         return -errno;
@@ -159,7 +161,7 @@ int bny_near_connect(const struct bny_near *near, const struct bny_id *id)
 
 int bny_near_accept(int fd, struct bny_addr *peer)
 {
-    int got = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int got = bny_fd_high(accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
     if (got < 0)
         return -errno;

@@ -18,6 +18,7 @@
 #include <sodium.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 
 #define LOOPBACK 4 /* of preference() */
 
@@ -380,7 +381,8 @@ int bny_net_listen_at(struct bny_addr *a, int backlog)
 {
     struct sockaddr_storage ss;
     socklen_t len = bny_addr_sockaddr(a, &ss);
-    int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1, err;
+    int fd = bny_fd_high(socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+        one = 1, err;
 
     if (fd < 0)
         return -errno;
@@ -435,7 +437,8 @@ int bny_net_connect(const struct bny_addr *a)
 {
     struct sockaddr_storage ss;
     socklen_t len = bny_addr_sockaddr(a, &ss);
-    int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+    int fd = bny_fd_high(socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+        err;
 
     if (fd < 0)
         return -errno;
@@ -452,7 +455,8 @@ int bny_net_accept(int fd, struct bny_addr *peer)
 {
     struct sockaddr_storage ss;
     socklen_t len = sizeof ss;
-    int got = accept4(fd, (struct sockaddr *)&ss, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int got =
+        bny_fd_high(accept4(fd, (struct sockaddr *)&ss, &len, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
     if (got < 0)
         return -errno;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/filesize.h"
 #include "base/fd.h"
 
 /* ---- ours ---- */
@@ -31,8 +32,8 @@ int bny_shm_area_make(struct bny_tp *btp, size_t bytes, int readers, void **mem,
     a->fd = bny_fd_own(bny_shm_memfd(bytes, 0, &at));
     if (a->fd < 0) {
         free(a);
-        return bny_fail(BANYAN_ENOMEM, "shm: no shared memory of %zu bytes: %s", bytes,
-                        strerror(errno));
+        return bny_fail(BANYAN_ENOMEM, "shm: no shared memory of %zu bytes: %s%s", bytes,
+                        strerror(errno), bny_file_remedy(errno));
     }
     tp->area_id = tp->area_id % UINT32_MAX + 1;
     a->id = *id = tp->area_id;

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/filesize.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -132,7 +133,7 @@ int bny_shm_listen(struct shm_tp *tp)
     tp->epfd = bny_fd_own(epoll_create1(EPOLL_CLOEXEC));
     if (tp->epfd < 0)
         return bny_fail_errno("shm: epoll_create1");
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    fd = bny_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return bny_fail_errno("shm: unix socket");
     len = name_address(&a, tp->name);
@@ -271,7 +272,7 @@ static void ep_watch(struct shm_ep *ep, pid_t pid)
         ep->pid = pid;
     if (ep->pid_conn || pid <= 0 || pid == getpid())
         return;
-    fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    fd = bny_fd_high((int)syscall(SYS_pidfd_open, pid, 0));
     if (fd >= 0) /* kernels before 5.3 have none: then the socket alone tells */
         ep->pid_conn = conn_add(tp, CONN_PID, fd, ep);
 }
@@ -510,7 +511,8 @@ static void accept_all(struct shm_tp *tp)
         struct ucred who = { 0 };
         socklen_t len = sizeof who;
         struct shm_conn *c;
-        int fd = accept4(tp->listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd =
+            bny_fd_high(accept4(tp->listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
 
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !strangers)
             tp->starved = peer_waits(tp) ? EMFILE : 0;
@@ -580,16 +582,18 @@ int bny_shm_service(struct shm_tp *tp)
 /* Returns a descriptor of a new segment, mapped at *out, or an error. */
 static int segment_create(struct shm_seg **out, const struct shm_tp *tp)
 {
-    int fd = memfd_create("banyan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = bny_fd_high(memfd_create("banyan", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     struct shm_seg *seg;
 
     if (fd < 0)
         return bny_fail_errno("shm: memfd_create");
-    if (ftruncate(fd, sizeof *seg) != 0 ||
+    if (bny_file_resize(fd, sizeof *seg) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
         (seg = mmap(NULL, sizeof *seg, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) ==
             MAP_FAILED) {
-        int rc = bny_fail_errno("shm: making a segment of %zu bytes", sizeof *seg);
+        int err = errno,
+            rc = bny_fail(BANYAN_ESYSTEM, "shm: making a segment of %zu bytes: %s%s",
+                          sizeof *seg, strerror(err), bny_file_remedy(err));
 
         close(fd);
         return rc;
@@ -608,7 +612,7 @@ static int dial(struct shm_ep *ep, pid_t *pid)
     struct sockaddr_un a;
     struct ucred who = { 0 };
     socklen_t len = sizeof who;
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), e;
+    int fd = bny_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), e;
 
     if (fd < 0)
         return bny_fail_errno("shm: unix socket");

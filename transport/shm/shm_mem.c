@@ -22,6 +22,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/filesize.h"
 #include "base/memcheck.h"
 
 #define PAGE      4096u
@@ -73,13 +74,13 @@ static struct shm_arena *arena_new(struct shm_tp *tp)
  * or -1. */
 int bny_shm_memfd(size_t bytes, unsigned flags, uint8_t **mem)
 {
-    int fd = memfd_create("banyan-mem", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    int fd = bny_fd_high(memfd_create("banyan-mem", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
     void *p;
 
     if (fd < 0)
         return -1;
     p = MAP_FAILED;
-    if (ftruncate(fd, (off_t)bytes) == 0 &&
+    if (bny_file_resize(fd, (off_t)bytes) == 0 &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) {
@@ -118,8 +119,8 @@ int bny_shm_mem_alloc(struct bny_tp *btp, size_t bytes, void **out)
             madvise(a->mem, a->bytes, MADV_HUGEPAGE); /* a hint: refused on many kernels */
     }
     if (a->fd < 0)
-        return bny_fail(BANYAN_ENOMEM, "shm: no shared memory of %zu bytes: %s", bytes,
-                        strerror(errno));
+        return bny_fail(BANYAN_ENOMEM, "shm: no shared memory of %zu bytes: %s%s", bytes,
+                        strerror(errno), bny_file_remedy(errno));
     a->offset = 0;
     a->owned = 1;
     *out = a->mem;
@@ -176,7 +177,7 @@ int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, ui
     if (!a)
         return bny_fail(BANYAN_ENOMEM, "shm: %u arenas are registered already", SHM_ARENAS);
     if (fd >= 0) {
-        copy = bny_fd_own(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+        copy = bny_fd_own(fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
         if (copy < 0)
             return bny_fail_errno("shm: duplicating the descriptor of a registration");
     }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 
 int bny_shm_packet_send(int sock, const struct shm_packet *p, int fd)
 {
@@ -58,7 +59,7 @@ int bny_shm_packet_receive(int sock, struct shm_packet *p, int *fd)
 
             memcpy(&got, CMSG_DATA(h) + i * sizeof got, sizeof got);
             if (*fd < 0)
-                *fd = got;
+                *fd = bny_fd_high(got);
             else
                 close(got);
         }

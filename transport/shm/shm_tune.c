@@ -30,6 +30,8 @@
 #endif
 
 #include "base/clock.h"
+#include "base/fd.h"
+#include "base/filesize.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "transport/transport.h"
@@ -400,7 +402,7 @@ int bny_shm_tune_parse(struct shm_tune *t, const char *text, size_t len, uint64_
  * never: then there is a run more, or less. */
 static int read_file(struct shm_tune *t, const char *path, int *lately)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     char text[SHM_TUNE_TEXT];
     struct stat st;
     ssize_t n = -1;
@@ -434,7 +436,7 @@ static int open_folder(const char *path)
         *slash = '/';
         mkdir(folder, 0700);
     }
-    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd = bny_fd_high(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd >= 0 && faccessat(fd, ".", W_OK, AT_EACCESS) == 0)
         return fd;
     if (fd >= 0)
@@ -461,12 +463,12 @@ static void write_file(int folder, const char *path, const struct shm_tune *t)
 {
     char text[SHM_TUNE_TEXT], self[40];
     size_t n = bny_shm_tune_format(t, text, sizeof text);
-    int fd = openat(folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    int fd = bny_fd_high(openat(folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
 
     if (fd < 0)
         return;
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    if (n && write(fd, text, n) == (ssize_t)n) {
+    if (n && bny_file_write(fd, text, n) == (ssize_t)n) {
         struct stat st;
 
         if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))

@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fd.h"
+#include "base/filesize.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "transport/shm/shm_impl.h"
@@ -28,7 +30,7 @@
  */
 static void read_line(const char *path, char *buf, size_t cap)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC));
     ssize_t n = fd >= 0 ? read(fd, buf, cap - 1) : -1;
 
     if (fd >= 0)
@@ -100,12 +102,18 @@ static void shm_destroy(struct bny_tp *btp)
     free(tp);
 }
 
+/* What a rank of a small job makes: a segment for each peer, areas of short operations. */
+#define SHM_FILE_BYTES (8 << 20)
+
 static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 {
-    struct shm_tp *tp = calloc(1, sizeof *tp);
+    struct shm_tp *tp;
     int rc;
 
     *out = NULL;
+    if (!bny_file_may_have(SHM_FILE_BYTES))
+        return bny_fail(BANYAN_ENOTSUP, "shm: %s%s", strerror(EFBIG), bny_file_remedy(EFBIG));
+    tp = calloc(1, sizeof *tp);
     if (!tp)
         return bny_fail(BANYAN_ENOMEM, "shm: no memory for the transport");
     tp->epfd = -1;
@@ -193,6 +201,8 @@ static int is_own(const struct shm_blob *b)
 
     if (b->pid != (uint32_t)getpid() || pipe2(ends, O_CLOEXEC) != 0)
         return 0;
+    ends[0] = bny_fd_high(ends[0]);
+    ends[1] = bny_fd_high(ends[1]);
     own = write(ends[1], (const void *)(uintptr_t)b->probe, sizeof seen) == sizeof seen &&
           read(ends[0], seen, sizeof seen) == sizeof seen &&
           memcmp(seen, b->nonce, sizeof seen) == 0;

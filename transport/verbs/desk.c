@@ -45,6 +45,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "transport/verbs/lane.h"
 
@@ -666,7 +667,7 @@ static void turn_away(struct desk *d, int listener)
         say_no(&c, VB_NO_DESCRIPTOR);
         close(c.fd);
     }
-    d->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    d->spare = bny_fd_high(open("/dev/null", O_RDONLY | O_CLOEXEC));
     bny_verbs_starves(d->t, EMFILE, "too many open files to accept them");
     d->turned++;
     if ((d->turned & (d->turned - 1)) == 0)
@@ -1008,9 +1009,9 @@ int bny_verbs_desk_open(struct vb_tp *t)
     d->t = t;
     d->fn = t->fn;
     d->end = &d->first;
-    d->ch.fd = epoll_create1(EPOLL_CLOEXEC);
-    d->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    d->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    d->ch.fd = bny_fd_high(epoll_create1(EPOLL_CLOEXEC));
+    d->bell = bny_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    d->spare = bny_fd_high(open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (d->ch.fd < 0 || d->bell < 0 || d->spare < 0 ||
         epoll_ctl(d->ch.fd, EPOLL_CTL_ADD, d->bell, &e) != 0) {
         int rc = bny_fail_errno("rank %d: no descriptors for transport verbs (ulimit -n)",

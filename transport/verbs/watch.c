@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/fork.h"
 
 #define FLOOD         100 /* events a second */
@@ -261,9 +262,10 @@ static int open_fd(struct vb_watch *w)
     struct uffdio_api api = { .api = UFFD_API,
                               .features = events | UFFD_FEATURE_PAGEFAULT_FLAG_WP };
 
-    w->fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    w->fd = bny_fd_high(
+        (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
     if (w->fd < 0 && errno == EINVAL) /* before Linux 5.11 */
-        w->fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+        w->fd = bny_fd_high((int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK));
     if (w->fd < 0)
         return bny_fail(
             BANYAN_ENOTSUP,
@@ -292,7 +294,7 @@ static int start_thread(struct vb_watch *w)
 
 static int open_rest(struct vb_watch *w)
 {
-    w->stop = eventfd(0, EFD_CLOEXEC);
+    w->stop = bny_fd_high(eventfd(0, EFD_CLOEXEC));
     w->page =
         mmap(NULL, w->page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (w->page == MAP_FAILED)

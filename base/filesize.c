@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The limit of a file's size; see filesize.h. */
+#include "base/filesize.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+struct held {
+    sigset_t before;
+    int pending;
+};
+
+static int is_pending(void)
+{
+    sigset_t now;
+
+    return sigpending(&now) == 0 && sigismember(&now, SIGXFSZ) == 1;
+}
+
+static void hold(struct held *x)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    x->pending = is_pending();
+    pthread_sigmask(SIG_BLOCK, &set, &x->before);
+}
+
+static void release(const struct held *x)
+{
+    const struct timespec now = { 0 };
+    int err = errno;
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    if (!x->pending && is_pending())
+        while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
+            ;
+    pthread_sigmask(SIG_SETMASK, &x->before, NULL);
+    errno = err;
+}
+
+int bny_file_resize(int fd, off_t bytes)
+{
+    struct held x;
+    int rc;
+
+    hold(&x);
+    rc = ftruncate(fd, bytes);
+    release(&x);
+    return rc;
+}
+
+ssize_t bny_file_write(int fd, const void *data, size_t len)
+{
+    struct held x;
+    ssize_t n;
+
+    hold(&x);
+    n = write(fd, data, len);
+    release(&x);
+    return n;
+}
+
+const char *bny_file_remedy(int err)
+{
+    return err == EFBIG ? "; ulimit -f limits the size of files, and shared memory counts as "
+                          "one: raise it, or set BANYAN_TRANSPORT=tcp, which needs none"
+                        : "";
+}
+
+int bny_file_may_have(off_t bytes)
+{
+    struct rlimit most;
+
+    return getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
+           most.rlim_cur >= (rlim_t)bytes;
+}

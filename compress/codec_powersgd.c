@@ -32,7 +32,7 @@ static size_t rank_of(const struct bny_codec *c, int64_t rows, int64_t cols)
     return r < least ? r : least;
 }
 
-static int is_dense(const struct bny_codec *c, int64_t rows, int64_t cols)
+static int powersgd_is_dense(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
     return (size_t)(rows + cols) * rank_of(c, rows, cols) >= (size_t)(rows * cols);
 }
@@ -44,18 +44,22 @@ static size_t factor_bytes(const struct bny_codec *c, int64_t rows, int64_t cols
 
 static size_t powersgd_keep(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
-    return is_dense(c, rows, cols) ? 0 : sizeof(struct keep) + factor_bytes(c, rows, cols);
+    return powersgd_is_dense(c, 0, rows, cols)
+               ? 0
+               : sizeof(struct keep) + factor_bytes(c, rows, cols);
 }
 
 /* The rank's own factor; and a place for keep where there is no state. */
 static size_t powersgd_work(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
-    return is_dense(c, rows, cols) ? 0 : 2 * factor_bytes(c, rows, cols) + sizeof(struct keep);
+    return powersgd_is_dense(c, 0, rows, cols)
+               ? 0
+               : 2 * factor_bytes(c, rows, cols) + sizeof(struct keep);
 }
 
 static size_t powersgd_code(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
-    return is_dense(c, rows, cols) ? 4 * n : factor_bytes(c, rows, cols);
+    return powersgd_is_dense(c, 0, rows, cols) ? 4 * n : factor_bytes(c, rows, cols);
 }
 
 static int powersgd_nstages(const struct bny_codec *c)
@@ -175,7 +179,7 @@ static int powersgd_contribute(struct bny_linear *l, int stage, struct bny_stage
     struct keep *k = keep_of(l);
     float *rows_factor;
 
-    if (is_dense(l->codec, l->rows, l->cols)) {
+    if (powersgd_is_dense(l->codec, l->n, l->rows, l->cols)) {
         bny_linear_dense(l, stage, s);
         return 0;
     }
@@ -208,7 +212,7 @@ static int powersgd_finish(struct bny_linear *l)
     struct keep *k = keep_of(l);
     float *rows_factor;
 
-    if (is_dense(l->codec, l->rows, l->cols))
+    if (powersgd_is_dense(l->codec, l->n, l->rows, l->cols))
         return bny_linear_dense_finish(l);
     rows_factor = k->factor + cols * r;
     to_cols = classic || k->side; /* the sum is the columns' factor */
@@ -233,6 +237,7 @@ static const struct bny_linear_ops powersgd_linear = {
     .keep_bytes = powersgd_keep,
     .work_bytes = powersgd_work,
     .code_bytes = powersgd_code,
+    .is_dense = powersgd_is_dense,
     .contribute = powersgd_contribute,
     .finish = powersgd_finish,
 };

@@ -47,6 +47,11 @@ static int is_dense(const struct bny_codec *c, size_t n)
     return table_count(c, n) + found(c, n) >= n;
 }
 
+static int sketch_is_dense(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
+{
+    return is_dense(c, n);
+}
+
 static int sketch_nstages(const struct bny_codec *c)
 {
     return 2;
@@ -204,6 +209,7 @@ static const struct bny_linear_ops sketch_linear = {
     .keep_bytes = bny_linear_no_bytes,
     .work_bytes = sketch_work,
     .code_bytes = sketch_code,
+    .is_dense = sketch_is_dense,
     .contribute = sketch_contribute,
     .finish = sketch_finish,
 };

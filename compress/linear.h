@@ -36,6 +36,8 @@ struct bny_linear_ops {
     size_t (*keep_bytes)(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols);
     size_t (*work_bytes)(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols);
     size_t (*code_bytes)(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols);
+    /* 1: such a matrix is summed as it is, as its code would not be shorter; NULL: never. */
+    int (*is_dense)(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols);
     /* Writes this rank's contribution to stage k into code, and says what it is. k > 0: code
      * holds the sum of stage k - 1 on entry, the same bits on every rank. 0; or an error
      * (-BANYAN_EINVAL, -BANYAN_ENOTSUP: sums would overflow, too many ranks) that every rank

@@ -38,7 +38,7 @@ static int copy(struct bny_op *op)
         in = c->sdispls ? c->sdispls[0] : 0;
         out = c->rdispls ? c->rdispls[0] : 0;
     }
-    if (has_result)
+    if (has_result && n)
         bny_local_copy(op->out + out * op->esz, op->in + in * op->esz, n * op->esz);
     bny_op_complete(op, 0);
     return 1;
@@ -63,7 +63,7 @@ static int make_messages(struct bny_op *op, struct bny_msg_list *out)
     for (size_t at = 0; at == 0 || at < count; at += piece, h.chunk++) {
         h.len = h.codec_len_raw =
             (uint32_t)((count - at < piece ? count - at : piece) * op->esz);
-        msg = bny_msg_make(pool, &h, op->in + at * op->esz);
+        msg = bny_msg_make(pool, &h, at < count ? op->in + at * op->esz : NULL);
         if (!msg) {
             bny_msg_list_release(pool, out);
             return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");

@@ -9,6 +9,7 @@
 #include "base/sized.h"
 #include "collectives/api/arguments.h"
 #include "collectives/local/memory_kind.h"
+#include "compress/linear.h"
 
 static const uint8_t *participants_of(const struct banyan_opts *opts)
 {
@@ -241,20 +242,27 @@ static int is_sum(const struct bny_call *call)
            (call->redop.kind == BANYAN_SUM || call->redop.kind == BANYAN_AVG);
 }
 
-/* Can the codec do this call? */
-static int codec_fits(const struct bny_call *call)
+/* Why the codec cannot do this call; NULL: it can. */
+static const char *codec_lacks(const struct bny_call *call)
 {
     const struct bny_collective_row *row = bny_call_row(call);
     const struct bny_codec_ops *ops = call->codec->ops;
+    unsigned dtypes = ops->dtypes ? ops->dtypes : 1u << BANYAN_F32;
 
+    if (!(dtypes >> call->dtype & 1))
+        return ops->dtypes ? "it does not take this type" : "it takes f32 alone";
     if (ops->family == BNY_CODEC_EXACT)
-        return (row->codecs & BNY_CODECS_EXACT) &&
-               ((ops->dtypes ? ops->dtypes : 1u << BANYAN_F32) >> call->dtype & 1);
-    if (call->dtype != BANYAN_F32 || call->deterministic || call->vector ||
-        (row->reduces && !is_sum(call)))
-        return 0;
-    return (row->codecs &
-            (ops->family == BNY_CODEC_LINEAR ? BNY_CODECS_LINEAR : BNY_CODECS_LOSSY)) != 0;
+        return row->codecs & BNY_CODECS_EXACT ? NULL : "it serves no such call";
+    if (!(row->codecs &
+          (ops->family == BNY_CODEC_LINEAR ? BNY_CODECS_LINEAR : BNY_CODECS_LOSSY)))
+        return ops->family == BNY_CODEC_LINEAR
+                   ? "it serves allreduce alone"
+                   : "it serves allreduce, reduce, reduce_scatter, broadcast and allgather";
+    if (row->reduces && !is_sum(call))
+        return "it serves sums and averages alone";
+    return call->vector          ? "it serves no calls with counts"
+           : call->deterministic ? "deterministic calls take none that loses"
+                                 : NULL;
 }
 
 /* opts.shape: its first dimension are the rows. Without: as square as the count allows. */
@@ -281,32 +289,51 @@ static int matrix_of(struct bny_call *call, const struct banyan_opts *opts)
     return 0;
 }
 
-int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
+static int check_matrix(struct bny_call *call, struct banyan_comm *comm,
+                        const struct banyan_opts *opts)
+{
+    const struct bny_linear_ops *linear = call->codec->ops->linear;
+    int rc = matrix_of(call, opts);
+    char why[96];
+
+    if (rc || !call->count || !linear->is_dense ||
+        !linear->is_dense(call->codec, call->count, call->rows, call->cols))
+        return rc;
+    snprintf(why, sizeof why, "its code of a matrix of %lld x %lld is not shorter than that",
+             (long long)call->rows, (long long)call->cols);
+    if (call->codec->force && opts && opts->codec)
+        return bny_fail(
+            BANYAN_ENOTSUP,
+            "codec: %s: %s; give the tensor's dimensions in opts.shape, or use none "
+            "for this call",
+            call->codec->spec, why);
+    bny_codec_unused(comm, call, why, "give the tensor's dimensions in opts.shape");
+    return 0;
+}
+
+int bny_check_codec(struct bny_call *call, struct banyan_comm *comm,
                     const struct banyan_opts *opts)
 {
     size_t count = bny_call_row(call)->per_rank ? call->count * (size_t)comm->n : call->count;
+    const char *lacks;
 
     if (!call->codec)
         return 0;
-    if (!codec_fits(call)) {
-        if (opts && opts->codec && call->codec->ops->family == BNY_CODEC_EXACT)
-            return bny_fail(BANYAN_ENOTSUP,
-                            "codec: %s does not take %s here; use none for this call",
-                            call->codec->spec, banyan_dtype_name(call->dtype));
-        if (opts && opts->codec)
-            return bny_fail(
-                BANYAN_ENOTSUP,
-                "codec: %s encodes f32 data of allreduce%s; use none for this call",
-                call->codec->spec,
-                call->codec->ops->family == BNY_CODEC_LINEAR
-                    ? " (sum, avg)"
-                    : ", reduce, reduce_scatter (sum, avg), broadcast and allgather");
+    lacks = codec_lacks(call);
+    if (lacks && opts && opts->codec)
+        return bny_fail(
+            BANYAN_ENOTSUP, "codec: %s cannot do this %s of %s: %s; use none for this call",
+            call->codec->spec, bny_call_name(call), banyan_dtype_name(call->dtype), lacks);
+    if (lacks) {
+        if (call->dtype <=
+            BANYAN_BF16) /* what counts, and is no number of a tensor, is as ever */
+            bny_codec_unused(comm, call, lacks, "name codecs call by call, in opts.codec");
         call->codec = NULL;
     }
     if (call->codec && call->state && call->state->count != count)
         return bny_fail(BANYAN_EINVAL, "codec_state: made for %zu elements, this call has %zu",
                         call->state->count, count);
-    return call->codec && call->codec->ops->linear ? matrix_of(call, opts) : 0;
+    return call->codec && call->codec->ops->linear ? check_matrix(call, comm, opts) : 0;
 }
 
 void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_t at,

@@ -27,8 +27,9 @@ int bny_check_buffer(const void *ptr, size_t elems, const char *what);
 size_t bny_counts_sum(const size_t *counts, int n);
 /* Byte offsets must fit: nothing behind this checks them again. */
 int bny_check_extent(const struct banyan_comm *comm, const struct bny_call *call);
-/* A codec that the call asked for must fit it; the communicator's default steps aside. */
-int bny_check_codec(struct bny_call *call, const struct banyan_comm *comm,
+/* A codec that the call asked for must fit it, and with force=1 it must also shorten it; the
+ * communicator's default steps aside, which is told. */
+int bny_check_codec(struct bny_call *call, struct banyan_comm *comm,
                     const struct banyan_opts *opts);
 /* A reduce_scatter that adds in order of ranks becomes an allreduce into staging memory, of
  * which [at, at + own) is this rank's: no scattered schedule has that order. After the codec.

@@ -87,6 +87,12 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
     rc = bny_plan_get(&comm->scope, call, &op->plan);
     if (rc)
         return rc;
+    if (op->plan.refused_s > 0)
+        bny_codec_unused(comm, call,
+                         comm->scope.shares_memory
+                             ? "ranks share memory, which is faster than any codec"
+                             : "it is predicted to take longer than raw data",
+                         "force=1 among its parameters insists");
     op->paths = comm->paths;
     op->path = op->paths[op->plan.path];
     make_sig(op);

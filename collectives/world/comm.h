@@ -61,7 +61,8 @@ struct banyan_comm {
     int blamed;
     char failure_text[320];
     atomic_int told; /* how many failures of the world were logged when a call last told one */
-    struct bny_init *init; /* while not joined yet: api/join.c */
+    const struct bny_codec *unused[8]; /* codecs of which it was told that a call ran without */
+    struct bny_init *init;             /* while not joined yet: api/join.c */
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;

@@ -477,7 +477,10 @@ struct banyan_opts {
     const char *schedule; /* NULL: the communicator's; else "static", or a name of
                            * banyan_schedule_name() */
     const char *codec;    /* NULL: the communicator's; else "none", or name:param=value,...: may
-                           * be used where it is predicted to gain; force=1 insists */
+                           * be used where it is predicted to gain; force=1 insists. -ENOTSUP:
+                           * it cannot do this call, or, with force=1, not shorten it. Where one
+                           * is not used a warning says why, once for a communicator and codec;
+                           * of the communicator's own for calls of 64 KiB and more */
     double timeout_s;     /* < 0: the communicator's; 0: none */
     uint32_t tag;      /* collectives: checked to agree; send/recv: matched. Where both root and
                         * tag differ, a tag beyond 65535 may hide it: use smaller ones */

@@ -134,7 +134,56 @@ static int vector_codecs(struct test *t)
     return 0;
 }
 
+/* ---- what is asked for and not used ---- */
+
+static int told;
+
+static void count_unused(void *ctx, enum banyan_log_level level, const char *line)
+{
+    told += level == BANYAN_LOG_WARN && strstr(line, "is not used") && strstr(line, ctx);
+}
+
+/* Told once for a communicator and codec, at rank 0; refused where it was insisted on. The
+ * communicator's codec is int8:force=1. */
+static int codec_unused(struct test *t)
+{
+    enum { N = 1 << 18 };
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    float *x = case_malloc(N * sizeof *x);
+    struct banyan_comm *more;
+    char why[16] = "f32 alone";
+
+    memset(x, 0, N * sizeof *x);
+    banyan_set_log(count_unused, why, BANYAN_LOG_WARN);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(t, banyan_allreduce(x, x, N, BANYAN_BF16, BANYAN_SUM, t->comm, NULL));
+    CHECK(t, told == (t->rank == 0), "told %d times", told);
+    CHECK_OK(t, banyan_comm_dup(t->comm, &more));
+    strcpy(why, "force=1");
+    told = 0;
+    for (int i = 0; i < 3; i++) {
+        opts.codec = i < 2 ? "int4" : "e4m3"; /* these ranks share memory */
+        CHECK_OK(t, banyan_allreduce(x, x, N, BANYAN_F32, BANYAN_SUM, more, &opts));
+    }
+    CHECK(t, told == 2 * (t->rank == 0), "told %d times", told);
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
+    opts.codec = "int8:force=1";
+    CHECK_RC(t, -BANYAN_ENOTSUP,
+             banyan_allreduce(x, x, N, BANYAN_BF16, BANYAN_SUM, t->comm, &opts));
+    CHECK_HAS(t, banyan_last_error(), "f32 alone");
+    opts.codec = "powersgd:force=1";
+    opts.shape = (const int64_t[]){ 997 }; /* flat */
+    opts.ndim = 1;
+    CHECK_RC(t, -BANYAN_ENOTSUP,
+             banyan_allreduce(x, x, 997, BANYAN_F32, BANYAN_SUM, t->comm, &opts));
+    CHECK_HAS(t, banyan_last_error(), "997 x 1");
+    CHECK_OK(t, banyan_comm_finalize(more));
+    free(x);
+    return 0;
+}
+
 const struct mp_case cases_codecs[] = {
+    { "codec_unused", codec_unused, CASE_NO_THREADS },
     { "conservation", conservation, 0 },
     { "vector_codecs", vector_codecs, 0 },
     { 0 },

@@ -47,6 +47,11 @@ static struct mp_row stateful[] = {
 };
 MP_TABLE(collectives, linear_codecs_with_a_state_lose_nothing, stateful)
 
+static struct mp_row unused[] = {
+    { "codec_unused", "shm", 2, "", 0, { "BANYAN_CODEC=int8:force=1" } },
+};
+MP_TABLE(collectives, codecs_that_are_not_used_are_told, unused)
+
 static struct mp_row conservation[] = {
     { "conservation", "shm", 3 },
     { "conservation", "tcp", 4, "", 0, { "BANYAN_ENCODE_THREADS=2" } },

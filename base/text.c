@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/text.h"
 
+#include <fenv.h>
 #include <locale.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,9 +22,34 @@ static locale_t c_locale(void)
     return c;
 }
 
+/* What a thread had chosen: its locale, and how numbers are rounded. */
+struct chosen {
+    locale_t locale;
+    fenv_t fp;
+};
+
+static void put_aside(struct chosen *was)
+{
+    was->locale = uselocale(c_locale());
+    feholdexcept(&was->fp);
+    fesetround(FE_TONEAREST);
+}
+
+static void put_back(const struct chosen *was)
+{
+    fesetenv(&was->fp);
+    uselocale(was->locale);
+}
+
 double bny_strtod(const char *text, char **end)
 {
-    return strtod_l(text, end, c_locale());
+    struct chosen was;
+    double v;
+
+    put_aside(&was);
+    v = strtod(text, end);
+    put_back(&was);
+    return v;
 }
 
 int bny_strcasecmp(const char *a, const char *b)
@@ -33,10 +59,12 @@ int bny_strcasecmp(const char *a, const char *b)
 
 int bny_vsnprintf(char *buf, size_t cap, const char *fmt, va_list ap)
 {
-    locale_t before = uselocale(c_locale());
-    int n = vsnprintf(buf, cap, fmt, ap);
+    struct chosen was;
+    int n;
 
-    uselocale(before);
+    put_aside(&was);
+    n = vsnprintf(buf, cap, fmt, ap);
+    put_back(&was);
     return n;
 }
 
@@ -53,22 +81,25 @@ int bny_snprintf(char *buf, size_t cap, const char *fmt, ...)
 
 int bny_fprintf(FILE *f, const char *fmt, ...)
 {
-    locale_t before = uselocale(c_locale());
+    struct chosen was;
     va_list ap;
     int n;
 
+    put_aside(&was);
     va_start(ap, fmt);
     n = vfprintf(f, fmt, ap);
     va_end(ap);
-    uselocale(before);
+    put_back(&was);
     return n;
 }
 
 struct cJSON *bny_json_parse(const char *text, size_t len, const char **end)
 {
-    locale_t before = uselocale(c_locale());
-    cJSON *o = cJSON_ParseWithLengthOpts(text, len, end, 0);
+    struct chosen was;
+    cJSON *o;
 
-    uselocale(before);
+    put_aside(&was);
+    o = cJSON_ParseWithLengthOpts(text, len, end, 0);
+    put_back(&was);
     return o;
 }

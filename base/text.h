@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Text that machines read: numbers with a decimal point, and letters of ASCII, whatever locale
- * the program or its thread has chosen. The rest of the library calls none of what these stand
- * for (check_text.py). Any thread. */
+ * and rounding the program or its thread has chosen. The rest of the library calls none of what
+ * these stand for (check_text.py). Any thread. */
 #ifndef BNY_BASE_TEXT_H
 #define BNY_BASE_TEXT_H
 

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/err.h"
+#include "base/fpmode.h"
 #include "compress/codec.h"
 #include "compress/kernels/kernels.h"
 
@@ -77,6 +78,7 @@ long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const v
                                .step = e->step };
     size_t raw = n * banyan_dtype_bytes(e->dtype), room = cap - sizeof h;
     char *payload = (char *)wire + sizeof h;
+    BNY_FIXED_FP_MODE;
     long len = c->ops->encode(e, payload, room, src, n);
 
     if (len == -BANYAN_ENOTSUP) {
@@ -145,6 +147,7 @@ int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, siz
     const char *payload = (const char *)wire + sizeof(struct bny_coded_hdr);
     struct bny_coded_hdr h;
     int rc = check(d, &h, wire, len, n);
+    BNY_FIXED_FP_MODE;
 
     if (rc)
         return rc;
@@ -163,6 +166,7 @@ int bny_message_decode_add(const struct bny_dec *d, float *dst, const float *acc
     const char *payload = (const char *)wire + sizeof(struct bny_coded_hdr);
     struct bny_coded_hdr h;
     int rc = check(d, &h, wire, len, n);
+    BNY_FIXED_FP_MODE;
 
     if (rc)
         return rc;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/fpmode.h"
 #include "compress/kernels/kernels.h"
 
 static int is_builtin(enum banyan_dtype dtype, enum banyan_op_kind op)
@@ -62,6 +63,32 @@ DIVIDE(int64_t, int64_t)
 DIVIDE(uint64_t, uint64_t)
 #undef DIVIDE
 
+static void scale(void *dst, const void *src, size_t n, enum banyan_dtype dtype, double scalar)
+{
+    assert((unsigned)dtype < BANYAN_DTYPE_COUNT && bny_kernels()->scale[dtype]);
+    bny_kernels()->scale[dtype](dst, src, n, scalar);
+}
+
+/* volatile: the compiler knows nothing of modes, and would divide before or after. */
+float bny_reciprocal(int divisor)
+{
+    BNY_FIXED_FP_MODE;
+    volatile int d = divisor;
+    volatile float r = 1.0f / (float)d;
+
+    return r;
+}
+
+static void multiply_by_reciprocal(void *dst, const void *src, size_t n,
+                                   enum banyan_dtype dtype, int divisor)
+{
+    BNY_FIXED_FP_MODE;
+    volatile int d = divisor;
+    volatile double r = 1.0 / d;
+
+    scale(dst, src, n, dtype, r);
+}
+
 void bny_divide(void *dst, const void *src, size_t n, enum banyan_dtype dtype, int divisor)
 {
     assert(divisor > 0);
@@ -72,12 +99,13 @@ void bny_divide(void *dst, const void *src, size_t n, enum banyan_dtype dtype, i
     case BANYAN_U32: divide_uint32_t(dst, src, n, divisor); break;
     case BANYAN_I64: divide_int64_t(dst, src, n, divisor); break;
     case BANYAN_U64: divide_uint64_t(dst, src, n, divisor); break;
-    default: bny_scale(dst, src, n, dtype, 1.0 / divisor); break;
+    default: multiply_by_reciprocal(dst, src, n, dtype, divisor); break;
     }
 }
 
 void bny_scale(void *dst, const void *src, size_t n, enum banyan_dtype dtype, double scalar)
 {
-    assert((unsigned)dtype < BANYAN_DTYPE_COUNT && bny_kernels()->scale[dtype]);
-    bny_kernels()->scale[dtype](dst, src, n, scalar);
+    BNY_FIXED_FP_MODE;
+
+    scale(dst, src, n, dtype, scalar);
 }

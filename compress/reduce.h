@@ -33,6 +33,8 @@ bny_reduce_many_fn bny_reduce_many_get(enum banyan_dtype dtype, enum banyan_op_k
 /* dst[i] = src[i] / divisor (floats: multiplied in f32/f64 by 1/divisor, rounded once;
  * integers: truncated division). For AVG. dst may be src. */
 void bny_divide(void *dst, const void *src, size_t n, enum banyan_dtype dtype, int divisor);
+/* 1 / divisor to nearest: the factor of decoded averages. */
+float bny_reciprocal(int divisor);
 /* dst[i] = src[i] * scalar, floats only. For premul-sum. dst may be src. */
 void bny_scale(void *dst, const void *src, size_t n, enum banyan_dtype dtype, double scalar);
 

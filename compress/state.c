@@ -9,6 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/err.h"
+#include "base/fpmode.h"
 #include "base/log.h"
 #include "compress/linear.h"
 
@@ -512,6 +513,7 @@ int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec
     const struct bny_codec_ops *ops = codec->ops;
     size_t keep = ops->linear ? ops->linear->keep_bytes(codec, st->count, rows, cols) : 0;
     int rc = check(st, "codec_state");
+    BNY_FIXED_FP_MODE;
 
     if (rc == 0)
         rc = keep_for_undo(st);

@@ -13,6 +13,7 @@
 
 #include "base/cpu.h"
 #include "base/crc32c.h"
+#include "base/fpmode.h"
 #include "collectives/arrival/arrival.h"
 #include "collectives/local/local.h"
 
@@ -154,8 +155,10 @@ void bny_arrival_coded_end(struct bny_op *op, int result)
     if (!k->lent)
         return;
     ops = codec_of(op)->ops;
-    if (result == 0 && k->nencodings && ops->end)
+    if (result == 0 && k->nencodings && ops->end) {
+        BNY_FIXED_FP_MODE;
         ops->end(codec_of(op), k->lent->track, k->stats, k->nencodings);
+    }
     bny_state_end(k->lent);
     k->lent = NULL;
 }
@@ -209,7 +212,7 @@ static struct bny_dec decoder(const struct bny_op *op, uint32_t c, int from, int
     return (struct bny_dec){ .codec = codec_of(op),
                              .cpu_flags = bny_cpu_flags(),
                              .dtype = op->call.dtype,
-                             .scale = divides ? 1.0f / (float)slots : 1,
+                             .scale = divides ? bny_reciprocal(slots) : 1,
                              .seed = k->lent ? k->lent->seed : 0,
                              .step = k->step,
                              .rank = (uint32_t)(is_result ? op->comm->n : from),

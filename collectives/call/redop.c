@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "base/err.h"
 #include "base/fork.h"
+#include "base/fpmode.h"
 #include "base/place.h"
 
 #define FIRST_HANDLE 0x100u
@@ -191,18 +192,45 @@ static void run_user(const struct bny_redop *op, enum banyan_dtype dtype, char *
     }
 }
 
-bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype)
+int bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype)
 {
-    return op->user ? NULL : kernels2[dtype][op->kind];
+    return !op->user && kernels2[dtype][op->kind];
 }
 
-void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
-                   const void *a, const void *b, size_t n)
+void bny_redop_run_twice(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
+                         void *copy, const void *a, const void *b, size_t n)
+{
+    BNY_FIXED_FP_MODE;
+
+    kernels2[dtype][op->kind](dst, copy, a, b, n);
+}
+
+static void run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, const void *a,
+                const void *b, size_t n)
 {
     if (op->user)
         run_user(op, dtype, dst, a, b, n * dtypes[dtype].bytes);
     else
         kernels[dtype][op->kind](dst, a, b, n);
+}
+
+static __attribute__((noinline)) void run_in_fixed_mode(const struct bny_redop *op,
+                                                        enum banyan_dtype dtype, void *dst,
+                                                        const void *a, const void *b, size_t n)
+{
+    BNY_FIXED_FP_MODE;
+
+    run(op, dtype, dst, a, b, n);
+}
+
+/* Of a few bytes it takes some nanoseconds: nothing is to be done after the kernel. */
+void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
+                   const void *a, const void *b, size_t n)
+{
+    if (bny_fp_is_fixed(bny_fp_get()))
+        run(op, dtype, dst, a, b, n);
+    else
+        run_in_fixed_mode(op, dtype, dst, a, b, n);
 }
 
 /* As many at once as there is a kernel for: what is between two additions is neither stored nor
@@ -213,6 +241,7 @@ void bny_redop_all(const struct bny_redop *op, enum banyan_dtype dtype, void *ds
     bny_reduce_many_fn sum4 = op->user ? NULL : kernels4[dtype][op->kind];
     bny_reduce_many_fn sum8 = op->user ? NULL : kernels8[dtype][op->kind];
     const void *some[8] = { in[0] };
+    BNY_FIXED_FP_MODE;
 
     for (int from = 1; from < k;) {
         int left = k - from, add = sum8 && left >= 7 ? 7 : sum4 && left >= 3 ? 3 : 1;

@@ -23,8 +23,11 @@ struct bny_redop {
 /* Looks an op up for a type. Returns 0 or -BANYAN_EINVAL. Any thread. */
 int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype);
 const char *bny_redop_name(unsigned wire);
-/* The kernel that stores its sums twice; NULL when the operation has none. */
-bny_reduce2_fn bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype);
+/* Whether there is a kernel that stores its results twice, and it: bny_redop_run, and the same
+ * into copy. */
+int bny_redop_twice(const struct bny_redop *op, enum banyan_dtype dtype);
+void bny_redop_run_twice(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
+                         void *copy, const void *a, const void *b, size_t n);
 /* dst = a (op) b, n elements; a's ranks come before b's. dst may be a or b. */
 void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
                    const void *a, const void *b, size_t n);

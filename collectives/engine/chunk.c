@@ -181,9 +181,9 @@ static int add_twice(struct bny_op *op, uint32_t i, size_t byte_off, const void 
     there = ep->ops->put_map(ep, theirs, st->pos * op->esz + byte_off, (uint32_t)bytes);
     if (!there)
         return 0;
-    bny_redop_twice(&op->call.redop, op->call.dtype)(
-        st->dst + byte_off, there, s->flags & BNY_STEP_REV ? in : src,
-        s->flags & BNY_STEP_REV ? src : in, bytes / op->esz);
+    bny_redop_run_twice(&op->call.redop, op->call.dtype, st->dst + byte_off, there,
+                        s->flags & BNY_STEP_REV ? in : src, s->flags & BNY_STEP_REV ? src : in,
+                        bytes / op->esz);
     ep->ops->put_unmap(ep);
     tw->stored = st->done + 1;
     return 1;

@@ -17,6 +17,7 @@
 
 #include "base/cpu.h"
 #include "base/crc32c.h"
+#include "base/fpmode.h"
 #include "collectives/local/local.h"
 #include "collectives/local/workers.h"
 #include "collectives/plan/topology.h"
@@ -116,9 +117,10 @@ static struct bny_dec decoder(const struct bny_op *op, uint32_t i, uint32_t c, i
     return (struct bny_dec){ .codec = codec_of(op),
                              .cpu_flags = bny_cpu_flags(),
                              .dtype = op->call.dtype,
-                             .scale = is_result && bny_call_averages(&op->call) && !is_exact(op)
-                                          ? 1.0f / (float)bny_call_parts(&op->call, op->comm->n)
-                                          : 1,
+                             .scale =
+                                 is_result && bny_call_averages(&op->call) && !is_exact(op)
+                                     ? bny_reciprocal(bny_call_parts(&op->call, op->comm->n))
+                                     : 1,
                              .seed = k->lent ? k->lent->seed : 0,
                              .step = k->codec_step,
                              .rank = (uint32_t)(is_result ? op->comm->n : from),
@@ -404,8 +406,10 @@ void bny_coded_end(struct bny_op *op, int result)
     if (!state)
         return;
     k->lent = NULL;
-    if (result == 0 && k->nencodings && codec_of(op)->ops->end)
+    if (result == 0 && k->nencodings && codec_of(op)->ops->end) {
+        BNY_FIXED_FP_MODE;
         codec_of(op)->ops->end(codec_of(op), state->track, k->stats, k->nencodings);
+    }
     bny_state_end(state);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fpmode.h"
 #include "base/log.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/kept.h"
@@ -828,6 +829,8 @@ int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_pl
     }
     slot = bny_plan_slot(plans, &agreed);
     if (!slot->valid || !bny_call_same(&slot->call, &agreed)) {
+        BNY_FIXED_FP_MODE; /* all ranks choose the same */
+
         slot->valid = 0;
         bny_plan_drop(&slot->plan);
         plans->starved = 0;

@@ -10,6 +10,7 @@
 #include <sodium.h>
 
 #include "base/err.h"
+#include "base/fpmode.h"
 #include "collectives/plan/kept.h"
 #include "collectives/plan/shared.h"
 #include "topo/graph_edit.h"
@@ -111,6 +112,7 @@ int bny_topology_load(struct bny_topology **out, const char *topo, const char *s
 {
     struct bny_topology *t = calloc(1, sizeof *t);
     int e = 0;
+    BNY_FIXED_FP_MODE;
 
     *out = NULL;
     if (!t)
@@ -276,6 +278,7 @@ static int prove_plan(const struct bny_topology *t)
 int bny_topology_settle(struct bny_topology *t, const int *host_of, int nranks)
 {
     int e = set_hosts(t, host_of, nranks);
+    BNY_FIXED_FP_MODE;
 
     if (!e && t->graph)
         e = count_fits(t, t->graph->nranks, t->graph->name);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/fpmode.h"
 #include "collectives/op/trace.h"
 #include "collectives/stages/stages.h"
 #include "collectives/xfer/xfer.h"
@@ -108,20 +109,21 @@ static int start(struct bny_op *op)
     s->lent = c->state;
     s->stage = 0;
     s->running = s->told = 0;
-    s->l = (struct bny_linear){ .codec = op->plan.codec,
-                                .cpu_flags = bny_cpu_flags(),
-                                .rank = op->comm->rank,
-                                .nranks = parts,
-                                .step = bny_op_seq(op),
-                                .src = (const float *)op->in,
-                                .dst = (float *)op->out,
-                                .n = c->count,
-                                .rows = c->rows,
-                                .cols = c->cols,
-                                .scale = bny_call_averages(&op->call) ? 1.0f / (float)parts : 1,
-                                .ef_scale = 1,
-                                .work = aligned(s->work),
-                                .code = aligned(s->code) };
+    s->l =
+        (struct bny_linear){ .codec = op->plan.codec,
+                             .cpu_flags = bny_cpu_flags(),
+                             .rank = op->comm->rank,
+                             .nranks = parts,
+                             .step = bny_op_seq(op),
+                             .src = (const float *)op->in,
+                             .dst = (float *)op->out,
+                             .n = c->count,
+                             .rows = c->rows,
+                             .cols = c->cols,
+                             .scale = bny_call_averages(&op->call) ? bny_reciprocal(parts) : 1,
+                             .ef_scale = 1,
+                             .work = aligned(s->work),
+                             .code = aligned(s->code) };
     if (s->lent) {
         s->l.seed = s->lent->seed;
         s->l.step = s->lent->step;
@@ -171,6 +173,21 @@ static int start_child(struct bny_op *op, const struct bny_stage *stage)
     return rc;
 }
 
+static int contribute(struct bny_op *op, struct bny_stage *stage)
+{
+    struct bny_stages *s = stages_of(op);
+    BNY_FIXED_FP_MODE;
+
+    return ops_of(op)->contribute(&s->l, s->stage, stage);
+}
+
+static int finish(struct bny_op *op)
+{
+    BNY_FIXED_FP_MODE;
+
+    return ops_of(op)->finish(&stages_of(op)->l);
+}
+
 /* The stage that runs is finished, or there is none yet: goes on. 0, 1: all are done, or an
  * error. */
 static int next_stage(struct bny_op *op)
@@ -182,7 +199,7 @@ static int next_stage(struct bny_op *op)
 
     while (s->stage < s->nstages) {
         t0 = bny_trace_clock(op);
-        rc = ops_of(op)->contribute(&s->l, s->stage, &stage);
+        rc = contribute(op, &stage);
         bny_trace(op, BNY_TRACE_STAGE, BNY_TRACE_ENCODE, (uint32_t)s->stage, t0,
                   stage.count * banyan_dtype_bytes(stage.dtype));
         if (rc)
@@ -192,7 +209,7 @@ static int next_stage(struct bny_op *op)
         s->stage++;
     }
     t0 = bny_trace_clock(op);
-    rc = ops_of(op)->finish(&s->l);
+    rc = finish(op);
     bny_trace(op, BNY_TRACE_STAGE, BNY_TRACE_DECODE, (uint32_t)s->nstages, t0,
               op->call.count * sizeof(float));
     return rc ? rc : 1;

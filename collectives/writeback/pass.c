@@ -184,7 +184,7 @@ static void take_out(struct bny_pass *p, uint32_t c)
 }
 
 /* len elements, which fit the tile, from `from` on: of all ranks in their order, to all. */
-static void add_tile(struct bny_pass *p, size_t from, size_t len, bny_reduce2_fn twice)
+static void add_tile(struct bny_pass *p, size_t from, size_t len, int twice)
 {
     const struct bny_pass_peer *peers = p->peers;
     size_t off = from * p->esz;
@@ -192,7 +192,8 @@ static void add_tile(struct bny_pass *p, size_t from, size_t len, bny_reduce2_fn
     const void *in[BNY_PASS_RANKS_MAX];
 
     if (p->n == 2 && twice && !p->averages) {
-        twice(out, peers[!p->rank].dst + off, peers[0].src + off, peers[1].src + off, len);
+        bny_redop_run_twice(&p->redop, p->dtype, out, peers[!p->rank].dst + off,
+                            peers[0].src + off, peers[1].src + off, len);
         return;
     }
     for (int r = 0; r < p->n; r++)
@@ -249,7 +250,7 @@ static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t 
 /* 0: not now. */
 static int add(struct bny_pass *p, uint32_t c)
 {
-    bny_reduce2_fn twice = bny_redop_twice(&p->redop, p->dtype);
+    int twice = bny_redop_twice(&p->redop, p->dtype);
     size_t at, len, tile = p->tile_elems;
     uint32_t next = c + run_of(p, c, &at, &len);
 

@@ -127,12 +127,12 @@ int bny_reduce_add(struct bny_pass *p, uint32_t c)
 /* Who reads a line of a slot writes it, too: it changes hands faster next time. */
 static void add_own(struct bny_pass *p, char *slot, size_t at, size_t len)
 {
-    bny_reduce2_fn twice = p->touches ? bny_redop_twice(&p->redop, p->dtype) : NULL;
+    int twice = p->touches && bny_redop_twice(&p->redop, p->dtype);
     const char *in = p->in + at * p->esz;
     char *out = p->out + at * p->esz;
 
     if (twice) {
-        twice(out, slot, slot, in, len);
+        bny_redop_run_twice(&p->redop, p->dtype, out, slot, slot, in, len);
     } else {
         bny_local_reduce(&p->redop, p->dtype, out, slot, in, len);
         if (p->touches)

@@ -110,7 +110,9 @@ BANYAN_API const char *banyan_dtype_name(enum banyan_dtype dtype);
  * wrap. AVG is the sum divided by the number of ranks (integers: truncated; floats: times the
  * number's reciprocal, so within a unit in the last place of the quotient). Bitwise ops:
  * integers only. min/max of floats: when exactly one operand is NaN the other one is the
- * result. */
+ * result. All arithmetic, that of user operations and codecs included, is done in the default
+ * floating-point mode (to nearest, subnormals kept, no traps), whatever mode the calling thread
+ * has, which it keeps: a progress thread may have another, and all ranks get the same bits. */
 enum banyan_op_kind {
     BANYAN_SUM,
     BANYAN_AVG,

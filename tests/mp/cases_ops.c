@@ -9,6 +9,7 @@
 #include "compress/linear.h"
 #include "tests/mp/case.h"
 #include "tests/mp/model.h"
+#include "tests/support/fp_modes.h"
 
 static double unit_roundoff(enum banyan_dtype dtype)
 {
@@ -304,8 +305,61 @@ static int user_handles(struct test *t)
     return 0;
 }
 
+/* An allreduce with the ranks' threads in those modes; returns the bits' hash. */
+static uint64_t in_mode(struct test *t, struct banyan_comm *comm, int mode, size_t n,
+                        banyan_op op, const char *codec)
+{
+    float *x = case_malloc(n * sizeof *x);
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    uint64_t hash;
+
+    opts.codec = codec;
+    fp_fill(x, n, t->rank);
+    for (size_t i = 0; codec && i < n; i++) /* what every codec takes */
+        if (i % 9 == 4 || i % 1024 == 77)
+            x[i] = 1;
+    fp_take(mode);
+    CHECK_OK(t, banyan_allreduce(x, x, n, BANYAN_F32, op, comm, &opts));
+    CHECK(t, fp_is(mode), "mode %d is another behind %zu floats", mode, n);
+    fp_take(FP_DEFAULT);
+    hash = case_hash(x, n * sizeof *x);
+    free(x);
+    return hash;
+}
+
+/* Each rank's thread has another mode, and a progress thread the default one: the bits are
+ * those of the default, whoever adds. arg: "progress", or "". */
+static int fp_modes(struct test *t)
+{
+    static const size_t counts[] = { 1, 64, 3000, 40000, 600000 };
+    static const char *const codecs[] = { NULL, "f16:force=1", "int8:force=1", "topk:force=1" };
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm;
+
+    cfg.progress_thread = !strcmp(t->arg, "progress");
+    CHECK_OK(t, case_init(t, &cfg, &comm));
+    for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++)
+        for (size_t c = 0; c < sizeof codecs / sizeof codecs[0]; c++)
+            for (banyan_op op = BANYAN_SUM; op <= BANYAN_AVG; op++) {
+                uint64_t want = in_mode(t, comm, FP_DEFAULT, counts[k], op, codecs[c]);
+                case_check_agree(t, comm, want, "the default");
+                for (int m = 0; m < FP_MODES; m++) {
+                    int mode = (m + t->rank) % FP_MODES;
+                    uint64_t got = in_mode(t, comm, mode, counts[k], op, codecs[c]);
+                    CHECK(t, got == want, "mode %d: other bits of %zu floats, op %u, codec %s",
+                          mode, counts[k], op, codecs[c] ? codecs[c] : "none");
+                }
+            }
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
 const struct mp_case cases_ops[] = {
-    { "identical", identical, 0 },       { "codecs", codecs, 0 },
-    { "stateful", stateful, 0 },         { "deterministic", deterministic, 0 },
-    { "user_handles", user_handles, 0 }, { 0 },
+    { "identical", identical, 0 },
+    { "codecs", codecs, 0 },
+    { "stateful", stateful, 0 },
+    { "deterministic", deterministic, 0 },
+    { "user_handles", user_handles, 0 },
+    { "fp_modes", fp_modes, CASE_OWN_INIT },
+    { 0 },
 };

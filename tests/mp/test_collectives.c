@@ -31,6 +31,14 @@ static struct mp_row identical[] = {
 };
 MP_TABLE(collectives, all_ranks_hold_the_same_bits, identical)
 
+static struct mp_row fp_modes[] = {
+    { "fp_modes", "shm", 2 },
+    { "fp_modes", "shm", 2, "progress" },
+    { "fp_modes", "shm", 3 },
+    { "fp_modes", "tcp", 3, "progress", 0, { "BANYAN_ENCODE_THREADS=1" } },
+};
+MP_TABLE(collectives, same_bits_in_any_floating_point_mode, fp_modes)
+
 static struct mp_row codecs[] = {
     { "codecs", "shm", 1 },
     { "codecs", "shm", 2 },

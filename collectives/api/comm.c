@@ -3,11 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/timerfd.h>
 #include <poll.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/nearest.h"
 #include "base/param.h"
 #include "base/sized.h"
@@ -716,36 +714,21 @@ int banyan_progress(struct banyan_comm *comm)
     if (rc)
         return rc;
     w = comm->world;
-    n = bny_world_poll(w);
+    n = w->progress_fd >= 0 ? bny_descriptor_progress(w) : bny_world_poll(w);
     rc = bny_comm_error(comm);
     return rc ? rc : n;
 }
 
-/* A 1 ms timer: rings in shared memory have no descriptor that says a message has come, so
- * "call again" is all that can be promised for every transport. */
 int banyan_progress_fd(struct banyan_comm *comm)
 {
-    struct itimerspec every = { .it_interval = { .tv_nsec = 1000000 },
-                                .it_value = { .tv_nsec = 1000000 } };
-    struct bny_world *w;
-    int timer, rc = bny_comm_enter(comm, "banyan_progress_fd");
+    int fd, rc = bny_comm_enter(comm, "banyan_progress_fd");
 
     if (rc)
         return rc;
-    w = comm->world;
-    if (w->progress_fd >= 0)
-        return w->progress_fd;
-    timer = bny_fd_high(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-    if (timer < 0)
-        return bny_fail_errno("banyan_progress_fd: timerfd_create");
-    if (timerfd_settime(timer, 0, &every, NULL) != 0) {
-        close(timer);
-        return bny_fail_errno("banyan_progress_fd: timerfd_settime");
-    }
-    bny_world_lock(w);
-    w->progress_fd = timer;
-    bny_world_unlock(w);
-    return timer;
+    bny_world_lock(comm->world);
+    fd = bny_descriptor_open(comm->world);
+    bny_world_unlock(comm->world);
+    return fd;
 }
 
 /* ---- init ---- */

@@ -87,8 +87,7 @@ void bny_world_free(struct bny_world *w)
     bny_plain_free(w);
     if (w->fabric)
         fabric_leave(w->fabric);
-    if (w->progress_fd >= 0)
-        close(w->progress_fd);
+    bny_world_close_descriptor(w);
     bny_topology_free(w->topology);
     bny_world_delete(w);
 }

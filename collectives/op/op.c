@@ -197,6 +197,8 @@ static int begin(struct bny_op *op)
     }
     if (bny_match_is_busy(c->match))
         bny_comm_talk(c);
+    if (c->world->progress_fd >= 0 && bny_op_is_active(op))
+        bny_world_due(c->world);
     return 0;
 }
 

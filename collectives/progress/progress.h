@@ -31,6 +31,10 @@ static inline void bny_world_hear(struct bny_world *w)
 void bny_world_hear_before(const struct bny_op *op);
 /* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
 int bny_world_poll(struct bny_world *w);
+/* banyan_progress_fd: the descriptor, or -BANYAN_ESYSTEM; with the lock. And bny_world_poll
+ * where there is one: clears it, and it becomes readable when it should be called again. */
+int bny_descriptor_open(struct bny_world *w);
+int bny_descriptor_progress(struct bny_world *w);
 /* Worlds of this process that have joined. */
 void bny_worlds_add(struct bny_world *w);
 void bny_worlds_remove(struct bny_world *w);

@@ -5,6 +5,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/param.h"
@@ -62,7 +64,7 @@ struct bny_world *bny_world_new(int nranks, int rank)
     w->rank = rank;
     w->nranks = nranks;
     w->generation = bny_process_generation();
-    w->progress_fd = -1;
+    w->progress_fd = w->progress_timer = -1;
     w->orderly = 1;
     w->spin_us = bny_param_int("BANYAN_SPIN_US");
     w->pace = (int)bny_param_int("BANYAN_PACE");
@@ -79,6 +81,31 @@ struct bny_world *bny_world_new(int nranks, int rank)
         return NULL;
     }
     return w;
+}
+
+void bny_world_rest(struct bny_world *w, uint64_t ns)
+{
+    struct itimerspec once = { .it_value = { .tv_sec = (time_t)(ns / 1000000000u),
+                                             .tv_nsec = (long)(ns % 1000000000u) } };
+
+    if (!ns)
+        once.it_value.tv_nsec = 1; /* 0 stops it */
+    if (w->progress_timer >= 0)
+        timerfd_settime(w->progress_timer, 0, &once, NULL);
+}
+
+void bny_world_due(struct bny_world *w)
+{
+    bny_world_rest(w, 0);
+}
+
+void bny_world_close_descriptor(struct bny_world *w)
+{
+    if (w->progress_timer >= 0)
+        close(w->progress_timer);
+    if (w->progress_fd >= 0)
+        close(w->progress_fd);
+    w->progress_fd = w->progress_timer = -1;
 }
 
 void bny_world_delete(struct bny_world *w)

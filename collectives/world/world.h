@@ -22,8 +22,9 @@
 #include "transport/msg_list.h"
 #include "transport/transport.h"
 
-#define BNY_MAX_TPS   4
-#define BNY_ENDED_MAX 256u
+#define BNY_MAX_TPS         4
+#define BNY_ENDED_MAX       256u
+#define BNY_DESCRIPTORS_MAX 64
 
 struct banyan_comm;
 
@@ -105,7 +106,10 @@ struct bny_world {
     int orderly;
     double op_timeout_s;            /* config's: what a goodbye may take */
     struct bny_loop_fabric *fabric; /* loop between threads: shared, api/job.c counts */
-    int progress_fd;                /* -1 until asked for */
+    int progress_fd;                /* progress/descriptor.c; -1 until asked for */
+    int progress_timer;
+    int descriptors[BNY_DESCRIPTORS_MAX], ndescriptors; /* watched beside the timer */
+    int descriptor_armed; /* one of the nappers is banyan_progress_fd's reader */
     /* Driving: progress/ */
     struct bny_world *next_world; /* of this process */
     uint64_t tick_ns;             /* last slow tick */
@@ -131,6 +135,11 @@ void bny_world_delete(struct bny_world *w);
 void bny_world_lock(struct bny_world *w);
 int bny_world_trylock(struct bny_world *w);
 void bny_world_unlock(struct bny_world *w);
+/* Of the descriptor of event loops, where there is one: it becomes readable in ns, or at once;
+ * until then only by what it watches. With the lock. */
+void bny_world_rest(struct bny_world *w, uint64_t ns);
+void bny_world_due(struct bny_world *w);
+void bny_world_close_descriptor(struct bny_world *w);
 
 static inline struct bny_ep *bny_world_ep(const struct bny_world *w, int rank)
 {

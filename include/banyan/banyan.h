@@ -753,8 +753,11 @@ BANYAN_API int banyan_request_free(struct banyan_request *req);
 
 /* Progresses everything of comm once; returns the number of events handled or an error. */
 BANYAN_API int banyan_progress(struct banyan_comm *comm);
-/* A descriptor that becomes readable when banyan_progress has work, or when it should be called
- * again; owned by the library. -ESYSTEM when the process can open no more. */
+/* A descriptor for event loops, readable when banyan_progress has work or should be called
+ * again, and quiet otherwise: poll it, then call banyan_progress, which alone clears it, then
+ * look at the requests (banyan_test). While an operation runs it is readable at least every
+ * millisecond; with none every .1 s, and when something comes. Owned by the library. -ESYSTEM
+ * when the process can open no more. */
 BANYAN_API int banyan_progress_fd(struct banyan_comm *comm);
 
 /* Lists, for tools: the i-th name, or NULL past the end. Any thread. */

@@ -136,7 +136,7 @@ static const struct param params[] = {
     { "BANYAN_INIT_TREE", "ranks", "33",
       "from so many ranks on cards go up and down a tree at init, not all through rank 0", 2,
       INT32_MAX },
-    { "BANYAN_INIT_TIMEOUT", "seconds", "60", "deadline of init", 0, 0 },
+    { "BANYAN_INIT_TIMEOUT", "seconds", "60", "deadline of init; 0: none", 0, 0 },
     { "BANYAN_OP_TIMEOUT", "seconds", "300", "deadline of an operation; 0: none", 0, 0 },
     { "BANYAN_DETERMINISTIC", "0|1", "0", "same bits whatever size and schedule", 0, 1 },
     { "BANYAN_CONTROL_THREAD", "0|1", "1",

@@ -172,7 +172,8 @@ typedef int (*banyan_allgather_fn)(void *ctx, const void *in, void *out, size_t 
  * at the end; `size` tells the library which ones the caller knew. */
 struct banyan_config {
     size_t size;            /* sizeof(struct banyan_config) of the caller */
-    double init_timeout_s;  /* deadline of init; default 60 */
+    double init_timeout_s;  /* deadline of init; default 60; 0: none, it waits for ranks that do
+                               not come for ever. The earliest of all ranks counts */
     double op_timeout_s;    /* deadline of an operation without its own; default 300; 0: none */
     const char *transport;  /* "auto", "shm", "verbs", "ud", "dpdk", "tcp", "loop"; default
                                BANYAN_TRANSPORT or auto */

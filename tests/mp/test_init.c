@@ -100,6 +100,7 @@ MP_TABLE(init, strangers_do_not_disturb, strangers)
 static struct mp_row starts[] = {
     { "secret_of_a_start", "shm", 2 },
     { "secret_of_a_start", "tcp", 3 },
+    { "secret_of_a_start", "shm", 2, .env = { "BANYAN_INIT_TIMEOUT=0" } },
 };
 MP_TABLE(init, each_start_has_a_secret_of_its_own, starts)
 

@@ -774,6 +774,25 @@ Test(allgather, missing_ranks_are_named_to_everybody)
     job_free(&j);
 }
 
+/* 0 s are no deadline. */
+Test(allgather, without_a_deadline_it_waits_for_who_does_not_come)
+{
+    struct job j;
+
+    job_new(&j, 16);
+    job_start(&j, 0, 3, NULL, 0);
+    job_start(&j, 1, 3, NULL, 0);
+    cr_assert_eq(j.b[0]->deadline_ns, 0);
+    for (int i = 0; i < 2000; i++)
+        for (int at = 0; at < 2; at++)
+            cr_assert_eq(bny_bootstrap_progress(j.b[at], j.got[at]), 0, "%s",
+                         banyan_last_error());
+    job_start(&j, 2, 3, NULL, 0);
+    cr_assert_eq(job_drive(&j), 0);
+    job_expect_cards(&j);
+    job_free(&j);
+}
+
 Test(allgather, a_root_that_does_not_answer_is_named)
 {
     struct job j;

@@ -20,11 +20,11 @@ struct bny_local_ranks {
 };
 
 /* Each rank gets BANYAN_ID, BANYAN_RANK, BANYAN_WORLD_SIZE, and rank 0 the root's listening
- * socket in BANYAN_LISTEN_FD. Standard input is rank 0's; others read from /dev/null. Ranks have
- * no signal blocked and none ignored (but SIGHUP, where we ignore it), whatever we inherited, and
- * our limits. SIGINT and SIGTERM are passed on. When one rank fails, those
- * that are still in init are told, and the others have grace_s to end by themselves. Ranks die
- * with this process. Returns the exit status for the shell: 0, the first failing rank's (128 +
+ * socket in BANYAN_LISTEN_FD. Standard input is rank 0's; others read from /dev/null. Ranks
+ * have no signal blocked and none ignored (but SIGHUP, where we ignore it), whatever we
+ * inherited, and our limits. SIGINT and SIGTERM are passed on. When one rank fails, those that
+ * are still in init are told, and the others have grace_s to end by themselves. Ranks die with
+ * this process. Returns the exit status for the shell: 0, the first failing rank's (128 +
  * signal when it was killed), or with keep_going how many failed (100: or more); 124 after the
  * timeout, 125 when the ranks could not be started. A rank that is started again gets
  * BANYAN_RESTART_COUNT, and joins by what members of the job post on a board that all of them

@@ -223,7 +223,7 @@ struct dp_tp {
     struct bny_tp tp;
     const struct bny_dpdk_driver *drv;
     struct dp_settings set;
-    const uint8_t *secret; /* [32] */
+    const uint8_t *secret;      /* [32] */
     struct bny_dpdk_port *port; /* of devices; NULL with pairs */
     struct bny_dpdk_info info;
     struct dp_blob blob;

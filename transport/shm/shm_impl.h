@@ -223,7 +223,7 @@ struct shm_tp {
     uint32_t arena_gen[SHM_ARENAS];
     struct shm_arena arenas[SHM_ARENAS];
     const uint8_t *secret; /* [32] */
-    uint8_t nonce[16]; /* read by peers' probes */
+    uint8_t nonce[16];     /* read by peers' probes */
     char name[SHM_NAME_BYTES];
     struct bny_place at;
 };

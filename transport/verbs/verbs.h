@@ -372,7 +372,7 @@ struct vb_tp {
     enum vb_how how;
     const char *port_range; /* for listeners, while the transport is made */
     struct vb_fn own;       /* VB_HOW_QP: the libraries' but for rdma_cm, which is desk.c */
-    const uint8_t *secret; /* [32] */
+    const uint8_t *secret;  /* [32] */
     struct rdma_event_channel *events;
     struct vb_rail rails[VB_RAILS];
     int nrails;

@@ -260,7 +260,8 @@ static void miss_who_left(struct bny_world *w, const struct banyan_comm *c, uint
 
 static void check_deadlines(struct bny_world *w, uint64_t now)
 {
-    int may_have_left = w->control && bny_control_suspect(w->control);
+    int may_have_left =
+        w->control && (bny_control_suspect(w->control) || bny_control_some_left(w->control));
 
     for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
         if (may_have_left && c->active_first && !bny_comm_has_failed(c))

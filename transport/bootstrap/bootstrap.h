@@ -255,9 +255,10 @@ int bny_control_not_made(struct bny_control *c, uint32_t parent, uint32_t call,
 int bny_control_logged(const struct bny_control *c);
 /* The same, and where no thread hears, that is done first. */
 int bny_control_news(struct bny_control *c);
-/* Any failure known at all, agreed on or not, or a rank that has left? An atomic load. Any
- * thread. */
+/* Any failure known at all, agreed on or not? An atomic load. Any thread. */
 int bny_control_suspect(struct bny_control *c);
+/* Has any rank said its farewell? An atomic load. Any thread. */
+int bny_control_some_left(struct bny_control *c);
 /* Was something decided since the latest progress? An atomic load. Any thread. */
 int bny_control_told(struct bny_control *c);
 /* Says goodbye to the neighbours, so that our exit is no failure. Progresses. Returns 0 or

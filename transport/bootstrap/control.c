@@ -236,6 +236,11 @@ int bny_control_suspect(struct bny_control *c)
     return atomic_load_explicit(&c->suspect, memory_order_acquire);
 }
 
+int bny_control_some_left(struct bny_control *c)
+{
+    return atomic_load_explicit(&c->some_left, memory_order_acquire);
+}
+
 int bny_control_told(struct bny_control *c)
 {
     return atomic_load_explicit(&c->told, memory_order_relaxed);

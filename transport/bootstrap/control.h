@@ -65,7 +65,8 @@ struct control_peer {
 
 struct bny_control {
     pthread_mutex_t lock; /* of everything but the atomics; never held while something blocks */
-    atomic_int suspect;   /* a failure is known, or somebody has left */
+    atomic_int suspect;   /* a failure is known */
+    atomic_int some_left; /* a farewell has come */
     atomic_int logged;    /* failures that are agreed on */
     atomic_int told;      /* told_fd is readable */
     int rank, nranks, epfd;

@@ -635,7 +635,7 @@ void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, s
     size_t bytes = (size_t)c->agree.words * sizeof(uint64_t);
 
     l->left = 1;
-    atomic_store_explicit(&c->suspect, 1, memory_order_release);
+    atomic_store_explicit(&c->some_left, 1, memory_order_release);
     bny_agree_gone(&c->agree, l->peer, BNY_GONE_LEFT);
     for (int r = 0; len == 2 * bytes && r < c->nranks; r++)
         if (data[bytes + (size_t)r / 8] >> (r % 8) & 1)

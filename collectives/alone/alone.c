@@ -63,7 +63,7 @@ static int make_messages(struct bny_op *op, struct bny_msg_list *out)
     for (size_t at = 0; at == 0 || at < count; at += piece, h.chunk++) {
         h.len = h.codec_len_raw =
             (uint32_t)((count - at < piece ? count - at : piece) * op->esz);
-        msg = bny_msg_make(pool, &h, at < count ? op->in + at * op->esz : NULL);
+        msg = bny_msg_make(pool, &h, bny_in_at(op->in, at * op->esz));
         if (!msg) {
             bny_msg_list_release(pool, out);
             return bny_fail(BANYAN_ENOMEM, "no memory for a message to oneself");

@@ -580,6 +580,7 @@ struct object_request {
     struct bny_name name;
     struct bny_future future;
     struct banyan_object *out;
+    int was_started;
 };
 
 static int request_start(struct banyan_request *req)
@@ -587,6 +588,10 @@ static int request_start(struct banyan_request *req)
     struct object_request *r = req->of_kind;
     int rc;
 
+    if (r->was_started && r->out->ref)
+        return bny_fail(BANYAN_EBUSY, "banyan_start: the view that this get has lent is not "
+                                      "given back; call banyan_object_release first");
+    r->was_started = 1;
     r->future = (struct bny_future){ .op = &req->op, .out = r->out, .until = UINT64_MAX };
     memset(r->out, 0, sizeof *r->out);
     req->op.result = 0;

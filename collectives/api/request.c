@@ -58,6 +58,19 @@ static int is_active(struct banyan_request *req)
     return state == BNY_OP_ACTIVE || state == BNY_OP_CLOSING;
 }
 
+/* 0; -BANYAN_EBUSY: no wait and no test has said that it is complete. Failed ones are over. */
+static int check_heard(struct banyan_request *req, const char *what)
+{
+    if (is_active(req))
+        return bny_fail(BANYAN_EBUSY, "%s: this request is in flight; wait for it first", what);
+    if (bny_op_is_done(&req->op) && !req->op.result)
+        return bny_fail(BANYAN_EBUSY,
+                        "%s: this request was started before and nobody waited for it; call "
+                        "banyan_wait or banyan_test first",
+                        what);
+    return 0;
+}
+
 /* The result of a request that is not active any more; it may be started again. */
 static int harvest(struct banyan_request *req)
 {
@@ -77,14 +90,11 @@ int banyan_start(struct banyan_request *req)
         rc = bny_state_check(req->op.call.state, "banyan_start: opts.codec_state");
     if (rc)
         return rc;
-    if (is_active(req))
-        return bny_fail(BANYAN_EBUSY,
-                        "banyan_start: this request is in flight; wait for it first");
-    if (bny_op_is_done(&req->op)) /* some ranks may have got here sooner: all hear the same */
-        return req->op.result ? harvest(req)
-                              : bny_fail(BANYAN_EBUSY, "banyan_start: this request was started "
-                                                       "before and nobody waited for it; call "
-                                                       "banyan_wait or banyan_test first");
+    rc = check_heard(req, "banyan_start"); /* some ranks may have got here sooner */
+    if (rc)
+        return rc;
+    if (bny_op_is_done(&req->op))
+        return harvest(req);
     bny_world_lock(req->op.comm->world);
     if (!req->kind)
         bny_world_hear_before(&req->op);
@@ -194,9 +204,9 @@ int banyan_request_stats(struct banyan_request *req, struct banyan_request_stats
         out->size > 4096)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_request_stats: out must not be NULL, out->size its size");
-    if (is_active(req))
-        return bny_fail(BANYAN_EBUSY,
-                        "banyan_request_stats: this request is in flight; wait for it first");
+    rc = check_heard(req, "banyan_request_stats");
+    if (rc)
+        return rc;
     s.size = out->size < sizeof s ? out->size : sizeof s;
     s.wire_bytes = req->op.wire_bytes;
     s.start_ns = req->op.start_ns;
@@ -228,9 +238,9 @@ int banyan_request_free(struct banyan_request *req)
             drop_orphan(req);
         return rc;
     }
-    if (is_active(req))
-        return bny_fail(BANYAN_EBUSY,
-                        "banyan_request_free: this request is in flight; wait for it first");
+    rc = check_heard(req, "banyan_request_free");
+    if (rc)
+        return rc;
     if (req->kind)
         req->kind->free(req);
     w = req->op.comm->world;

@@ -89,8 +89,8 @@ static int send_chunk(struct bny_op *op, uint32_t i, uint32_t c)
     if (bny_coded_travels(op, i))
         rc = bny_coded_send(op, i, &h);
     else
-        rc = bny_engine_send(op, i, &h, st->src + at * op->esz, (uint32_t)(n * op->esz),
-                             (st->pos + at) * op->esz);
+        rc = bny_engine_send(op, i, &h, bny_in_at(st->src, at * op->esz),
+                             (uint32_t)(n * op->esz), (st->pos + at) * op->esz);
     if (rc == 2)
         e->peers[s->peer].borrowed++;
     if (rc > 0)
@@ -345,8 +345,8 @@ static int keep_chunk(struct bny_op *op, uint32_t i, uint32_t c)
 
     if (bny_coded_travels(op, i))
         return bny_coded_keep(op, i, c);
-    bny_local_finish(bny_call_averages(&op->call), op->call.dtype, st->dst + base,
-                     st->src + base, n, bny_call_parts(&op->call, op->comm->n));
+    bny_local_finish(bny_call_averages(&op->call), op->call.dtype, bny_out_at(st->dst, base),
+                     bny_in_at(st->src, base), n, bny_call_parts(&op->call, op->comm->n));
     return 0;
 }
 

@@ -101,9 +101,9 @@ static void fill_parts(struct bny_op *op, int whole_in, int whole_out)
         pos += k->count;
         k->in = k->out = NULL;
         if (whole_in || own)
-            k->in = op->in + (whole_in ? in_at * op->esz : 0);
+            k->in = bny_in_at(op->in, whole_in ? in_at * op->esz : 0);
         if (whole_out || own)
-            k->out = op->out + (whole_out ? out_at * op->esz : 0);
+            k->out = bny_out_at(op->out, whole_out ? out_at * op->esz : 0);
         if (e->program->owned_first)
             cut_part(op, (uint32_t)r);
     }
@@ -118,9 +118,10 @@ static void fill_alltoall(struct bny_op *op)
 
     for (int r = 0; r < n; r++) {
         blocks[r] = (struct bny_block){ .count = bny_part_count(c, c->scounts, r),
-                                        .in = op->in + next_part(&in, r) * op->esz };
-        blocks[n + r] = (struct bny_block){ .count = bny_part_count(c, c->rcounts, r),
-                                            .out = op->out + next_part(&out, r) * op->esz };
+                                        .in = bny_in_at(op->in, next_part(&in, r) * op->esz) };
+        blocks[n + r] =
+            (struct bny_block){ .count = bny_part_count(c, c->rcounts, r),
+                                .out = bny_out_at(op->out, next_part(&out, r) * op->esz) };
     }
     /* the own block: KEEP copies it from IN to OUT, whichever of the two rows the program names
      */

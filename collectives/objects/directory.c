@@ -490,7 +490,7 @@ static void on_delete(struct bny_store *st, int from, struct bny_record *rec,
         free_if_idle(st, rec);
         return;
     }
-    end_record(st, rec, lost ? -BANYAN_ERANKDEAD : -BANYAN_EINVAL);
+    end_record(st, rec, !lost ? -BANYAN_EINVAL : m->code ? m->code : -BANYAN_ERANKDEAD);
     rec->client = from;
     rec->client_number = m->number;
     copy_to_replica(st, rec);

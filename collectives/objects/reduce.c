@@ -270,6 +270,7 @@ static void fail(struct bny_sum *s, int code)
     if (p) {
         p->detached = 1;
         p->m.flags = BNY_OBJ_GONE;
+        p->m.code = code;
         bny_pending_send(st, p);
     }
     bny_entry_end(target, code);
@@ -342,7 +343,7 @@ static int run_star(struct bny_sum *s)
         const struct bny_entry *e = from->entry;
 
         if (from->state == SOURCE_COMING && e->state == BNY_ENTRY_DEAD &&
-            e->code == -BANYAN_ENOMEM) {
+            e->code == -BANYAN_ENOMEM && !e->is_lost) {
             fail(s, e->code); /* of this rank: the object is where it was */
             return -1;
         } else if (from->state == SOURCE_COMING && e->state == BNY_ENTRY_DEAD)

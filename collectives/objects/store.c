@@ -312,8 +312,22 @@ static void say_why(struct bny_future *f, int code, const struct bny_entry *e)
                  : e->state == BNY_ENTRY_WRITING ? "it is still being written here"
                                                  : "it has not all come");
     else if (code == -BANYAN_ERANKDEAD)
-        snprintf(f->why, sizeof f->why, "object %s is lost: the ranks that held it are dead",
+        snprintf(f->why, sizeof f->why,
+                 "object %s is lost: the ranks that held it are dead, or too few are left of "
+                 "the objects that it was to be reduced from",
                  hex);
+    else if (code == -BANYAN_EMISMATCH)
+        snprintf(
+            f->why, sizeof f->why,
+            "object %s cannot be made: an object that it was to be reduced from has another "
+            "size than count elements",
+            hex);
+    else if (code == -BANYAN_ENOMEM && e->is_lost)
+        snprintf(
+            f->why, sizeof f->why,
+            "object %s cannot be made: the rank that was to reduce it has no memory for it, "
+            "or memory_bytes are full there",
+            hex);
     else if (code == -BANYAN_EINVAL)
         snprintf(f->why, sizeof f->why, "object %s was deleted", hex);
     else
@@ -533,6 +547,7 @@ static void entry_message(struct bny_store *st, int from, enum bny_object_msg ki
     if (!e)
         return;
     if (kind == BNY_OBJ_LOST && m->code) {
+        e->is_lost = 1;
         if (m->code == -BANYAN_EINVAL || e->state != BNY_ENTRY_WHOLE)
             bny_entry_end(e, m->code);
     } else if (waits && m->number == e->number) {

@@ -154,6 +154,7 @@ struct bny_entry {
     struct bny_msg_list incoming;
     uint64_t taken;      /* of the first message there */
     struct bny_sum *sum; /* it is a reduction's target */
+    uint8_t is_lost;     /* its home said so, for code */
     uint8_t published;   /* its home knows it as that object's */
     uint8_t partial;     /* a partial sum, in a table of its own */
     uint8_t arriving;    /* partial: another rank's, on its way into a sum; nobody pulls it */

@@ -725,8 +725,10 @@ BANYAN_API int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype
                                 struct banyan_comm *comm, const struct banyan_opts *opts,
                                 struct banyan_request **out);
 
-/* Starts an inactive request; buffers are borrowed until it completes. -EBUSY when already
- * started: it is active until a wait or a test has said that it is complete. */
+/* Starts an inactive request; buffers are borrowed until it completes. -EBUSY while it is
+ * active: from here until a wait or a test has said that it is complete, or has failed. (One
+ * that failed meanwhile, which nobody has heard of yet, is not: starting it returns its error.)
+ */
 BANYAN_API int banyan_start(struct banyan_request *req);
 /* Progresses; *done = 1 when complete or failed (the error is returned then). Never blocks. */
 BANYAN_API int banyan_test(struct banyan_request *req, int *done);

@@ -99,7 +99,7 @@ BANYAN_API int banyan_object_get(struct banyan_objects *store,
 /* The same as a request: banyan_start, banyan_test, banyan_wait, banyan_wait_any (also among
  * other requests) and banyan_request_free of banyan.h; banyan_progress_fd tells when to look.
  * Its result is get's; where that is 0 *out, which is borrowed until then, is lent. It may be
- * started again when *out was released. */
+ * started again when *out was released: -BANYAN_EBUSY before. */
 BANYAN_API int banyan_object_get_init(struct banyan_objects *store,
                                       const struct banyan_object_id *id,
                                       struct banyan_object *out, struct banyan_request **req);
@@ -128,8 +128,9 @@ BANYAN_API int banyan_object_delete(struct banyan_objects *store,
  * replaced by others that appear; where fewer than k are left target is lost too, and so where
  * this rank dies. Big objects are added at the ranks that have them, which need the memory of
  * one more for that. op: a built-in one; AVG divides by k. Floats are added in an order that
- * may differ from run to run. An object of another size makes target's gets return
- * -BANYAN_EMISMATCH here and -BANYAN_ERANKDEAD elsewhere. Errors as put's. */
+ * may differ from run to run. A reduction that fails, before or after a get, is told to
+ * target's gets at all ranks: -BANYAN_EMISMATCH: an object has another size; -BANYAN_ENOMEM:
+ * this rank has no memory for it. Errors as put's. */
 BANYAN_API int banyan_object_reduce(struct banyan_objects *store,
                                     const struct banyan_object_id *target,
                                     const struct banyan_object_id *ids, size_t n, size_t k,

@@ -246,6 +246,21 @@ static void sum_is_given_up(struct test *t, struct banyan_objects *s)
     CHECK(t, st.objects <= 5, "%llu copies", (unsigned long long)st.objects);
 }
 
+/* A reduction of an object of another size, by rank 0: every get, at every rank, hears why. */
+static void failed_sum_tells_why(struct test *t, struct banyan_objects *s,
+                                 const struct banyan_object_id *small)
+{
+    struct banyan_object_id sum = name_of(97, 1);
+    struct banyan_object o;
+
+    if (t->rank == 0)
+        CHECK_OK(t, banyan_object_reduce(s, &sum, small, 1, 1, 100, BANYAN_F32, BANYAN_SUM));
+    for (int i = 0; i < 3; i++) {
+        CHECK_RC(t, -BANYAN_EMISMATCH, banyan_object_get(s, &sum, -1, &o));
+        CHECK_HAS(t, banyan_last_error(), "another size");
+    }
+}
+
 /* What is wrong is refused, and costs nothing. */
 static int objects_refused(struct test *t)
 {
@@ -281,6 +296,16 @@ static int objects_refused(struct test *t)
              banyan_object_reduce(s, &sum, &id, 1, 2, 1, BANYAN_I32, BANYAN_SUM));
     CHECK_RC(t, -BANYAN_EINVAL, banyan_object_contributors(s, &sum, in, 1));
     sum_is_given_up(t, s);
+    failed_sum_tells_why(t, s, &id);
+    CHECK_OK(t, banyan_object_get_init(s, &id, &o, &req));
+    CHECK_OK(t, banyan_start(req));
+    CHECK_OK(t, banyan_wait(req, -1));
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_start(req)); /* its view is lent */
+    CHECK_OK(t, banyan_object_release(s, &o));
+    CHECK_OK(t, banyan_start(req));
+    CHECK_OK(t, banyan_wait(req, -1));
+    CHECK_OK(t, banyan_object_release(s, &o));
+    CHECK_OK(t, banyan_request_free(req));
     CHECK_OK(t, banyan_barrier(t->comm, NULL));
     CHECK_OK(t, banyan_objects_finalize(s));
     CHECK_RC(t, -BANYAN_EINVAL, banyan_object_delete(s, &id));

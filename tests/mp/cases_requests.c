@@ -25,6 +25,13 @@ static int persistent(struct test *t)
         for (uint32_t k = 0; k < 4; k++)
             CHECK(t, y[k] == n * (i + k) + n * (n - 1) / 2, "round %u: %u", i, y[k]);
     }
+    CHECK_OK(t, banyan_start(rq)); /* active until a wait has said that it is complete */
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_start(rq));
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_request_free(rq));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_start(rq));
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_request_free(rq));
+    CHECK_OK(t, banyan_wait(rq, -1));
     CHECK_OK(t, banyan_request_free(rq));
     return 0;
 }

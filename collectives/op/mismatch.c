@@ -181,6 +181,23 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
                hint);
 }
 
+/* Of a send and a receive that were matched: who sends what, and who receives what. */
+static void report_pair(const struct bny_op *op, int from, const struct bny_sig *theirs)
+{
+    struct banyan_comm *c = op->comm;
+    int sender = op->call.is_send ? c->rank : from,
+        receiver = op->call.is_send ? from : c->rank;
+    char sent[TEXT_MAX] = "", received[TEXT_MAX] = "";
+
+    describe_count(op->call.is_send ? &op->sig : theirs, sent);
+    describe_count(op->call.is_send ? theirs : &op->sig, received);
+    bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
+               c->peers[sender < receiver ? sender : receiver].world_rank,
+               "tag %u: rank %d called send (%s) to rank %d, which called recv (%s): a receive "
+               "takes just what is sent",
+               tag_of(&op->sig), sender, sent, receiver, received);
+}
+
 static int probe(struct bny_op *op, struct bny_ep *ep)
 {
     char text[TEXT_MAX];
@@ -204,6 +221,10 @@ void bny_mismatch_report(struct bny_op *op, int from, const struct bny_msg *msg)
     struct bny_ep *ep = op->comm->peers[from].ep;
     char theirs[TEXT_MAX], ours[TEXT_MAX];
 
+    if (op->sig.collective == BNY_SENDRECV && other.collective == BNY_SENDRECV) {
+        report_pair(op, from, &other);
+        return;
+    }
     other.codec_sched = op->sig.codec_sched;
     read_plan(msg, theirs);
     describe_plan(op, ours);

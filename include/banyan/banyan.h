@@ -626,11 +626,12 @@ BANYAN_API int banyan_exscan(const void *sendbuf, void *recvbuf, size_t count,
                              enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
                              const struct banyan_opts *opts);
 /* Point to point; the k-th send to a peer with a tag matches that peer's k-th recv with it.
- * Counts must agree. A send of up to a few KiB may return before the receiver has called, but
- * not any number of them: messages that nobody asked for yet are bounded, to about 1000 short
- * ones or 1 MiB for each pair of ranks of a communicator. Beyond that a send waits until some
- * were received, or until its own receive has begun: tags may be received in any order.
- * Messages to oneself are copied and not bounded. */
+ * Count and type of both must be equal, else both fail with -BANYAN_EMISMATCH. A send of up to
+ * a few KiB may return before the receiver has called, but not any number of them: messages
+ * that nobody asked for yet are bounded, to about 1000 short ones or 1 MiB for each pair of
+ * ranks of a communicator. Beyond that a send waits until some were received, or until its own
+ * receive has begun: tags may be received in any order. Messages to oneself are copied and not
+ * bounded. */
 BANYAN_API int banyan_send(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
                            struct banyan_comm *comm, const struct banyan_opts *opts);
 BANYAN_API int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,

@@ -69,10 +69,14 @@ static struct mp_row lengths[] = {
     { "send_too_long", "shm", 2, "1000000", 20, { "BANYAN_OP_TIMEOUT=100" } },
     { "send_too_long", "tcp", 2, "3", 20, { "BANYAN_OP_TIMEOUT=100" } },
     { "send_too_long", "tcp", 2, "1000000", 20, { "BANYAN_OP_TIMEOUT=100" } },
+    { "recv_too_long", "shm", 2, "3", 20, { "BANYAN_OP_TIMEOUT=100" } },
+    { "recv_too_long", "shm", 2, "1000000", 20, { "BANYAN_OP_TIMEOUT=100" } },
+    { "recv_too_long", "tcp", 2, "3", 20, { "BANYAN_OP_TIMEOUT=100" } },
+    { "recv_too_long", "tcp", 2, "1000000", 20, { "BANYAN_OP_TIMEOUT=100" } },
     { "send_bulk_for_little", "shm", 2, "", 20, { "BANYAN_OP_TIMEOUT=100" } },
     { "send_bulk_for_little", "tcp", 2, "", 20, { "BANYAN_OP_TIMEOUT=100" } },
 };
-MP_TABLE(misuse, send_longer_than_recv, lengths)
+MP_TABLE(misuse, send_and_recv_of_different_lengths, lengths)
 
 static struct mp_row arguments[] = {
     { "arguments", "shm", 1 },

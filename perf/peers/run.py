@@ -13,8 +13,11 @@ that folder, made by pip when it is not there (some 500 MB; nothing is fetched w
 
 --states: a virtual machine's two CPUs are near to each other at one moment and far at another, as its host moves them.
 A barrier by hand (limit.c) before and after each sample tells which: below 0.12 us is near. The table then has the ratio
-of medians among samples of each state; a sample with one state before and the other after counts in neither."""
+of medians among samples of each state; a sample with one state before and the other after counts in neither.
+
+--loops N: beside N busy loops, as on a machine that others use."""
 import argparse
+import contextlib
 import datetime
 import glob
 import json
@@ -356,6 +359,17 @@ def find_perf(args):
     return None
 
 
+@contextlib.contextmanager
+def busy_loops(n):
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--build", default="build", help="meson's build folder (build)")
@@ -371,6 +385,7 @@ def main():
     ap.add_argument("--quick", action="store_true", help=f"sizes {QUICK_SIZES}, 2 rounds, few iterations")
     ap.add_argument("--wheels", metavar="FOLDER", help="the newest MPIs of PyPI, in this folder, in place of the system's")
     ap.add_argument("--states", action="store_true", help="ratios by the host's state, too")
+    ap.add_argument("--loops", type=int, default=0, help="busy loops beside all runs")
     ap.add_argument("--svg", help="draw the ratios there")
     ap.add_argument("--out", help="write the markdown there as well")
     ap.add_argument("--json", help="write all numbers there")
@@ -390,7 +405,8 @@ def main():
             for collective in args.collective.split(","):
                 cols = libraries(have, newest, perf, transport, ranks, collective, args.schedule)
                 now = sizes if collective != "barrier" else [0]
-                got, classed = measure_all(cols, collective, now, args, have)
+                with busy_loops(args.loops):
+                    got, classed = measure_all(cols, collective, now, args, have)
                 text, med = table(cols, got, now, classed if args.states else None)
                 place = "in place" if collective in ("allreduce", "broadcast", "reduce") else "out of place"
                 parts.append(f"### {collective}, {transport}, {ranks} ranks on {len(os.sched_getaffinity(0))} cores, "

@@ -3,6 +3,7 @@
  * in many turns, each of which may be milliseconds; when something was decided it looks in the
  * next. Where a yield costs the time slice of another program the waiter sleeps instead. */
 #include <criterion/criterion.h>
+#include <poll.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -85,6 +86,8 @@ int __real_clock_gettime(clockid_t clock, struct timespec *ts);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
 int __real_sched_yield(void);
 int __wrap_sched_yield(void);
+int __real_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask);
+int __wrap_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
 {
@@ -102,6 +105,14 @@ int __wrap_sched_yield(void)
         return __real_sched_yield();
     nyields++;
     virtual_ns += yield_costs_ns;
+    return 0;
+}
+
+int __wrap_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask)
+{
+    if (!is_virtual)
+        return __real_ppoll(fds, n, ts, mask);
+    virtual_ns += (uint64_t)ts->tv_nsec;
     return 0;
 }
 
@@ -139,7 +150,8 @@ Test(wait, a_waiter_sleeps_where_a_yield_costs_a_time_slice, .timeout = 60)
         struct bny_world *w = virtual_world(shared);
         uint64_t slept, yielded = turns(w, 1000, SLICE_NS, &slept);
 
-        cr_expect_leq(yielded, 4, "shared %d: it yielded %d times", shared, (int)yielded);
+        /* At first, and when it tries again: seven times until that is rare. */
+        cr_expect_leq(yielded, 40, "shared %d: it yielded %d times", shared, (int)yielded);
         cr_expect_geq(slept, 100, "shared %d: it slept %d times", shared, (int)slept);
         /* The next wait knows it from the first turn on. */
         yielded = turns(w, 20, SLICE_NS, &slept);
@@ -168,16 +180,10 @@ Test(wait, trials_of_dear_yields_become_rare, .timeout = 60)
     struct bny_world *w = virtual_world(0);
     uint64_t slept, yielded;
 
-    turns(w, 1000, SLICE_NS, &slept);
-    for (int ms = 0; ms < 1000; ms++) { /* until they are as rare as they become */
-        turns(w, 10, SLICE_NS, &slept);
-        virtual_ns += 1000000u;
-    }
+    turns(w, 1000, SLICE_NS, &slept); /* until they are as rare as they become */
     yielded = 0;
-    for (int ms = 0; ms < 1000; ms++) {
+    for (uint64_t end = virtual_ns + 1000000000u; virtual_ns < end;)
         yielded += turns(w, 10, SLICE_NS, &slept);
-        virtual_ns += 1000000u;
-    }
     cr_expect_leq(yielded, 11, "%d trials within a second", (int)yielded);
     cr_expect_geq(yielded, 5, "%d trials within a second", (int)yielded);
     bny_world_free(w);

@@ -13,9 +13,9 @@
 #include "collectives/local/workers.h"
 #include "collectives/progress/progress.h"
 
-#define BUSY_NS                                                                                \
-    1000000u            /* while an operation runs: a doorbell may be missed, a deadline pass */
-#define JOBS_NS 100000u /* while threads encode */
+/* While an operation runs: a doorbell may be missed, a deadline pass. */
+#define BUSY_NS 1000000u
+#define JOBS_NS 100000u    /* while threads encode */
 #define IDLE_NS 100000000u /* what the control plane has to do, at the latest */
 
 static int watch(struct bny_world *w, int fd)
@@ -68,19 +68,10 @@ static uint64_t rest_ns(const struct bny_world *w, uint64_t armed_ns)
  * left out. Returns for how long they suffice. */
 static uint64_t arm(struct bny_world *w)
 {
-    int fds[BNY_DESCRIPTORS_MAX], nfds = 0, n;
     uint64_t longest = UINT64_MAX;
+    int fds[BNY_DESCRIPTORS_MAX], nfds = bny_world_arm(w, fds, &longest);
 
-    w->nappers++;
     w->descriptor_armed = 1;
-    for (int i = 0; i < w->ntps; i++) {
-        uint64_t ns =
-            w->tps[i]->ops->arm(w->tps[i], fds + nfds, BNY_DESCRIPTORS_MAX - 8 - nfds, &n);
-        longest = ns < longest ? ns : longest;
-        nfds += n;
-    }
-    if (w->control)
-        nfds += bny_control_fds(w->control, fds + nfds, BNY_DESCRIPTORS_MAX - nfds);
     for (int i = 0; i < w->ndescriptors; i++) {
         int k = 0;
         while (k < nfds && fds[k] != w->descriptors[i])
@@ -102,9 +93,8 @@ int bny_descriptor_progress(struct bny_world *w)
 
     if (!bny_world_trylock(w))
         return 0;
-    if (w->descriptor_armed && --w->nappers == 0)
-        for (int i = 0; i < w->ntps; i++)
-            w->tps[i]->ops->disarm(w->tps[i]);
+    if (w->descriptor_armed)
+        bny_world_disarm(w);
     w->descriptor_armed = 0;
     n = bny_world_progress(w);
     ticks = bny_now_ns() - w->tick_ns > BUSY_NS / 2;

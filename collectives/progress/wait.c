@@ -19,6 +19,7 @@
 #define YIELDS_SHARED 1000u /* as long as they pay: see bny_wait_found */
 #define YIELDS_MIN    8u
 #define NAP_MAX_NS    2000000u
+#define CONTROL_FDS   8 /* of the descriptors of a sleeper, at least */
 /* Yields between calls of the hook: an MPI's own progress may yield as well. */
 #define HOOK_EVERY 8u
 #define TICK_EVERY 256u /* yields between ticks, over waits: some hundred microseconds */
@@ -185,12 +186,40 @@ static uint64_t until_due(const struct bny_world *w, uint64_t longest)
     return w->due_ns > now ? w->due_ns - now : 0;
 }
 
+int bny_world_arm(struct bny_world *w, int *fds, uint64_t *longest_ns)
+{
+    int nfds = 0;
+
+    BNY_ASSERT_LOCKED(w);
+    w->nappers++;
+    for (int i = 0; i < w->ntps; i++) {
+        int n = 0;
+        uint64_t ns = w->tps[i]->ops->arm(w->tps[i], fds + nfds,
+                                          BNY_DESCRIPTORS_MAX - CONTROL_FDS - nfds, &n);
+
+        nfds += n;
+        *longest_ns = ns < *longest_ns ? ns : *longest_ns;
+    }
+    if (w->control)
+        nfds += bny_control_fds(w->control, fds + nfds, BNY_DESCRIPTORS_MAX - nfds);
+    return nfds;
+}
+
+/* Only the last to wake disarms: peers would else find no sleeper while one sleeps on. */
+void bny_world_disarm(struct bny_world *w)
+{
+    BNY_ASSERT_LOCKED(w);
+    if (--w->nappers == 0)
+        for (int i = 0; i < w->ntps; i++)
+            w->tps[i]->ops->disarm(w->tps[i]);
+}
+
 static void nap(struct bny_world *w)
 {
-    int fds[64], nfds = 0, n;
-    struct pollfd pfd[64];
-    struct timespec ts;
+    struct pollfd pfd[BNY_DESCRIPTORS_MAX];
+    int fds[BNY_DESCRIPTORS_MAX], nfds;
     uint64_t longest = NAP_MAX_NS;
+    struct timespec ts;
 
     if (!bny_world_trylock(w)) {
         sched_yield();
@@ -201,17 +230,7 @@ static void nap(struct bny_world *w)
         sched_yield();
         return;
     }
-    w->nappers++;
-    for (int i = 0; i < w->ntps; i++) {
-        uint64_t ns;
-        n = 0;
-        ns = w->tps[i]->ops->arm(w->tps[i], fds + nfds, 56 - nfds, &n);
-        nfds += n;
-        if (ns < longest)
-            longest = ns;
-    }
-    if (w->control)
-        nfds += bny_control_fds(w->control, fds + nfds, 64 - nfds);
+    nfds = bny_world_arm(w, fds, &longest);
     w->due_ns = 0;
     if (longest && bny_world_progress(w) == 0 && (longest = until_due(w, longest)) != 0) {
         bny_world_unlock(w);
@@ -222,10 +241,7 @@ static void nap(struct bny_world *w)
         ppoll(pfd, (nfds_t)nfds, &ts, NULL);
         bny_world_lock(w);
     }
-    /* Only the last to wake disarms: peers would else find no sleeper while one sleeps on. */
-    if (--w->nappers == 0)
-        for (int i = 0; i < w->ntps; i++)
-            w->tps[i]->ops->disarm(w->tps[i]);
+    bny_world_disarm(w);
     bny_world_unlock(w);
 }
 

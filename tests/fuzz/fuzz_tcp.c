@@ -34,11 +34,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return sodium_init() < 0;
 }
 
+static const uint8_t secret[32];
+
 /* As tcp_create makes it, without listeners. */
 static struct tcp_tp *make(void)
 {
     struct tcp_tp *t = calloc(1, sizeof *t);
 
+    t->secret = secret;
     t->tp = (struct bny_tp){ .ops = &bny_tcp_ops, .rank = 1, .nranks = NRANKS };
     t->eps = calloc(NRANKS, sizeof(void *));
     t->active_tail = &t->active_head;
@@ -90,7 +93,7 @@ static void proof(const struct tcp_tp *t, char role, const struct tcp_hello *h,
 {
     crypto_auth_hmacsha512256_state st;
 
-    crypto_auth_hmacsha512256_init(&st, t->secret, sizeof t->secret);
+    crypto_auth_hmacsha512256_init(&st, t->secret, sizeof secret);
     crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&role, 1);
     crypto_auth_hmacsha512256_update(&st, (const uint8_t *)h, sizeof *h);
     crypto_auth_hmacsha512256_update(&st, answer, sizeof(struct tcp_answer));

@@ -116,7 +116,7 @@ static void free_handles(const struct given *g)
 
 Test(entries, every_function_has_a_row)
 {
-    struct given g = { NULL };
+    struct given g = { 0 };
 
     read_names();
     for (size_t i = 0; i < nnames; i++) {
@@ -160,7 +160,7 @@ static void refuse_all(struct given *g, const char *with, int freed)
 
 Test(entries, null_is_refused)
 {
-    struct given g = { NULL };
+    struct given g = { 0 };
 
     refuse_all(&g, "NULL", 0);
 }

@@ -82,7 +82,7 @@ int bny_world_arm(struct bny_world *w, int *fds, uint64_t *longest_ns);
 void bny_world_disarm(struct bny_world *w); /* behind the sleep; lock held */
 
 struct bny_waiter {
-    uint32_t spins, yields, yields_max, finds;
+    uint32_t spins, yields, yields_max, finds, nap_ns;
     int napped, yielded; /* yielded: in the turn before, as it spun */
     uint64_t last_tick_ns;
 };

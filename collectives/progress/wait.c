@@ -18,8 +18,11 @@
 #define YIELDS        2000u
 #define YIELDS_SHARED 1000u /* as long as they pay: see bny_wait_found */
 #define YIELDS_MIN    8u
-#define NAP_MAX_NS    2000000u
-#define CONTROL_FDS   8 /* of the descriptors of a sleeper, at least */
+/* The first sleep of a wait, and the longest: each is twice as long as the one before, so that
+ * what no descriptor tells is seen when half as much time has passed again. */
+#define NAP_MIN_NS  50000u
+#define NAP_MAX_NS  2000000u
+#define CONTROL_FDS 8 /* of the descriptors of a sleeper, at least */
 /* Yields between calls of the hook: an MPI's own progress may yield as well. */
 #define HOOK_EVERY 8u
 #define TICK_EVERY 256u /* yields between ticks, over waits: some hundred microseconds */
@@ -166,7 +169,7 @@ void bny_wait_found(struct bny_waiter *wt, struct bny_world *w)
     else if (wt->yields)
         wt->yields_max *= 2;
     learn_to_yield(wt, w);
-    wt->spins = wt->yields = 0;
+    wt->spins = wt->yields = wt->nap_ns = 0;
     wt->napped = wt->yielded = 0;
 }
 
@@ -214,11 +217,11 @@ void bny_world_disarm(struct bny_world *w)
             w->tps[i]->ops->disarm(w->tps[i]);
 }
 
-static void nap(struct bny_world *w)
+static void nap(struct bny_waiter *wt, struct bny_world *w)
 {
     struct pollfd pfd[BNY_DESCRIPTORS_MAX];
     int fds[BNY_DESCRIPTORS_MAX], nfds;
-    uint64_t longest = NAP_MAX_NS;
+    uint64_t longest = wt->nap_ns < NAP_MIN_NS ? NAP_MIN_NS : wt->nap_ns;
     struct timespec ts;
 
     if (!bny_world_trylock(w)) {
@@ -230,6 +233,7 @@ static void nap(struct bny_world *w)
         sched_yield();
         return;
     }
+    wt->nap_ns = 2 * longest < NAP_MAX_NS ? (uint32_t)(2 * longest) : NAP_MAX_NS;
     nfds = bny_world_arm(w, fds, &longest);
     w->due_ns = 0;
     if (longest && bny_world_progress(w) == 0 && (longest = until_due(w, longest)) != 0) {
@@ -305,7 +309,7 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
     call_hook(comm);
     tick_if_due(wt, w);
     wt->napped = 1;
-    nap(w);
+    nap(wt, w);
 }
 
 /* ---- operations ---- */

@@ -5,15 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memcheck.h"
+
 /* The address sanitizer goes on finding what reads a freed handle, but for its mark. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define POISONS 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define POISONS 1
-#endif
-#ifdef POISONS
+#if BNY_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
 #define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tells valgrind's memcheck what it cannot see: that another process wrote into our memory. A
- * few instructions without effect outside of valgrind, none at all if its headers were missing
- * when this was built. */
+/* Which tool watches our memory. bny_memcheck_written() tells valgrind's memcheck what it
+ * cannot see: that another process wrote there. That is a few instructions without effect
+ * outside of valgrind, none at all if its headers were missing when this was built. */
 #ifndef BNY_BASE_MEMCHECK_H
 #define BNY_BASE_MEMCHECK_H
 
@@ -9,6 +9,21 @@
 
 #ifdef BNY_HAVE_MEMCHECK
 #include <valgrind/memcheck.h>
+#endif
+
+/* gcc defines macros of its own; clang answers __has_feature. */
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define BNY_ADDRESS_SANITIZER 1
+#else
+#define BNY_ADDRESS_SANITIZER 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define BNY_THREAD_SANITIZER 1
+#else
+#define BNY_THREAD_SANITIZER 0
 #endif
 
 static inline void bny_memcheck_written(const void *mem, size_t bytes)

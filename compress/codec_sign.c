@@ -40,8 +40,11 @@ static long sign_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     f32_at *scales = wire;
     const f32_at *x = src;
-    char *codes = (char *)(scales + count(n));
+    char *codes;
 
+    if (n == 0)
+        return 0;
+    codes = (char *)(scales + count(n));
     /* All scales before any residual: a chunk that is not encoded keeps its own. */
     for (size_t at = 0, g = 0; at < n; at += GROUP, g++) {
         size_t m = n - at < GROUP ? n - at : GROUP;
@@ -65,10 +68,13 @@ static int decode(const struct bny_dec *d, float *dst, const float *acc, const v
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(d->cpu_flags);
     const f32_at *scales = wire;
-    const char *codes = (const char *)(scales + count(n));
+    const char *codes;
     int rc = bny_groups_check(&groups, d->codec, wire, len, n);
 
-    for (size_t at = 0, g = 0; rc == 0 && at < n; at += GROUP, g++) {
+    if (rc || n == 0)
+        return rc;
+    codes = (const char *)(scales + count(n));
+    for (size_t at = 0, g = 0; at < n; at += GROUP, g++) {
         size_t m = n - at < GROUP ? n - at : GROUP;
         float s = acc ? scales[g] : scales[g] * d->scale;
 
@@ -78,7 +84,7 @@ static int decode(const struct bny_dec *d, float *dst, const float *acc, const v
         else
             k->sign_decode((f32_at *)dst + at, codes + at / 8, m, s, -s);
     }
-    return rc;
+    return 0;
 }
 
 static int sign_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,

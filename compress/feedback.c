@@ -59,7 +59,7 @@ long bny_groups_encode(const struct bny_groups *g, const struct bny_enc *e, void
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     size_t size = size_of(g, e->codec), step = g->bytes(e->codec, size);
-    char *scales = wire, *codes = scales + scales_bytes(g, n, size);
+    char *scales = wire, *codes;
     struct bny_dec d = { .codec = e->codec,
                          .cpu_flags = e->cpu_flags,
                          .scale = 1,
@@ -69,6 +69,9 @@ long bny_groups_encode(const struct bny_groups *g, const struct bny_enc *e, void
     float v[BNY_GROUP_MAX], back[BNY_GROUP_MAX], scale[2];
     struct bny_enc here = *e;
 
+    if (n == 0)
+        return 0;
+    codes = scales + scales_bytes(g, n, size);
     /* First, because a chunk that is not encoded keeps its residual. */
     if (k->absmax(src, e->ef, e->ef_scale, n) >= TOO_LARGE)
         return -BANYAN_ENOTSUP;
@@ -117,12 +120,15 @@ static int decode(const struct bny_groups *g, const struct bny_dec *d, float *ds
 {
     const struct bny_kernels *k = bny_kernels_for(d->cpu_flags);
     size_t size = size_of(g, d->codec), step = g->bytes(d->codec, size);
-    const char *scales = wire, *codes = scales + scales_bytes(g, n, size);
+    const char *scales = wire, *codes;
     struct bny_dec here = *d;
     float out[BNY_GROUP_MAX], scale[2];
     int rc = bny_groups_check(g, d->codec, wire, len, n);
 
-    for (size_t at = 0; rc == 0 && at < n; at += size) {
+    if (rc || n == 0)
+        return rc;
+    codes = scales + scales_bytes(g, n, size);
+    for (size_t at = 0; at < n; at += size) {
         size_t m = n - at < size ? n - at : size;
         char *to = (char *)dst + 4 * at;
 
@@ -138,7 +144,7 @@ static int decode(const struct bny_groups *g, const struct bny_dec *d, float *ds
         scales += 4 * g->scales;
         codes += step;
     }
-    return rc;
+    return 0;
 }
 
 int bny_groups_decode(const struct bny_groups *g, const struct bny_dec *d, void *dst,

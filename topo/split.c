@@ -23,6 +23,13 @@ int64_t bny_split_feed(const struct bny_split *s, int v)
     return s->g->nodes[v].rank >= 0 ? s->need[s->g->nodes[v].rank] : 0;
 }
 
+/* SIZE_MAX: it lies elsewhere. */
+static size_t index_of(const struct bny_split *s, const struct bny_pack_edge *e)
+{
+    return s->edges && e >= s->edges && e < s->edges + s->nedges ? (size_t)(e - s->edges)
+                                                                 : SIZE_MAX;
+}
+
 int bny_split_edge(struct bny_split *s, int from, int to, int64_t cap,
                    const struct bny_pack_edge *a, const struct bny_pack_edge *b)
 {
@@ -31,10 +38,7 @@ int bny_split_edge(struct bny_split *s, int from, int to, int64_t cap,
 
     if (s->nedges == s->edges_cap) {
         int more = s->edges_cap ? 2 * s->edges_cap : 256, *arc;
-        size_t ia =
-            a >= s->edges && a < s->edges + s->nedges ? (size_t)(a - s->edges) : SIZE_MAX;
-        size_t ib =
-            b >= s->edges && b < s->edges + s->nedges ? (size_t)(b - s->edges) : SIZE_MAX;
+        size_t ia = index_of(s, a), ib = index_of(s, b);
 
         e = realloc(s->edges, (size_t)more * sizeof *e);
         if (e)

@@ -342,9 +342,12 @@ static const unsigned char *unpack_cached(struct banyan_rows *r, struct list *l,
 
 static void unpack(struct banyan_rows *r, int p, float *out)
 {
-    const unsigned char *at = r->recv.wire + r->recv.at[p];
+    const unsigned char *at;
     size_t part = part_of(r);
 
+    if (count_of(&r->recv, p) == 0)
+        return;
+    at = r->recv.wire + r->recv.at[p];
     out += r->recv.first[p] * r->width;
     for (size_t k = 0; k < count_of(&r->recv, p); k++, out += r->width) {
         if (part == r->width) {

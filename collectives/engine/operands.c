@@ -3,6 +3,8 @@
  * call. */
 #include "collectives/engine/engine.h"
 
+#include "collectives/local/local.h"
+
 /* Where a block ends whose share of the call ends at `share`: in proportion, on cache lines
  * where there is enough of it. */
 static size_t edge_of(const struct bny_op *op, double share, uint32_t nblocks)

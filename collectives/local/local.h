@@ -9,6 +9,17 @@
 
 #include "collectives/call/redop.h"
 
+/* Byte offsets of buffers, which are NULL where a call has none: C knows no NULL + 0. */
+static inline const char *bny_in_at(const char *base, size_t bytes)
+{
+    return base ? base + bytes : NULL;
+}
+
+static inline char *bny_out_at(char *base, size_t bytes)
+{
+    return base ? base + bytes : NULL;
+}
+
 /* Both ends may be the same memory. */
 static inline void bny_local_copy(void *dst, const void *src, size_t bytes)
 {

@@ -54,7 +54,7 @@ static const char *payload(const struct bny_op *op, int to)
     if (op->call.collective == BNY_BROADCAST)
         return op->out;
     if (op->call.collective == BNY_ALLTOALL || op->call.collective == BNY_SCATTER)
-        return base + (size_t)to * payload_bytes(op);
+        return bny_in_at(base, (size_t)to * payload_bytes(op));
     return base;
 }
 

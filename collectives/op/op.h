@@ -61,17 +61,6 @@ struct bny_op {
 
 /* ---- life ---- */
 
-/* Byte offsets of buffers, which are NULL where a call has none: C knows no NULL + 0. */
-static inline const char *bny_in_at(const char *base, size_t bytes)
-{
-    return base ? base + bytes : NULL;
-}
-
-static inline char *bny_out_at(char *base, size_t bytes)
-{
-    return base ? base + bytes : NULL;
-}
-
 /* Plans the call; nothing when the operation has the plan already. 0 or an error. */
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call);
 /* Tells, once for a communicator and codec and at its rank 0, that a call runs without the

@@ -140,14 +140,15 @@ static size_t block_at(const struct bny_pass *p, int q)
 
 static char *place_of(const struct bny_pass *p, int r)
 {
-    return p->out + (p->from_root ? 0 : (size_t)r * p->count * p->esz);
+    return bny_out_at(p->out, p->from_root ? 0 : (size_t)r * p->count * p->esz);
 }
 
 /* Our block for ourselves; a broadcast has none. */
 static void keep_own(const struct bny_pass *p, size_t at, size_t len)
 {
     if (p->root < 0 || (p->rank == p->root && !(p->from_root && p->same)))
-        bny_local_copy(place_of(p, p->rank) + at, p->in + block_at(p, p->rank) + at, len);
+        bny_local_copy(bny_out_at(place_of(p, p->rank), at),
+                       bny_in_at(p->in, block_at(p, p->rank) + at), len);
 }
 
 /* ---- giving ---- */
@@ -171,7 +172,7 @@ static int give(struct bny_pass *p, uint32_t c)
 
         if (!takes(p, q))
             continue;
-        bny_local_place(slot_of(p, p->rank, c, q), p->in + block_at(p, q) + at, len);
+        bny_local_place(slot_of(p, p->rank, c, q), bny_in_at(p->in, block_at(p, q) + at), len);
         p->copied += len;
         if (p->same)
             break;
@@ -192,7 +193,7 @@ static int give_to_root(struct bny_pass *p)
 
     at *= p->esz;
     len *= p->esz;
-    if (len && p->store(p->ctx, p->root, at, p->in + at, len) != 0)
+    if (len && p->store(p->ctx, p->root, at, bny_in_at(p->in, at), len) != 0)
         return 0;
     p->handed += len;
     bny_pass_tell_filled(p, p->nin, next);
@@ -244,7 +245,7 @@ static int store(struct bny_pass *p)
     next = run_to(p, p->nstored, p->nchunks, &at, &len);
     if (p->borrow(p->ctx, r, at * p->esz, len * p->esz, &unused, &to) != 0)
         return 0;
-    bny_local_place(to, p->in + at * p->esz, len * p->esz);
+    bny_local_place(to, bny_in_at(p->in, at * p->esz), len * p->esz);
     p->give_back(p->ctx, r);
     p->copied += len * p->esz;
     p->nstored = next;

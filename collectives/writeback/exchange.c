@@ -45,13 +45,13 @@ static size_t chunk_of(const struct bny_pass *p, int second, uint32_t c, size_t 
 /* Our block for rank q. */
 static const char *block_for(const struct bny_pass *p, int q)
 {
-    return p->in + (p->same ? 0 : (size_t)q * p->count * p->esz);
+    return bny_in_at(p->in, p->same ? 0 : (size_t)q * p->count * p->esz);
 }
 
 /* Where rank r's block for us goes. */
 static char *place_of(const struct bny_pass *p, int r)
 {
-    return p->out + (size_t)r * p->count * p->esz;
+    return bny_out_at(p->out, (size_t)r * p->count * p->esz);
 }
 
 /* ---- in ---- */
@@ -209,7 +209,7 @@ static void sum_half(struct bny_pass *p, int second, uint32_t c)
         p->peers[p->rank].src2 = own;
     else
         p->peers[p->rank].src = own;
-    sum(p, p->out + at * p->esz, len, second);
+    sum(p, bny_out_at(p->out, at * p->esz), len, second);
 }
 
 static void swap_sums(struct bny_pass *p, uint32_t c)

@@ -131,8 +131,8 @@ static void fill(const struct bny_op *op, const struct lines *s, char *to)
     case BNY_REDUCE_SCATTER:
         for (int r = 0; r < n; r++)
             if (r != me || call->collective == BNY_REDUCE_SCATTER)
-                bny_local_place(to + (size_t)r * s->part, op->in + (size_t)r * s->bytes,
-                                s->bytes);
+                bny_local_place(to + (size_t)r * s->part,
+                                bny_in_at(op->in, (size_t)r * s->bytes), s->bytes);
         return;
     default: break;
     }
@@ -221,7 +221,7 @@ static void add(struct bny_op *op, const struct lines *s, size_t at)
 static void collect(struct bny_op *op, const struct lines *s, size_t at, const char *own)
 {
     for (int r = 0; r < op->comm->n; r++) {
-        char *to = op->out + (size_t)r * s->bytes;
+        char *to = bny_out_at(op->out, (size_t)r * s->bytes);
 
         if (r == op->comm->rank)
             bny_local_copy(to, own, s->bytes);
@@ -249,7 +249,7 @@ static void combine(struct bny_op *op, const struct lines *s)
         if (me != root)
             bny_local_place(op->out, shown_by(op, s, root) + (size_t)me * s->part, s->bytes);
         else
-            bny_local_copy(op->out, op->in + (size_t)me * s->bytes, s->bytes);
+            bny_local_copy(op->out, bny_in_at(op->in, (size_t)me * s->bytes), s->bytes);
         return;
     case BNY_GATHER:
         if (me != root)
@@ -257,7 +257,7 @@ static void combine(struct bny_op *op, const struct lines *s)
         __attribute__((fallthrough));
     case BNY_ALLGATHER: collect(op, s, 0, op->in); return;
     case BNY_ALLTOALL:
-        collect(op, s, (size_t)me * s->part, op->in + (size_t)me * s->bytes);
+        collect(op, s, (size_t)me * s->part, bny_in_at(op->in, (size_t)me * s->bytes));
         return;
     default: return;
     }

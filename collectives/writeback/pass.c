@@ -163,7 +163,7 @@ static void put_in(struct bny_pass *p, uint32_t c)
         int q = bny_pass_nth(p, i);
 
         len = bny_pass_chunk_of(p, q, c, &at) * p->esz;
-        bny_local_place(bny_pass_slot(p, p->rank, c, q), p->in + at * p->esz, len);
+        bny_local_place(bny_pass_slot(p, p->rank, c, q), bny_in_at(p->in, at * p->esz), len);
         p->copied += len;
         p->handed += len;
     }
@@ -178,7 +178,7 @@ static void take_out(struct bny_pass *p, uint32_t c)
         int q = bny_pass_nth(p, i);
 
         len = bny_pass_chunk_of(p, q, c, &at) * p->esz;
-        bny_local_place(p->out + at * p->esz, bny_pass_slot(p, p->rank, c, q), len);
+        bny_local_place(bny_out_at(p->out, at * p->esz), bny_pass_slot(p, p->rank, c, q), len);
         p->copied += len;
     }
 }
@@ -220,8 +220,8 @@ static int gather(struct bny_pass *p, uint32_t c, size_t at, size_t len)
         struct bny_pass_peer *peer = &p->peers[r];
 
         if (r == p->rank) {
-            peer->src = p->in + at * p->esz;
-            peer->dst = p->out + at * p->esz;
+            peer->src = bny_in_at(p->in, at * p->esz);
+            peer->dst = bny_out_at(p->out, at * p->esz);
         } else if (!peer->lends) {
             peer->src = peer->dst = bny_pass_slot(p, r, c, p->rank);
         } else if (p->borrow(p->ctx, r, at * p->esz, len * p->esz, &peer->src, &peer->dst)) {

@@ -52,7 +52,7 @@ void bny_reduce_in(struct bny_pass *p, uint32_t c)
         if (q == p->root)
             continue;
         len = bny_pass_chunk_of(p, part_of(p, q), c, &at) * p->esz;
-        bny_local_place(bny_pass_slot(p, p->rank, c, q), p->in + at * p->esz, len);
+        bny_local_place(bny_pass_slot(p, p->rank, c, q), bny_in_at(p->in, at * p->esz), len);
         p->copied += len;
         p->handed += len;
     }
@@ -71,7 +71,7 @@ static int gather(struct bny_pass *p, uint32_t c, size_t at, size_t len)
         struct bny_pass_peer *peer = &p->peers[r];
 
         if (r == p->rank)
-            peer->src = p->in + at * p->esz;
+            peer->src = bny_in_at(p->in, at * p->esz);
         else if (r == p->root)
             continue;
         else if (!peer->lends)
@@ -128,8 +128,8 @@ int bny_reduce_add(struct bny_pass *p, uint32_t c)
 static void add_own(struct bny_pass *p, char *slot, size_t at, size_t len)
 {
     int twice = p->touches && bny_redop_twice(&p->redop, p->dtype);
-    const char *in = p->in + at * p->esz;
-    char *out = p->out + at * p->esz;
+    const char *in = bny_in_at(p->in, at * p->esz);
+    char *out = bny_out_at(p->out, at * p->esz);
 
     if (twice) {
         bny_redop_run_twice(&p->redop, p->dtype, out, slot, slot, in, len);

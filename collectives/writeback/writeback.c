@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/local/local.h"
 #include "collectives/op/op.h"
 #include "collectives/writeback/area.h"
 
@@ -103,7 +104,7 @@ static int lend_to(struct bny_op *op, int r, size_t in_bytes, size_t out_bytes)
     struct wb *s = wb_of(op);
     struct bny_ep *ep = op->comm->peers[r].ep;
     struct bny_area_loan *l = &s->loans[r];
-    const char *out = op->out + (is_gather(&s->pass) ? (size_t)r * out_bytes : 0);
+    const char *out = bny_out_at(op->out, is_gather(&s->pass) ? (size_t)r * out_bytes : 0);
 
     if ((out_bytes && open_window(ep, out, out_bytes, &l->out) != 0) ||
         (in_bytes && open_window(ep, op->in, in_bytes, &l->in) != 0))

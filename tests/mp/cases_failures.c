@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/memcheck.h"
 #include "base/rng.h"
 #include "collectives/progress/progress.h"
 #include "collectives/world/comm.h"
@@ -639,7 +640,7 @@ static int fork_busy(struct test *t)
     pthread_t busy[3];
     int status, rc = 0;
 
-#if defined(__SANITIZE_ADDRESS__)
+#if BNY_ADDRESS_SANITIZER
     return case_skip("AddressSanitizer's own locks are not made anew in a child of fork");
 #endif
     cfg.transport = "loop";

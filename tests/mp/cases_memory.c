@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memcheck.h"
 #include "tests/mp/case.h"
 
 /* Allocated on the ranks whose bit is set; plain memory elsewhere. */
@@ -243,7 +244,7 @@ static int resident(struct test *t)
     size_t n = (1 << 20) / 4;
     uint32_t *x;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if BNY_ADDRESS_SANITIZER || BNY_THREAD_SANITIZER
     return case_skip("a sanitizer's own memory counts too");
 #endif
     if (resident_bytes() == 0)

@@ -22,6 +22,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 
+#include "base/memcheck.h"
 #include "collectives/world/comm.h"
 #include "collectives/world/world.h"
 #include "tests/mp/case.h"
@@ -174,7 +175,7 @@ static int pin(int rank)
     return -1;
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#if BNY_ADDRESS_SANITIZER
 static int no_syscall(struct test *t)
 {
     return case_skip("AddressSanitizer does not bear a filter on its system calls");

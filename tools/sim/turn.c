@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/memcheck.h"
 #include "tools/sim/real.h"
 #include "tools/sim/turn.h"
 
@@ -26,7 +27,7 @@ struct begin {
     sem_t parked;
 };
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !BNY_ADDRESS_SANITIZER && !BNY_THREAD_SANITIZER
 #define CAN_SWITCH (getauxval(AT_HWCAP2) & 2) /* FSGSBASE */
 
 /* Registers that a function keeps go onto the stack of one, and come from that of the other. */

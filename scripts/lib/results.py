@@ -4,7 +4,8 @@ Usage: results.py EXPECTED_SKIPS (LABEL=TESTLOG.json[,SECOND.json] | broken=STAG
        results.py --failed TESTLOG.json      prints the names of the programs that failed, one a line
 
 A program that reports its cases (TAP) counts by case, any other program as one. SECOND is the log of the programs that failed
-in TESTLOG, run once more, each alone: one that passes there counts as passed, and is called flaky. EXPECTED_SKIPS has lines
+in TESTLOG, run once more, each alone: one that passes there counts as passed, and is called flaky, unless a sanitizer reported
+something in its first run (reported.sh). EXPECTED_SKIPS has lines
 `LABEL/PROGRAM/CASE  reason`, shell wildcards in the first word, # for comments; a skip that no line matches counts as
 failed, as does a run without tests. Prints failures, skips and flaky programs, and as the last line
 'N passed, N failed, N skipped'. Exits 1 when anything failed, or more than three programs were flaky."""
@@ -15,6 +16,7 @@ import re
 import sys
 
 TAIL_LINES = 30
+REPORTED = 99  # the exit status that reported.sh gives to a program with a sanitizer's report
 FLAKY_MOST = 3
 PLAN = re.compile(r"^1\.\.\d+", re.M)
 CASE = re.compile(r"^(not )?ok\b\s*(?:\d+\s*)?-?\s*([^#\n]*?)\s*(?:\(\s*[\d.]+\s*s\))?\s*"
@@ -48,7 +50,7 @@ def after_second_runs(paths):
     first, *second = map(entries, paths)
     passed = {name_of(entry): entry for log in second for entry in log if not has_failed(entry)}
     for entry in first:
-        again = passed.get(name_of(entry)) if has_failed(entry) else None
+        again = passed.get(name_of(entry)) if has_failed(entry) and entry["returncode"] != REPORTED else None
         yield again or entry, again is not None
 
 
@@ -73,9 +75,10 @@ def outputs(label, path):
         if has_failed(entry):
             text = (entry.get("stdout") or "") + (entry.get("stderr") or "")
             lines = text.splitlines()
-            # What failed first, with what it said, may lie far above the end.
-            early = [line for i, line in enumerate(lines[:-TAIL_LINES]) if any(w.startswith("not ok") for w in lines[max(0, i - 12):i + 1])]
-            print(f"--- {label}/{name_of(entry)}", *early[:TAIL_LINES], *lines[-TAIL_LINES:], sep="\n")
+            # Each case that failed with what it said; the end, where no case says so.
+            bad = [line for i, line in enumerate(lines) if any(w.startswith("not ok") for w in lines[max(0, i - 12):i + 1])
+                   and not line.startswith("ok ")]
+            print(f"--- {label}/{name_of(entry)}", *(bad[:TAIL_LINES] or lines[-TAIL_LINES:]), sep="\n")
 
 
 def expected_skips(path):
@@ -92,9 +95,7 @@ def main():
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     flaky = []
     runs = [(label, path.split(",")) for label, path in (argument.split("=", 1) for argument in sys.argv[2:])]
-    for label, paths in runs:
-        for path in paths if label != "broken" else []:
-            outputs(label, path)
+    failures = []
     for label, paths in runs:
         programs = list(after_second_runs(paths)) if label != "broken" else []
         flaky += [f"{label}/{name_of(entry)} (logs: {', '.join(paths)})" for entry, is_flaky in programs if is_flaky]
@@ -104,7 +105,12 @@ def main():
                 verdict, reason = "failed", f"skipped, but not in {sys.argv[1]}: {reason}"
             counts[verdict] += 1
             if verdict != "passed":
-                print(f"{verdict}: {name}{': ' if reason else ''}{reason}")
+                line = f"{verdict}: {name}{': ' if reason else ''}{reason}"
+                failures.append(line) if verdict == "failed" else print(line)
+    for label, paths in runs:
+        for path in paths if label != "broken" else []:
+            outputs(label, path)
+    print(*failures, sep="\n", end="\n" if failures else "")
     print(*(f"flaky: {name}" for name in flaky), sep="\n", end="\n" if flaky else "")
     if len(flaky) > FLAKY_MOST:
         print(f"failed: {len(flaky)} programs were flaky, more than {FLAKY_MOST}")

@@ -323,6 +323,10 @@ class Results(unittest.TestCase):
         self.assertRegex(lines[-2], r"^flaky: gcc/prog \(logs: .*log.json, .*second.json\)$")
         self.assertIn("not ok - a::bad  (0.01s)", lines)
 
+    def test_a_second_run_does_not_take_back_a_report(self):
+        code, lines = self.run_results([self.entry("ERROR", code=99)], again=[self.entry("OK")])
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"))
+
     def test_a_second_run_that_fails_counts(self):
         code, lines = self.run_results([self.entry("FAIL", TAP, 1)], "gcc/*\n", again=[self.entry("FAIL", TAP, 1)])
         self.assertEqual((code, lines[-1]), (1, "1 passed, 2 failed, 1 skipped"))
@@ -373,11 +377,11 @@ OTHER_TEXT = {
 class Reports(unittest.TestCase):
     """scripts/lib/reports.py, which tells for scripts/test what of a sanitizer's output is a report."""
 
-    def run_reports(self, files):
+    def run_reports(self, files, *options):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in files.items():
                 pathlib.Path(folder, name).write_text(text)
-            run = subprocess.run([sys.executable, HERE / "../../scripts/lib/reports.py", folder],
+            run = subprocess.run([sys.executable, HERE / "../../scripts/lib/reports.py", *options, folder],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
             return run.returncode, run.stdout.split(), run.stderr
 
@@ -391,6 +395,32 @@ class Reports(unittest.TestCase):
         self.assertIn("--- symbolizer (not a report)", shown)
         self.assertNotIn("empty", shown)
         self.assertEqual(self.run_reports({}), (0, [], ""))
+
+    def test_a_failed_program_may_leak_and_nothing_else(self):
+        for name, text in TRUE_REPORTS.items():
+            self.assertEqual(self.run_reports({name: text}, "--failed")[0], 0 if name == "leak" else 1)
+
+
+class Reported(unittest.TestCase):
+    """scripts/lib/reported.sh, meson's wrapper of each test program."""
+
+    def run_program(self, program):
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run([HERE / "../../scripts/lib/reported.sh", "sh", "-c", program], stderr=subprocess.PIPE,
+                                 env={**os.environ, "BANYAN_TEST_REPORTS": folder}, universal_newlines=True)
+            self.assertEqual(os.listdir(folder), [])
+            return run.returncode, run.stderr
+
+    def test_a_report_fails_its_program(self):
+        leave = "printf %s '{}' >\"${{ASAN_OPTIONS##*log_path=}}.7\"; exit {}".format
+        self.assertEqual(self.run_program("exit 0"), (0, ""))
+        self.assertEqual(self.run_program("exit 3"), (3, ""))
+        self.assertEqual(self.run_program(leave(OTHER_TEXT["symbolizer"], 0))[0], 0)
+        for text, code, expected in (TRUE_REPORTS["leak"], 0, 99), (TRUE_REPORTS["leak"], 1, 1), \
+                (TRUE_REPORTS["address"], 0, 99), (TRUE_REPORTS["address"], 1, 99):
+            status, said = self.run_program(leave(text, code))
+            self.assertEqual(status, expected)
+            self.assertIn(text.strip().splitlines()[-1], said)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@
 #include "base/filesize.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/fd.h"
 
 struct held {
     sigset_t before;
@@ -66,6 +69,29 @@ ssize_t bny_file_write(int fd, const void *data, size_t len)
     n = write(fd, data, len);
     release(&x);
     return n;
+}
+
+int bny_file_save(const char *path, const char *text, size_t len)
+{
+    int fd = bny_fd_high(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666));
+    int err = 0;
+
+    if (fd < 0)
+        return -1;
+    while (len && !err) {
+        ssize_t n = bny_file_write(fd, text, len);
+
+        if (n >= 0) {
+            text += n;
+            len -= (size_t)n;
+        } else if (errno != EINTR) {
+            err = errno;
+        }
+    }
+    if (close(fd) != 0 && !err)
+        err = errno;
+    errno = err;
+    return err ? -1 : 0;
 }
 
 const char *bny_file_remedy(int err)

@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/filesize.h"
 #include "topo/bound.h"
 #include "topo/dual.h"
 #include "topo/plan.h"
@@ -202,13 +204,15 @@ int bny_plan_write(FILE *to, const struct bny_forest *f, enum bny_forest_use use
 int bny_plan_save(const char *path, const struct bny_forest *f, enum bny_forest_use use,
                   int root, const struct bny_graph *g)
 {
-    FILE *to = fopen(path, "we");
-    int e;
+    char *text = NULL;
+    size_t len = 0;
+    FILE *to = open_memstream(&text, &len);
+    int e = to ? bny_plan_write(to, f, use, root, g) : -1;
 
-    if (!to)
-        return bny_fail_errno("cannot write the plan to %s", path);
-    e = bny_plan_write(to, f, use, root, g);
-    if (fclose(to) != 0 || e)
-        return bny_fail_errno("cannot write the plan to %s", path);
-    return 0;
+    if (to && fclose(to) != 0)
+        e = -1;
+    if (e == 0)
+        e = bny_file_save(path, text, len);
+    free(text);
+    return e ? bny_fail_errno("cannot write the plan to %s", path) : 0;
 }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/filesize.h"
 #include "training/buckets.h"
 #include "training/profile.h"
 
@@ -144,18 +145,17 @@ static void fill(struct bny_profile *p, const struct banyan_buckets *b, uint64_t
 
 static int write_file(const struct bny_profile *p, const char *path)
 {
-    FILE *f = fopen(path, "w");
-    int rc, error;
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    int rc = f ? bny_profile_write(p, f) : -1;
 
-    if (!f)
-        return bny_fail_errno("banyan_buckets_profile: %.200s cannot be written", path);
-    rc = bny_profile_write(p, f);
-    error = errno;
-    if (fclose(f) != 0 || rc) {
-        errno = rc ? error : errno;
-        return bny_fail_errno("banyan_buckets_profile: writing %.200s", path);
-    }
-    return 0;
+    if (f && fclose(f) != 0)
+        rc = -1;
+    if (rc == 0)
+        rc = bny_file_save(path, text, len);
+    free(text);
+    return rc ? bny_fail_errno("banyan_buckets_profile: %.200s cannot be written", path) : 0;
 }
 
 int banyan_buckets_profile(const struct banyan_buckets *b, const char *path)

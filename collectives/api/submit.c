@@ -141,6 +141,7 @@ int bny_group_lacks(int rc)
  * too, and at deadlines and the control plane. */
 #define LOOK_EVERY  4096u
 #define QUICK_LOOKS 100
+#define FEW_LOOKS   4 /* until the hook, where that is urgent, has its turn */
 
 static void look_round(struct bny_world *w)
 {
@@ -148,10 +149,15 @@ static void look_round(struct bny_world *w)
     bny_world_tick(w);
 }
 
-/* 1: it is complete. */
-static int is_quick(struct bny_op *op, struct bny_world *w)
+static int quick_looks(const struct banyan_comm *comm)
 {
-    int tries = w->oversubscribed ? 1 : QUICK_LOOKS;
+    return comm->world->oversubscribed ? 1 : bny_hook_is_urgent(comm) ? FEW_LOOKS : QUICK_LOOKS;
+}
+
+/* 1: it is complete. */
+static int is_quick(struct bny_op *op)
+{
+    int tries = quick_looks(op->comm);
     uint8_t done;
 
     if (op->call.collective != BNY_SENDRECV)
@@ -191,7 +197,7 @@ static int run_op(struct bny_op *op)
     if (rc)
         return rc;
     if (!bny_op_is_done(op))
-        bny_op_look(op, QUICK_LOOKS);
+        bny_op_look(op, quick_looks(op->comm));
     if (bny_op_is_done(op))
         return op->result;
     bny_world_unlock(w);
@@ -207,16 +213,19 @@ int bny_run_taken(struct bny_op *op)
 {
     struct banyan_comm *comm = op->comm;
     struct bny_world *w = comm->world;
-    int rc = 0;
+    int rc = 0, quick;
 
     bny_world_hear_before(op);
-    if (is_quick(op, w))
+    quick = is_quick(op);
+    if (quick)
         was_quick(w);
     else
         rc = run_op(op);
     bny_op_give(op);
     bny_world_hear(w);
     bny_world_unlock(w);
+    if (quick && comm->progress_hook)
+        bny_wait_skipped(comm);
     if (rc && atomic_load(&comm->failed))
         bny_comm_error(comm);
     return rc;
@@ -253,7 +262,7 @@ int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc)
     bny_world_hear_before(send);
     if (!bny_short_send(send))
         return 0;
-    if (is_quick(recv, w))
+    if (is_quick(recv))
         was_quick(w);
     else
         *rc = run_op(recv);
@@ -480,7 +489,7 @@ static void run_short(struct banyan_comm *comm)
         }
     }
     if (alone && n)
-        bny_short_receive(receives, n, done, w->oversubscribed ? 1 : QUICK_LOOKS);
+        bny_short_receive(receives, n, done, quick_looks(comm));
     for (int i = 0; i < n; i++)
         if (done[i])
             give_call(of[i]);

@@ -91,5 +91,15 @@ void bny_wait_init(struct bny_waiter *wt);
 void bny_wait_found(struct bny_waiter *wt, struct bny_world *w);
 /* One turn of a wait loop after a progress that found nothing. Lock not held. */
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm);
+/* A blocking call was complete without a turn: calls the hook, which comm has, where it is due.
+ * Lock not held. */
+void bny_wait_skipped(struct banyan_comm *comm);
+
+/* Peers may need what the communicator's hook drives, at any time: see world.h. */
+static inline int bny_hook_is_urgent(const struct banyan_comm *comm)
+{
+    return comm && comm->progress_hook &&
+           atomic_load_explicit(&comm->world->hook_urgent, memory_order_relaxed);
+}
 
 #endif

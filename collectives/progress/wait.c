@@ -23,9 +23,15 @@
 #define NAP_MIN_NS  50000u
 #define NAP_MAX_NS  2000000u
 #define CONTROL_FDS 8 /* of the descriptors of a sleeper, at least */
-/* Yields between calls of the hook: an MPI's own progress may yield as well. */
-#define HOOK_EVERY 8u
-#define TICK_EVERY 256u /* yields between ticks, over waits: some hundred microseconds */
+/* Turns between calls of the hook, over waits, as each of them may be short: with shared CPUs,
+ * where an MPI's own progress may yield as well, and in a wait's first spins, as a call takes
+ * as long as a short wait. Later ones, and all while the hook is urgent, call it in each turn.
+ */
+#define HOOK_EVERY       8u
+#define HOOK_SPINS_EVERY 16u
+#define HOOK_SPINS       8u
+#define HOOK_QUICK_EVERY 256u /* calls that need no turn */
+#define TICK_EVERY       256u /* yields between ticks, over waits: some hundred microseconds */
 
 /* A yield that takes this long gave the CPU to a program that keeps it for its time slice
  * (milliseconds). A sleeper that is woken has its CPU back in some ten microseconds. With more
@@ -38,6 +44,7 @@
 #define TRIAL_NS_MAX         100000000u
 #define TRIAL_YIELDS         8
 
+#define LOOKS         16
 #define LOOKS_CROWDED 20 /* with shared CPUs, at memory that peers write */
 #define MOVES_MAX     64 /* of one operation, until others and other threads have a turn */
 /* With shared CPUs, at peers that run on others; some microseconds. */
@@ -173,9 +180,14 @@ void bny_wait_found(struct bny_waiter *wt, struct bny_world *w)
     wt->napped = wt->yielded = 0;
 }
 
+static int has_hook(const struct banyan_comm *comm)
+{
+    return comm && comm->progress_hook;
+}
+
 static void call_hook(struct banyan_comm *comm)
 {
-    if (comm && comm->progress_hook)
+    if (has_hook(comm))
         comm->progress_hook(comm->progress_hook_ctx);
 }
 
@@ -261,6 +273,24 @@ static uint32_t count_turn(struct banyan_comm *comm)
     return turns;
 }
 
+static void spin(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm)
+{
+    int urgent = bny_hook_is_urgent(comm);
+    uint32_t every = urgent || wt->spins >= HOOK_SPINS ? 1 : HOOK_SPINS_EVERY;
+
+    wt->spins++;
+    bny_pause();
+    wt->yielded = wt->spins % yield_every(w) == 0 && !urgent;
+    if (wt->spins % CHECK_EVERY == 0)
+        tick_if_due(wt, w);
+    if (count_turn(comm) % every == 0)
+        call_hook(comm); /* the peer we wait for may wait for what the hook drives */
+    if (wt->yielded) {   /* to whoever has this CPU too, for as long as that takes */
+        yield(w);
+        tick_if_due(wt, w);
+    }
+}
+
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm)
 {
     /* Threads that wait at the same time: one of them can look, and others, of this process or
@@ -269,34 +299,28 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
         w->oversubscribed || atomic_load_explicit(&w->waiters, memory_order_relaxed) > 1;
     uint32_t turns, spins_max = shared ? SPINS_SHARED : SPINS;
     uint32_t yields_max = shared ? YIELDS_SHARED : YIELDS;
-    int dear = yields_are_dear(w);
+    int urgent = bny_hook_is_urgent(comm), dear = !urgent && yields_are_dear(w);
+    /* No descriptor tells of what the hook drives. */
+    int stays_awake = urgent || (has_hook(comm) && !shared && !dear);
 
     if (!shared || !wt->yields_max || wt->yields_max > yields_max)
         wt->yields_max = yields_max;
 
-    if (w->spin_us >= 0)
+    if (urgent && !shared)
+        spins_max = UINT32_MAX; /* a yield may cost a time slice, in which nothing drives */
+    else if (w->spin_us >= 0)
         spins_max = (uint32_t)(w->spin_us > 1000000 ? 1000000 : w->spin_us) * 30;
     else if (dear)
         spins_max = SPINS_DEAR;
     if (wt->spins < spins_max) {
-        wt->spins++;
-        bny_pause();
-        wt->yielded = wt->spins % yield_every(w) == 0;
-        if (wt->spins % CHECK_EVERY == 0) {
-            tick_if_due(wt, w);
-            call_hook(comm); /* the peer we wait for may wait for what the hook drives */
-        }
-        if (wt->yielded) { /* to whoever has this CPU too, for as long as that takes */
-            yield(w);
-            tick_if_due(wt, w);
-        }
+        spin(wt, w, comm);
         return;
     }
-    if (wt->yields < wt->yields_max && !dear) {
+    if (stays_awake || (wt->yields < wt->yields_max && !dear)) {
         wt->yields++;
         yield(w);
         turns = count_turn(comm);
-        if (turns % HOOK_EVERY == 0) /* over waits: each of them may be short */
+        if (stays_awake || turns % HOOK_EVERY == 0)
             call_hook(comm);
         /* Also where every wait is short: else ranks whose calls go on succeeding never hear of
          * an abort. And once a failure is decided: with more ranks than CPUs sixteen turns can
@@ -310,6 +334,14 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
     tick_if_due(wt, w);
     wt->napped = 1;
     nap(wt, w);
+}
+
+void bny_wait_skipped(struct banyan_comm *comm)
+{
+    uint32_t every = bny_hook_is_urgent(comm) ? 1 : HOOK_QUICK_EVERY;
+
+    if (count_turn(comm) % every == 0)
+        call_hook(comm);
 }
 
 /* ---- operations ---- */
@@ -447,7 +479,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
             if (w->oversubscribed)
                 note_cpu(w);
             if (!bny_op_is_done(op))
-                n = bny_op_look(op, 16);
+                n = bny_op_look(op, bny_hook_is_urgent(op->comm) ? 1 : LOOKS);
             bny_world_unlock(w);
         }
         if (n > 0)

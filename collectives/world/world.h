@@ -122,6 +122,8 @@ struct bny_world {
     _Atomic uint32_t yield_often; /* spinning waits: wait.c */
     struct bny_yields yields;     /* progress/wait.c */
     atomic_uint_fast64_t sleeps;
+    /* Peers may need what the progress hook drives at any time: waits call it in each turn. */
+    atomic_int hook_urgent;
     pthread_t thread; /* progress thread */
     int has_thread;
     atomic_int stop_thread;

@@ -92,6 +92,24 @@ void shim_guard_stop(void)
         return shim_comm_born(SHIM_GUARD(real.name arguments), parent, child);                 \
     }
 
+/* Peers may reach into a window at any time, and may need this rank's MPI for it. */
+static int count_windows(int rc, int more)
+{
+    if (rc != MPI_SUCCESS)
+        return rc;
+    shim_lock();
+    shim.windows += more;
+    shim_tell_windows();
+    shim_unlock();
+    return rc;
+}
+
+#define MAKES_WINDOW(name, parameters, arguments)                                              \
+    int MPI_##name parameters                                                                  \
+    {                                                                                          \
+        return count_windows(SHIM_GUARD(real.name arguments), 1);                              \
+    }
+
 GUARDED(Sendrecv_replace,
         (void *a, int b, MPI_Datatype c, int d, int e, int f, int g, MPI_Comm h, MPI_Status *i),
         (a, b, c, d, e, f, g, h, i))
@@ -155,14 +173,31 @@ MAKES_COMM(Dist_graph_create_adjacent,
            (MPI_Comm a, int b, const int c[], const int d[], int e, const int f[],
             const int g[], MPI_Info h, int i, MPI_Comm *j),
            (a, b, c, d, e, f, g, h, i, j), a, j)
-GUARDED(Win_create, (void *a, MPI_Aint b, int c, MPI_Info d, MPI_Comm e, MPI_Win *f),
-        (a, b, c, d, e, f))
-GUARDED(Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f),
-        (a, b, c, d, e, f))
-GUARDED(Win_allocate_shared, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f),
-        (a, b, c, d, e, f))
-GUARDED(Win_create_dynamic, (MPI_Info a, MPI_Comm b, MPI_Win *c), (a, b, c))
-GUARDED(Win_free, (MPI_Win * a), (a))
+MAKES_WINDOW(Win_create, (void *a, MPI_Aint b, int c, MPI_Info d, MPI_Comm e, MPI_Win *f),
+             (a, b, c, d, e, f))
+MAKES_WINDOW(Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f),
+             (a, b, c, d, e, f))
+MAKES_WINDOW(Win_allocate_shared,
+             (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f),
+             (a, b, c, d, e, f))
+#if SHIM_HAS_LARGE
+MAKES_WINDOW(Win_create_c,
+             (void *a, MPI_Aint b, MPI_Aint c, MPI_Info d, MPI_Comm e, MPI_Win *f),
+             (a, b, c, d, e, f))
+MAKES_WINDOW(Win_allocate_c,
+             (MPI_Aint a, MPI_Aint b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f),
+             (a, b, c, d, e, f))
+MAKES_WINDOW(Win_allocate_shared_c,
+             (MPI_Aint a, MPI_Aint b, MPI_Info c, MPI_Comm d, void *e, MPI_Win *f),
+             (a, b, c, d, e, f))
+#endif
+MAKES_WINDOW(Win_create_dynamic, (MPI_Info a, MPI_Comm b, MPI_Win *c), (a, b, c))
+
+int MPI_Win_free(MPI_Win *win)
+{
+    return count_windows(SHIM_GUARD(real.Win_free(win)), -1);
+}
+
 GUARDED(Win_fence, (int a, MPI_Win b), (a, b))
 GUARDED(Win_complete, (MPI_Win a), (a))
 GUARDED(Win_wait, (MPI_Win a), (a))

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include "base/err.h"
+#include "collectives/world/comm.h"
 #include "integrations/mpi/shim.h"
 
 /* Descriptors for each other rank, and for this one. Some are opened at the first message. */
@@ -149,10 +150,19 @@ void shim_world_join(void)
                  "others: %s",
                  banyan_last_error());
     settle(rc < 0);
-    if (!failed)
-        return;
-    banyan_comm_destroy(shim_world);
-    shim_world = NULL;
+    if (failed) {
+        banyan_comm_destroy(shim_world);
+        shim_world = NULL;
+    }
+    shim_lock();
+    shim_tell_windows(); /* a session may have some */
+    shim_unlock();
+}
+
+void shim_tell_windows(void)
+{
+    if (shim_world)
+        atomic_store(&shim_world->world->hook_urgent, shim.windows > 0);
 }
 
 void shim_world_joined(void)

@@ -64,7 +64,8 @@
     X(Alltoall_c) X(Alltoallv_c) X(Scan_c) X(Exscan_c) X(Iallreduce_c) X(Ireduce_c) \
     X(Ibcast_c) X(Ireduce_scatter_c) X(Ireduce_scatter_block_c) X(Iallgather_c) \
     X(Iallgatherv_c) X(Igather_c) X(Igatherv_c) X(Iscatter_c) X(Iscatterv_c) \
-    X(Ialltoall_c) X(Ialltoallv_c) X(Iscan_c) X(Iexscan_c)
+    X(Ialltoall_c) X(Ialltoallv_c) X(Iscan_c) X(Iexscan_c) \
+    X(Win_create_c) X(Win_allocate_c) X(Win_allocate_shared_c)
 
 /* What the interposers themselves ask the MPI library for, besides. Not replaced. */
 #define BNY_MPI_ASKED(X) \

@@ -102,6 +102,7 @@ struct shim_state {
     atomic_int persistent; /* persistent requests of ours */
     atomic_int raise;      /* shim_raise_soon was called */
     atomic_int led_here;   /* see bny_mpi_take_switch */
+    atomic_int windows;    /* of the program */
     char codec[64];
 };
 extern struct shim_state shim;
@@ -204,6 +205,8 @@ void shim_world_join(void);            /* all ranks, in MPI_Init */
 extern MPI_Comm shim_joining;
 void shim_world_joined(void);
 void shim_world_leave(double until); /* all ranks, in MPI_Finalize; a bounded time */
+/* While there are windows, waits give the MPI library each of their turns. Lock held. */
+void shim_tell_windows(void);
 
 /* ---- comms.c, again ---- */
 static inline unsigned shim_hash(uintptr_t handle)

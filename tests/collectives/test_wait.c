@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a waiter does in its turns. With more ranks than CPUs it looks at the control plane once
  * in many turns, each of which may be milliseconds; when something was decided it looks in the
- * next. Where a yield costs the time slice of another program the waiter sleeps instead. */
+ * next. Where a yield costs the time slice of another program the waiter sleeps instead. The
+ * progress hook drives what peers may wait for, and no descriptor tells of that. */
 #include <criterion/criterion.h>
 #include <poll.h>
 #include <string.h>
@@ -200,5 +201,79 @@ Test(wait, one_dear_yield_among_cheap_ones_changes_nothing, .timeout = 60)
         cr_expect_eq(turns(w, 20, CHEAP_NS, &slept), 20);
         cr_expect_eq(slept, 0);
     }
+    bny_world_free(w);
+}
+
+/* ---- the progress hook ---- */
+
+static uint64_t ncalls;
+
+static void hook(void *unused)
+{
+    ncalls++;
+}
+
+/* Calls of the hook in so many waits of so many turns each that find nothing. */
+static uint64_t calls(struct bny_world *w, int waits, int n, uint64_t cost)
+{
+    struct banyan_comm comm = { .world = w, .progress_hook = hook };
+    struct bny_waiter wt;
+
+    ncalls = 0;
+    yield_costs_ns = cost;
+    for (int i = 0; i < waits; i++) {
+        bny_wait_init(&wt);
+        for (int k = 0; k < n; k++)
+            bny_wait_turn(&wt, w, &comm);
+    }
+    return ncalls;
+}
+
+#define LONG 30000 /* turns: a wait that has spun and yielded would sleep */
+
+Test(wait, each_turn_calls_an_urgent_hook, .timeout = 60)
+{
+    for (int k = 0; k < 4; k++) {
+        struct bny_world *w = virtual_world(k & 1);
+        struct banyan_comm comm = { .world = w, .progress_hook = hook };
+        uint64_t cost = k & 2 ? SLICE_NS : CHEAP_NS, before = nyields, got;
+
+        atomic_store(&w->hook_urgent, 1);
+        got = calls(w, 1, LONG, cost);
+        cr_expect_eq(got, LONG, "case %d: %d calls", k, (int)got);
+        got = calls(w, 1000, 1, cost);
+        cr_expect_eq(got, 1000, "case %d: %d calls in short waits", k, (int)got);
+        cr_expect_eq(atomic_load(&w->sleeps), 0, "case %d: it slept", k);
+        if (!w->oversubscribed) /* in each of which nothing would call the hook */
+            cr_expect_eq(nyields - before, 0, "case %d: it yielded", k);
+        ncalls = 0;
+        bny_wait_skipped(&comm);
+        cr_expect_eq(ncalls, 1, "case %d: not behind a call without a turn", k);
+        bny_world_free(w);
+    }
+}
+
+Test(wait, most_turns_of_a_long_wait_call_a_hook, .timeout = 60)
+{
+    struct bny_world *w = virtual_world(0);
+    uint64_t got = calls(w, 1, LONG, CHEAP_NS);
+
+    cr_expect_geq(got, LONG - 10, "%d calls", (int)got);
+    cr_expect_eq(atomic_load(&w->sleeps), 0, "it slept");
+    /* A call takes as long as a short wait. */
+    got = calls(w, 1600, 1, CHEAP_NS);
+    cr_expect(got >= 90 && got <= 110, "%d calls in short waits", (int)got);
+    bny_world_free(w);
+}
+
+Test(wait, yields_of_shared_cpus_call_a_hook_once_in_a_while, .timeout = 60)
+{
+    struct bny_world *w = virtual_world(1);
+    uint64_t got = calls(w, 1, 800, CHEAP_NS);
+
+    cr_expect_eq(got, 100, "%d calls", (int)got);
+    cr_expect_eq(atomic_load(&w->sleeps), 0, "it slept");
+    calls(w, 1, LONG, CHEAP_NS);
+    cr_expect_gt(atomic_load(&w->sleeps), 0, "it kept the CPU");
     bny_world_free(w);
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "bad_arguments.h"
@@ -146,6 +147,96 @@ static void window_tested(void)
         check(flag, "not complete behind a barrier");
     }
     MPI_Win_free(&win);
+}
+
+/* ---- passive targets ---- */
+
+#define PUTS 2000
+
+/* How often this thread has slept. */
+static long sleeps(void)
+{
+    struct rusage used;
+
+    getrusage(RUSAGE_THREAD, &used);
+    return used.ru_nvcsw;
+}
+
+/* Rank 0 reaches into the windows of the others, which wait in a collective: each flush may
+ * need the target's MPI, which sleeping targets do not drive. */
+static void reach(MPI_Win win, MPI_Aint at)
+{
+    const int target = n - 1;
+    float got = 0, one = 1, sum = 0;
+    long before = sleeps();
+
+    if (rank == 0) {
+        MPI_Win_lock_all(0, win);
+        for (int i = 0; i < PUTS; i++) {
+            float x = (float)i;
+            MPI_Put(&x, 1, MPI_FLOAT, target, at, 1, MPI_FLOAT, win);
+            MPI_Win_flush(target, win);
+            MPI_Get(&got, 1, MPI_FLOAT, target, at, 1, MPI_FLOAT, win);
+            MPI_Win_flush(target, win);
+            check(got == x, "another number than was put");
+        }
+        MPI_Accumulate(&one, 1, MPI_FLOAT, target, at, 1, MPI_FLOAT, MPI_SUM, win);
+        MPI_Win_unlock_all(win);
+    }
+    MPI_Allreduce(&one, &sum, 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == target) {
+        long slept = sleeps() - before;
+        float there;
+
+        MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
+        MPI_Get(&there, 1, MPI_FLOAT, rank, at, 1, MPI_FLOAT, win);
+        MPI_Win_unlock(rank, win);
+        check(there == PUTS && sum == (float)n, "wrong data");
+        check(slept < PUTS / 10, "the target slept in the collective");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void reach_dynamic(void)
+{
+    MPI_Aint at, all[16];
+    MPI_Win win;
+
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    MPI_Win_attach(win, b, sizeof *b);
+    MPI_Get_address(b, &at);
+    MPI_Allgather(&at, 1, MPI_AINT, all, 1, MPI_AINT, MPI_COMM_WORLD);
+    reach(win, all[n - 1]);
+    MPI_Win_detach(win, b);
+    MPI_Win_free(&win);
+}
+
+/* A window of each call that makes one, and behind it the plain kind again: one that the
+ * interposer had forgotten to count would have it think that there is none. */
+static void passive(void)
+{
+    int (*create)(void *, MPI_Aint, MPI_Aint, MPI_Info, MPI_Comm, MPI_Win *);
+    int (*allocate)(MPI_Aint, MPI_Aint, MPI_Info, MPI_Comm, void *, MPI_Win *);
+    MPI_Win win;
+    void *mem;
+
+    *(void **)&create = dlsym(RTLD_DEFAULT, "MPI_Win_create_c");
+    *(void **)&allocate = dlsym(RTLD_DEFAULT, "MPI_Win_allocate_c");
+    for (int how = 0; how < 5; how++) {
+        if (how == 0)
+            MPI_Win_allocate(sizeof *b, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mem, &win);
+        else if (how == 1)
+            MPI_Win_allocate_shared(sizeof *b, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mem, &win);
+        else if (how == 2 && create)
+            create(b, sizeof *b, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+        else if (how == 3 && allocate)
+            allocate(sizeof *b, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mem, &win);
+        else
+            MPI_Win_create(b, sizeof *b, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+        reach(win, 0);
+        MPI_Win_free(&win);
+    }
+    reach_dynamic();
 }
 
 static void twice(void *in, void *inout, int *count, MPI_Datatype *type)
@@ -775,6 +866,7 @@ int main(int argc, char **argv)
         { "mixed", mixed },
         { "callbacks", callbacks },
         { "window_tested", window_tested },
+        { "passive", passive },
         { "freed_in_flight", freed_in_flight },
         { "reduce_in_place", reduce_in_place },
         { "threads", threads },

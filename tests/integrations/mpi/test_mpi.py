@@ -145,6 +145,17 @@ class Cases(Mpi):
         if plain == 0:
             self.assertEqual(code, 0, out + err)
 
+    def passive(self, ranks):
+        """With the part of Open MPI that sends messages for it, as over networks without RDMA."""
+        options = ("--mca", "osc", "pt2pt,sm") if MPI == "openmpi" else ()
+        self.case("passive", ranks=ranks, options=options)
+
+    def test_passive_target_that_waits(self):
+        self.passive(2)
+
+    def test_passive_target_that_waits_beside_others(self):
+        self.passive(3)
+
     @unittest.skipIf(MPI != "openmpi", "Open MPI's callbacks")
     def test_nothing_more_to_poll_after_init(self):
         """Open MPI calls them in every MPI_Test: one more is a twelfth of that."""

@@ -9,9 +9,9 @@
  *   5. all who have joined agree on that in the new world: it is theirs only if nobody is
  *      missing, and then all know that.
  * Members that fail in 2 to 5 agree in the old world who of them is gone, and else have the
- * same sentence from rank 0. They look at the old communicator all the time: it tells deaths of
- * members first. A new world instead of a larger one: no table has to grow, and no byte of an
- * earlier life of a rank can be taken, for it has another key. */
+ * same sentence from rank 0, and agree that they have it. They look at the old communicator all
+ * the time: it tells deaths of members first. A new world instead of a larger one: no table has
+ * to grow, and no byte of an earlier life of a rank can be taken, for it has another key. */
 #include "collectives/api/grow.h"
 
 #include <stdio.h>
@@ -28,10 +28,8 @@
 #include "transport/bootstrap/newcomers.h"
 
 static const char grow[] = "banyan_comm_grow";
-#define MARGIN_S 10.0 /* of the broadcast, over what its root may take */
-/* A death that is agreed on: until comm has failed. And how long there may be no memory for a
- * word. */
-#define FAILING_NS 2000000000u
+#define MARGIN_S   10.0        /* of the broadcast, over what its root may take */
+#define LACKING_NS 2000000000u /* how long there may be no memory for a word */
 
 /* ---- ids ---- */
 
@@ -119,21 +117,25 @@ static void fill_word(struct word *w, int rc)
         snprintf(w->text, sizeof w->text, "%.390s", banyan_last_error());
 }
 
-/* One that found no memory before it had a number was none: this rank's next one would be taken
- * for it, and the others wait. So it is tried again, and then said. */
-static int broadcast(struct growth *g, int root, struct word *w, const struct banyan_opts *opts)
+/* root's word to all. One that found no memory before it had a number was none: this rank's
+ * next one would be taken for it, and the others wait. So it is tried again, and then said. */
+static int broadcast(struct growth *g, int root, struct word *w)
 {
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
     struct banyan_comm *comm = g->comm;
     uint64_t since = bny_now_ns();
     struct bny_waiter wt;
     int rc;
 
+    opts.codec = "none";
+    opts.schedule = "auto";
+    opts.timeout_s = g->cfg.init_timeout_s > 0 ? g->cfg.init_timeout_s + MARGIN_S : 0;
     bny_wait_init(&wt);
     for (;;) {
-        rc = banyan_broadcast(w, sizeof *w, BANYAN_U8, root, comm, opts);
+        rc = banyan_broadcast(w, sizeof *w, BANYAN_U8, root, comm, &opts);
         if (rc != -BANYAN_ENOMEM || bny_comm_has_failed(comm) || comm->begin_failed)
             return rc;
-        if (bny_now_ns() - since > FAILING_NS)
+        if (bny_now_ns() - since > LACKING_NS)
             break;
         bny_world_poll(comm->world);
         bny_wait_turn(&wt, comm->world, comm);
@@ -145,39 +147,51 @@ static int broadcast(struct growth *g, int root, struct word *w, const struct ba
     return rc;
 }
 
-/* root's word to all. Returns the code that it says, or the broadcast's own error. */
+/* The code that a word says, with its sentence; 0: all is well. */
+static int read_word(struct word *w)
+{
+    if (!w->code)
+        return 0;
+    w->text[sizeof w->text - 1] = '\0';
+    bny_set_last_error(w->text);
+    return w->code < 0 && w->code > -BANYAN_ERROR_COUNT ? w->code : -BANYAN_EPROTO;
+}
+
+/* The same. Returns the code that it says, or the broadcast's own error. */
 static int tell(struct growth *g, int root, struct word *w)
 {
-    struct banyan_opts opts = BANYAN_OPTS_INIT;
-    int rc;
+    int rc = broadcast(g, root, w);
 
-    opts.codec = "none";
-    opts.schedule = "auto";
-    opts.timeout_s = g->cfg.init_timeout_s > 0 ? g->cfg.init_timeout_s + MARGIN_S : 0;
-    rc = broadcast(g, root, w, &opts);
-    if (rc == 0 && w->code) {
-        w->text[sizeof w->text - 1] = '\0';
-        bny_set_last_error(w->text);
-        rc = w->code < 0 && w->code > -BANYAN_ERROR_COUNT ? w->code : -BANYAN_EPROTO;
-    }
-    return rc;
+    return rc ? rc : read_word(w);
 }
 
 /* ---- 1: all want the same ---- */
 
-/* It is known to have failed, or will have in a moment: a death was agreed on. */
-static int await_failure(struct banyan_comm *comm)
+/* All have agreed that a member is gone, or that the communicator has failed somewhere. That
+ * failure is in a view, or soon will be, and all come to it, each in its time: what a member
+ * sent before its end is read first. Who left in order is one that grow misses. */
+static int await_failure(struct banyan_comm *comm, const uint64_t *gone)
 {
-    uint64_t since = bny_now_ns();
+    struct bny_world *w = comm->world;
+    uint64_t deadline = bny_deadline_after(bny_now_ns(), 2 * comm->op_timeout_s);
     struct bny_waiter wt;
     int rc;
 
-    bny_wait_init(&wt);
-    while ((rc = bny_comm_error(comm)) == 0 && bny_now_ns() - since < FAILING_NS) {
-        bny_world_poll(comm->world);
-        bny_wait_turn(&wt, comm->world, comm);
+    bny_world_lock(w);
+    for (int r = 0; r < comm->n; r++) {
+        int peer = comm->peers[r].world_rank;
+
+        if (bny_in_set(gone, peer) && bny_control_left(w->control, peer))
+            bny_report(w, NULL, BNY_CAUSE_LEFT, BANYAN_ERANKDEAD, peer,
+                       "rank %d has left, and %s waits for it", peer, grow);
     }
-    return rc;
+    bny_world_unlock(w);
+    bny_wait_init(&wt);
+    while ((rc = bny_comm_error(comm)) == 0 && !bny_deadline_passed(deadline)) {
+        bny_world_poll(w);
+        bny_wait_turn(&wt, w, comm);
+    }
+    return rc ? rc : bny_fail(BANYAN_ERANKDEAD, "%s: a member is gone", grow);
 }
 
 struct wish {
@@ -193,10 +207,8 @@ static int compare(struct growth *g, const struct wish *all, const uint64_t *gon
 
     for (int r = 0; r < comm->n; r++)
         failed += all[comm->peers[r].world_rank].failed;
-    if (failed) { /* all say the same */
-        failed = await_failure(g->comm);
-        return failed ? failed : bny_fail(BANYAN_ERANKDEAD, "%s: a member has left", grow);
-    }
+    if (failed) /* all say the same */
+        return await_failure(g->comm, gone);
     for (int r = 0; r < comm->n; r++) {
         const struct wish *w = &all[comm->peers[r].world_rank];
 
@@ -347,29 +359,38 @@ int bny_grow_settle(struct banyan_comm *next, const char *what)
 
 /* ---- failure ---- */
 
-/* Not all have joined. All members come here, whatever each has seen. */
-static int same_error(struct growth *g, int rc)
+/* Is every member here, and well? Else the communicator's failure, the same at all. */
+static int confirm(struct growth *g, int well)
 {
-    struct bny_contribution c = { .bits = bny_comm_error(g->comm) == 0 };
+    struct bny_contribution c = { .bits = well && bny_comm_error(g->comm) == 0 };
     struct bny_agreed out = { .bits = &c.bits };
     struct bny_sets gone;
-    struct word w;
-    int agreed, dead = 0;
+    int rc;
 
-    fill_word(&w, rc);
     bny_sets_begin(&gone, g->comm->world);
     out.gone = gone.at;
     if (!gone.at)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", grow);
-    agreed = bny_comm_agree(g->comm, grow, &c, &out);
-    if (agreed == 0)
-        dead = bny_comm_members_in(g->comm, gone.at, NULL, 0);
+    rc = bny_comm_agree(g->comm, grow, &c, &out);
+    if (rc == 0 && (!c.bits || bny_comm_members_in(g->comm, gone.at, NULL, 0) > 0))
+        rc = await_failure(g->comm, gone.at);
     bny_sets_end(&gone);
-    if (agreed)
-        return agreed;
-    agreed = dead > 0 || !c.bits ? await_failure(g->comm) : 0;
-    agreed = agreed ? agreed : tell(g, 0, &w);
-    return agreed ? agreed : bny_fail(BANYAN_EPROTO, "%s: rank 0 knows of no error", grow);
+    return rc;
+}
+
+/* Not all have joined. All members come here, whatever each has seen. A broadcast may end well
+ * at some and fail at others, so rank 0's word is what all say only where all have it. */
+static int same_error(struct growth *g, int rc)
+{
+    struct word w;
+
+    fill_word(&w, rc);
+    rc = confirm(g, 1);
+    if (rc == 0)
+        rc = confirm(g, broadcast(g, 0, &w) == 0);
+    if (rc == 0)
+        rc = read_word(&w);
+    return rc ? rc : bny_fail(BANYAN_EPROTO, "%s: rank 0 knows of no error", grow);
 }
 
 /* ---- all ---- */

@@ -376,14 +376,11 @@ int banyan_abort(struct banyan_comm *comm, const char *reason)
  * of it soon. */
 static void hear_of_failures(struct bny_world *w)
 {
-    int agreed;
-
     if (!w->control || !bny_world_trylock(w))
         return;
-    agreed = bny_control_news(w->control);
-    if (agreed != w->heard)
+    bny_control_news(w->control);
+    if (bny_world_has_news(w))
         bny_failure_adopt(w);
-    w->heard = agreed;
     bny_world_unlock(w);
 }
 

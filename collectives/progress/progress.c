@@ -293,7 +293,6 @@ void bny_world_tick(struct bny_world *w)
 
     BNY_ASSERT_LOCKED(w);
     w->tick_ns = now;
-    w->heard = w->control ? bny_control_logged(w->control) : 0;
     check_deadlines(w, now);
     if (w->control && bny_control_progress(w->control) == 1)
         bny_failure_adopt(w);

@@ -15,7 +15,7 @@ void bny_world_event(struct bny_world *w, struct bny_event *ev);
 /* Deadlines, control plane, failures; makes system calls; about once a millisecond. Lock held.
  */
 void bny_world_tick(struct bny_world *w);
-/* Was something agreed on since the last tick? Calls that never wait would not notice. */
+/* Was something agreed on that was not adopted yet? Calls that never wait would not notice. */
 static inline int bny_world_has_news(const struct bny_world *w)
 {
     return w->control && bny_control_logged(w->control) != w->heard;
@@ -53,7 +53,7 @@ int bny_world_thread(struct bny_world *w, int cpu);
 
 /* Fails one communicator (not the others of its world), at once. Lock held. */
 void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f);
-/* Adopts what the control plane agreed on. Lock held. */
+/* Adopts what the control plane agreed on, behind what has come until now. Lock held. */
 void bny_failure_adopt(struct bny_world *w);
 
 /* ---- wait.c ---- */

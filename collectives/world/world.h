@@ -77,7 +77,7 @@ struct bny_world {
     int pace, lockstep;       /* BANYAN_PACE, BANYAN_LOCKSTEP */
     enum bny_order order;     /* BANYAN_ORDER */
     /* Failures: report.c */
-    int heard;             /* of bny_control_logged(): looked at by a tick */
+    int heard;             /* of bny_control_logged(): what was adopted */
     int has_local_failure; /* without a control plane: adopted at the end of progress */
     struct bny_failure local_failure;
     int broken; /* a transport of this rank does not work any more: its code, < 0; else 0 */

@@ -286,6 +286,57 @@ static int complete_behind_a_failure(struct test *t)
     return 0;
 }
 
+/* The first turn in which this rank waits lasts until the others are through, have given the
+ * communicator up, and this rank's control thread knows. */
+static void sleep_in_a_turn(void *ctx)
+{
+    struct test *t = ctx;
+
+    if (atomic_load(&t->shared->marker[t->rank]))
+        return;
+    atomic_store(&t->shared->marker[t->rank], 1);
+    case_await_done(t, 1, t->rank);
+    while (!bny_control_told(t->comm->world->control))
+        usleep(1000);
+}
+
+/* All but rank 1 are through a call, and give the communicator up. Rank 1 waits in it, with all
+ * there that it lacks, and is told by its next call. arg: elements of a broadcast, but one; 0:
+ * a barrier. */
+static int complete_while_it_waits(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    static uint32_t x[4096], y;
+    int late = t->rank == 1, n = atoi(t->arg); /* 0: a barrier */
+
+    cfg.op_timeout_s = CASE_NEVER_S;
+    cfg.progress_hook = late ? sleep_in_a_turn : NULL;
+    cfg.progress_hook_ctx = t;
+    atomic_store(&t->shared->marker[t->rank], 1); /* not in these */
+    CHECK_OK(t, case_init(t, &cfg, &t->comm));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    mp_shared_barrier(t->shared, t->n);
+    atomic_store(&t->shared->marker[t->rank], 0);
+    mp_shared_barrier(t->shared, t->n);
+    while (!late && !atomic_load(&t->shared->marker[1])) /* it has begun, and lacks the rest */
+        usleep(200);
+    x[n] = t->rank ? 0 : 9;
+    CHECK_OK(t, n ? banyan_broadcast(x, (size_t)n + 1, BANYAN_U32, 0, t->comm, NULL)
+                  : banyan_barrier(t->comm, NULL));
+    CHECK(t, !n || x[n] == 9, "%u", x[n]);
+    case_done(t, 1);
+    if (t->rank == 0) {
+        case_await_done(t, 1, 1);
+        CHECK_OK(t, banyan_comm_revoke(t->comm, "a test"));
+    }
+    if (!late)
+        case_await_done(t, 1, -1);
+    CHECK_RC(t, -BANYAN_EABORTED,
+             banyan_allreduce(x, &y, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL));
+    return 0;
+}
+
 /* Late calls of rank 0, each by an entrance of its own. */
 static int late_call(struct test *t)
 {
@@ -349,6 +400,7 @@ const struct mp_case cases_again[] = {
     { "again_elsewhere", again_elsewhere, CASE_FAILS },
     { "told_without_waiting", told_without_waiting, CASE_FAILS },
     { "complete_behind", complete_behind_a_failure, CASE_FAILS | CASE_NO_THREADS },
+    { "complete_while", complete_while_it_waits, CASE_OWN_INIT | CASE_FAILS | CASE_NO_THREADS },
     { "late_behind_a_deadline", late_behind_a_deadline, CASE_FAILS | CASE_NO_THREADS },
     { NULL, NULL, 0 }
 };

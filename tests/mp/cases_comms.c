@@ -519,7 +519,7 @@ static void *hold(void *arg)
     atomic_store(&h->t->shared->value[2][0], 1);
     while (!bny_control_failure_of(w->control, h->comm->id, &f))
         nap(1);
-    bny_failure_adopt(w);
+    bny_comm_set_failure(h->comm, &f); /* as if the others' parts were still on their way */
     bny_world_unlock(w);
     return NULL;
 }

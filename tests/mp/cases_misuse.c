@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks that disagree, and arguments that are wrong on one rank. */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collectives/world/comm.h"
 #include "tests/mp/image.h"
+#include "transport/bootstrap/control.h"
 
 /* What the deviant rank does differently, and the two words by which a good message names both
  * sides. */
@@ -766,6 +769,22 @@ static int dead_handles(struct test *t)
 }
 #undef FREED
 
+/* Do all other ranks wait in the call that agrees next? */
+static int others_have_begun(const struct test *t)
+{
+    struct bny_control *c = t->comm->world->control;
+    struct bny_agree_id id = { BNY_AGREE_CALL, t->comm->id, t->comm->agree_calls + 1 };
+    const struct bny_instance *it;
+    int have = 0;
+
+    pthread_mutex_lock(&c->lock);
+    it = bny_agree_find(&c->agree, id);
+    for (int r = 0; it && r < t->n; r++)
+        have += bny_bit(it->has, r);
+    pthread_mutex_unlock(&c->lock);
+    return have == t->n - 1;
+}
+
 /* Rank 0 shrinks while the others grow: what they agree on is longer than it has room for. */
 static int agree_on_other_things(struct test *t)
 {
@@ -777,7 +796,8 @@ static int agree_on_other_things(struct test *t)
         CHECK_OK(t, banyan_comm_grow_id(t->comm, &id));
     CHECK_OK(t, banyan_barrier(t->comm, NULL));
     if (t->rank == 0) {
-        usleep(200000); /* the others have begun */
+        while (!others_have_begun(t))
+            usleep(1000);
         CHECK_RC(t, -BANYAN_EMISMATCH, banyan_comm_shrink(t->comm, &out));
         CHECK_HAS(t, banyan_last_error(), "called something else");
         return 0;

@@ -811,7 +811,6 @@ static int dies_while_leaving(struct test *t)
     struct itimerval after = { .it_value = { 0 } };
     int victim = 0, delay = 0, rc;
     char name[32];
-    uint64_t from;
 
     CHECK(t, sscanf(t->arg, "%d %d", &victim, &delay) == 2, "%s", t->arg);
     case_check_works(t, t->comm);
@@ -821,10 +820,8 @@ static int dies_while_leaving(struct test *t)
         signal(SIGALRM, die);
         setitimer(ITIMER_REAL, &after, NULL);
     }
-    from = bny_now_ns();
     rc = banyan_comm_finalize(t->comm);
     t->comm = NULL;
-    atomic_store(&t->shared->value[t->rank][0], bny_now_ns() - from);
     atomic_store(&t->shared->value[t->rank][1], (uint64_t)-rc);
     snprintf(name, sizeof name, "rank %d ", victim);
     CHECK(t, rc == 0 || rc == -BANYAN_ERANKDEAD, "finalize returned %d (%s)", rc,

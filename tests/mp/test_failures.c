@@ -27,6 +27,9 @@ static int count_leftovers(void)
     return n;
 }
 
+/* Whoever waits for one of them is not done when the run ends. */
+#define NO_DEADLINES "BANYAN_OP_TIMEOUT=3600", "BANYAN_SILENT_S=3600"
+
 struct death {
     char transport[8], work[16];
     int n, victim, runs;
@@ -48,7 +51,7 @@ ParameterizedTestParameters(failures, a_killed_rank_is_named_by_all_survivors)
 }
 
 /* The promise is 100 ms on an idle machine; what is asserted is that nobody waits for a
- * deadline, of which the shortest is 5 s, nor always for something else. */
+ * deadline, which none is short enough for, nor always for something else. */
 ParameterizedTest(struct death *d, failures, a_killed_rank_is_named_by_all_survivors,
                   .timeout = 300)
 {
@@ -72,7 +75,7 @@ ParameterizedTest(struct death *d, failures, a_killed_rank_is_named_by_all_survi
                          .seed = seed,
                          .kill = kill,
                          .out = &out,
-                         .timeout_s = 40 };
+                         .env = { NO_DEADLINES } };
         MP_CHECK(mp_run(&mp));
         for (int r = 0; r < d->n; r++) {
             uint64_t ns = r == d->victim ? 0 : atomic_load(&out.value[r][0]);
@@ -83,8 +86,6 @@ ParameterizedTest(struct death *d, failures, a_killed_rank_is_named_by_all_survi
                 "# %s %s n=%d: the last survivor knew after %.1f ms, %d of %d after more than "
                 "100 ms\n",
                 d->transport, d->work, d->n, (double)worst * 1e-6, late, d->n - 1);
-        cr_expect_lt(worst, 4500000000u, "a survivor needed %.3f s; seed %llu",
-                     (double)worst * 1e-9, (unsigned long long)seed);
         best = worst < best ? worst : best;
     }
     cr_expect_lt(best, 1000000000u, "a survivor needed %.3f s each time", (double)best * 1e-9);
@@ -103,8 +104,8 @@ ParameterizedTestParameters(failures, who_dies_while_all_leave_holds_up_nobody)
     return MP_ROWS(struct death, leaving);
 }
 
-/* Leaving takes a millisecond or two. Nobody waits for a deadline; of a death that nobody is
- * harmed by some may hear, and whoever does hears of that one. */
+/* Leaving takes a millisecond or two. Nobody waits for a deadline, or the run does not end; of
+ * a death that nobody is harmed by some may hear, and whoever does hears of that one. */
 ParameterizedTest(struct death *d, failures, who_dies_while_all_leave_holds_up_nobody,
                   .timeout = 300)
 {
@@ -121,16 +122,13 @@ ParameterizedTest(struct death *d, failures, who_dies_while_all_leave_holds_up_n
                          .arg = arg,
                          .may_die = 1u << d->victim,
                          .out = &out,
-                         .timeout_s = 40 };
+                         .env = { NO_DEADLINES } };
 
         snprintf(arg, sizeof arg, "%d %d", d->victim, delay);
         MP_CHECK(mp_run(&mp));
         for (int r = 0; r < d->n; r++) {
             if (r == d->victim)
                 continue;
-            cr_expect_lt(atomic_load(&out.value[r][0]), 4500000000u,
-                         "rank %d left after %.1f s; a death after %d us", r,
-                         (double)atomic_load(&out.value[r][0]) * 1e-9, delay);
             heard += atomic_load(&out.value[r][1]) != 0;
         }
     }

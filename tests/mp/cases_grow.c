@@ -510,6 +510,32 @@ static int grow_starved(struct test *t)
     return 0;
 }
 
+/* The last rank leaves in order, and the others grow: all hear who left, in the same words. */
+static int grow_left(struct test *t)
+{
+    struct banyan_config cfg = case_config(t);
+    struct banyan_comm *comm, *next;
+    struct said s;
+
+    cfg.op_timeout_s = CASE_NEVER_S;
+    begin(t, 1, t->n, t->rank, &comm);
+    CHECK_OK(t, banyan_barrier(comm, NULL));
+    mp_shared_barrier(t->shared, t->n);
+    if (t->rank < t->n - 1) {
+        s = said(grow(t, comm, (uint32_t)t->n, 1, &cfg, &next));
+        CHECK_HAS(t, s.text, "has left, and banyan_comm_grow waits for it");
+        atomic_store(&t->shared->value[t->rank][1], case_hash(s.text, strlen(s.text)));
+        CHECK_RC(t, -BANYAN_ERANKDEAD, banyan_barrier(comm, NULL));
+    }
+    banyan_comm_destroy(comm);
+    mp_shared_barrier(t->shared, t->n);
+    CHECK(t,
+          t->rank == t->n - 1 || atomic_load(&t->shared->value[t->rank][1]) ==
+                                     atomic_load(&t->shared->value[0][1]),
+          "rank 0 heard something else");
+    return 0;
+}
+
 const struct mp_case cases_grow[] = {
     { "grow_steps", grow_steps, CASE_OWN_INIT | CASE_NO_THREADS },
     { "grow_refused", grow_refused, CASE_OWN_INIT | CASE_NO_THREADS },
@@ -517,5 +543,6 @@ const struct mp_case cases_grow[] = {
     { "grow_newcomer_dies", grow_newcomer_dies, CASE_OWN_INIT | CASE_NO_THREADS },
     { "grow_member_dies", grow_member_dies, CASE_OWN_INIT | CASE_NO_THREADS },
     { "grow_starved", grow_starved, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "grow_left", grow_left, CASE_OWN_INIT | CASE_NO_THREADS },
     { NULL, NULL, 0 }
 };

@@ -14,10 +14,8 @@ static struct mp_row steps[] = {
 MP_TABLE(grow, newcomers_join, steps)
 
 static struct mp_row refused[] = {
-    { "grow_refused", "shm", 4 },
-    { "grow_refused", "tcp", 4 },
-    { "grow_starved", "shm", 3 },
-    { "grow_starved", "tcp", 3 },
+    { "grow_refused", "shm", 4 }, { "grow_refused", "tcp", 4 }, { "grow_starved", "shm", 3 },
+    { "grow_starved", "tcp", 3 }, { "grow_left", "shm", 3 },    { "grow_left", "tcp", 4 },
 };
 MP_TABLE(grow, wrong_newcomers_are_refused, refused)
 

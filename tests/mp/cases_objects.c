@@ -880,9 +880,11 @@ static int objects_left(struct test *t)
         banyan_objects_destroy(s);
         banyan_comm_destroy(t->comm);
         t->comm = NULL;
+        mp_shared_barrier(t->shared, t->n); /* until then its progress may serve a get */
         mp_shared_barrier(t->shared, t->n);
         return 0;
     }
+    mp_shared_barrier(t->shared, t->n);
     for (int i = 0; i < 20 && *t->arg; i++) {
         struct banyan_object_id id = name_of(4, (uint64_t)(t->rank * 100 + i));
 

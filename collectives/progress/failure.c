@@ -80,10 +80,7 @@ static int is_being_read(struct bny_world *w, const struct bny_failure *f)
 
 #define LAST_LOOKS 64
 
-/* What has come is used first: it may be all that an operation lacks which is complete at the
- * others, who sent it before they gave up. So a rank that slept between its look at its peers
- * and its look at failures is told what they were. */
-static void look_once_more(struct bny_world *w)
+void bny_world_look_once_more(struct bny_world *w)
 {
     for (int i = 0; i < LAST_LOOKS && bny_world_progress(w) > 0; i++)
         continue;
@@ -95,7 +92,7 @@ void bny_failure_adopt(struct bny_world *w)
 
     if (!local && bny_world_has_news(w)) {
         w->heard = bny_control_logged(w->control);
-        look_once_more(w);
+        bny_world_look_once_more(w);
     }
     w->has_local_failure = 0;
     for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {

@@ -258,7 +258,9 @@ static void miss_who_left(struct bny_world *w, const struct banyan_comm *c, uint
     }
 }
 
-static void check_deadlines(struct bny_world *w, uint64_t now)
+/* 1: an operation is overdue, which is not told before what has come was looked at: a rank that
+ * was stopped, or had no CPU, finds there what others sent in time. */
+static int check_deadlines(struct bny_world *w, uint64_t now, int has_looked)
 {
     int may_have_left =
         w->control && (bny_control_suspect(w->control) || bny_control_some_left(w->control));
@@ -281,10 +283,13 @@ static void check_deadlines(struct bny_world *w, uint64_t now)
             }
             if (!op->deadline_ns || now < op->deadline_ns || bny_comm_has_failed(c))
                 continue;
+            if (!has_looked)
+                return 1;
             overdue(w, c, op);
             break;
         }
     }
+    return 0;
 }
 
 void bny_world_tick(struct bny_world *w)
@@ -293,7 +298,10 @@ void bny_world_tick(struct bny_world *w)
 
     BNY_ASSERT_LOCKED(w);
     w->tick_ns = now;
-    check_deadlines(w, now);
+    if (check_deadlines(w, now, 0)) {
+        bny_world_look_once_more(w);
+        check_deadlines(w, now, 1);
+    }
     if (w->control && bny_control_progress(w->control) == 1)
         bny_failure_adopt(w);
     if (w->has_local_failure)

@@ -53,6 +53,10 @@ int bny_world_thread(struct bny_world *w, int cpu);
 
 /* Fails one communicator (not the others of its world), at once. Lock held. */
 void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f);
+/* Uses what has come, before a failure is told: it may be all that an operation lacks which is
+ * complete at the others, who sent it before they gave up. So a rank that slept between its
+ * look at its peers and its look at clock or failures is told what they were. Lock held. */
+void bny_world_look_once_more(struct bny_world *w);
 /* Adopts what the control plane agreed on, behind what has come until now. Lock held. */
 void bny_failure_adopt(struct bny_world *w);
 

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "tests/mp/call.h"
 #include "collectives/api/job.h"
+#include "collectives/progress/progress.h"
 
 #define KEPT 4 /* calls that are made again */
 
@@ -337,6 +338,46 @@ static int complete_while_it_waits(struct test *t)
     return 0;
 }
 
+static void tick(struct bny_world *w)
+{
+    bny_world_lock(w);
+    bny_world_tick(w);
+    bny_world_unlock(w);
+}
+
+/* Rank 1 has no CPU from before the others' part of its call to behind its deadline: it ticks
+ * then, with all there that it lacks. */
+static int overdue_while_it_sleeps(struct test *t)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_request *r;
+    uint64_t deadline;
+    float x = 3;
+
+    opts.timeout_s = .1;
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    if (t->rank != 1) {
+        case_await_done(t, 1, 0);
+        CHECK_OK(t, banyan_send(&x, 1, BANYAN_F32, 1, t->comm, NULL));
+        case_done(t, 2);
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+        return 0;
+    }
+    CHECK_OK(t, banyan_recv_init(&x, 1, BANYAN_F32, 0, t->comm, &opts, &r));
+    CHECK_OK(t, banyan_start(r));
+    tick(t->comm->world); /* the time begins */
+    deadline = bny_deadline_in(.2);
+    case_done(t, 1);
+    case_await_done(t, 2, 1);
+    while (!bny_deadline_passed(deadline))
+        usleep(1000);
+    tick(t->comm->world);
+    CHECK_OK(t, banyan_wait(r, -1));
+    CHECK_OK(t, banyan_request_free(r));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    return 0;
+}
+
 /* Late calls of rank 0, each by an entrance of its own. */
 static int late_call(struct test *t)
 {
@@ -401,6 +442,7 @@ const struct mp_case cases_again[] = {
     { "told_without_waiting", told_without_waiting, CASE_FAILS },
     { "complete_behind", complete_behind_a_failure, CASE_FAILS | CASE_NO_THREADS },
     { "complete_while", complete_while_it_waits, CASE_OWN_INIT | CASE_FAILS | CASE_NO_THREADS },
+    { "overdue_while", overdue_while_it_sleeps, CASE_NO_THREADS },
     { "late_behind_a_deadline", late_behind_a_deadline, CASE_FAILS | CASE_NO_THREADS },
     { NULL, NULL, 0 }
 };

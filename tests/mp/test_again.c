@@ -32,6 +32,8 @@ static struct mp_row again[] = {
     { "complete_while", "shm", 4, "1", .env = { "BANYAN_SPIN_US=0" } },
     { "complete_while", "shm", 2, "2000", .env = { "BANYAN_SPIN_US=0" } },
     { "complete_while", "tcp", 3, "1000", .env = { "BANYAN_SPIN_US=0" } },
+    { "overdue_while", "shm", 2 },
+    { "overdue_while", "tcp", 2 },
     { "late_behind_a_deadline", "shm", 2, "allreduce" },
     { "late_behind_a_deadline", "tcp", 3, "allreduce" },
     { "late_behind_a_deadline", "shm", 2, "pair" },

@@ -15,9 +15,9 @@ build_packages=(
     libdnnl-dev
     libopenblas-dev
 )
-# What scripts/test needs besides.
+# What scripts/test needs besides. valgrind: a build that finds its header later is compiled anew.
 test_packages=(
-    g++ clang-format-14 git libcriterion-dev libpmix-dev python3-numpy iproute2
+    g++ clang-format-14 git libcriterion-dev libpmix-dev python3-numpy iproute2 valgrind
 )
 # What scripts/test --full needs besides. Of llvm: llvm-symbolizer, by which clang's sanitizers name functions; make and xz for
 # the tests of MPICH.
@@ -25,7 +25,7 @@ full_packages=(
     gfortran clang libclang-rt-dev llvm abigail-tools cmake
     openmpi-bin mpich libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
-    valgrind make xz-utils
+    make xz-utils
 )
 
 # What scripts/softroce-guest needs besides.

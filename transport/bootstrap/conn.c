@@ -353,7 +353,8 @@ static int take_hello(struct bny_conn *c, const uint8_t *data)
         return ended(c, "it does not speak banyan's protocol", 0);
     if (memcmp(c->theirs.job, c->self->job, sizeof c->theirs.job) != 0)
         return ended(c, "it belongs to another job", 0);
-    if (service(c->theirs.purpose) != service(c->self->purpose))
+    c->astray = service(c->theirs.purpose) != service(c->self->purpose);
+    if (c->astray)
         return ended(c, "it came for another service of this job", 0);
     c->known = 1;
     return 0;
@@ -481,6 +482,10 @@ void bny_foreign_drop(struct bny_foreign *f, const struct bny_conn *c, const cha
     uint64_t now = bny_now_ns();
     char text[BNY_ADDR_TEXT];
 
+    if (c->astray) { /* ranks look for the root at several ports */
+        bny_debug("ended a connection from %s: %s", bny_addr_text(&c->peer, text), why);
+        return;
+    }
     f->total++;
     if (f->last_ns && now - f->last_ns < 1000000000u) {
         f->held++;

@@ -68,6 +68,8 @@ struct bny_conn {
     uint8_t client, eof,
         mute;      /* eof: nothing more will come; mute: sending failed, output is discarded */
     uint8_t known; /* server: the hello was of our job (still unproven) */
+    uint8_t
+        astray; /* server: says that it is of our job, and looks for another of its services */
     uint8_t differs; /* says that it is of our job (still unproven), with another secret */
     uint8_t look;    /* client: the owner wants to know whose the other end is, if it differs */
     uint8_t others;  /* with look: bny_conn_is_another_users, while the other end waited */

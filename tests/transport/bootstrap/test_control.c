@@ -9,14 +9,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/rng.h"
 #include "support.h"
+#include "transport/bootstrap/conn.h"
 #include "transport/bootstrap/control.h"
 #include "transport/bootstrap/id.h"
+#include "transport/bootstrap/net.h"
 
 TestSuite(control, .timeout = 60);
 
@@ -440,6 +443,33 @@ Test(control, foreign_connections_change_nothing)
     cr_assert_geq(test_caught(), 1);
     for (int i = 0; i < 100; i++)
         close(fds[i]);
+    world_free(&w);
+}
+
+/* Ranks try several ports for the root, where another service of their job may listen. */
+Test(control, a_rank_that_looks_for_the_root_is_no_stranger)
+{
+    struct bny_conn_self self;
+    struct bny_conn *c;
+    struct bny_addr addr;
+    struct world w;
+    int epfd = epoll_create1(EPOLL_CLOEXEC);
+
+    test_catch_log("did not prove to be a rank of this job");
+    world_create(&w, 2, "lo");
+    memcpy(&addr, w.blobs, sizeof addr);
+    bny_conn_self_init(&self, BNY_CONN_BOOTSTRAP, w.id.secret, w.id.job, 1, 2);
+    c = bny_conn_new(bny_net_connect(&addr), epfd, 1, &addr, &self, 1000);
+    cr_assert(c);
+    while (bny_conn_progress(c) == 0)
+        world_round(&w);
+    cr_assert(c->eof);
+    bny_conn_free(c);
+    close(epfd);
+    world_connect(&w);
+    world_until_ready(&w);
+    world_expect_healthy(&w, 50);
+    cr_assert_eq(test_caught(), 0);
     world_free(&w);
 }
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files
 and headings, docs/README.md names every document of docs/, the C programs in README.md and docs/objects.md are those of examples/, that in
-docs/failures.md is part of elastic_train, the table of docs/environment.md is that of base/param.c, the version is the
+docs/failures.md is part of elastic_train, the list in docs/environment.md is that of base/param.c, the version is the
 same in meson.build, banyan.h and CHANGELOG.md, and files of this tree that documents and sources name (folder/.../name.ext) exist.
-Usage: check_docs.py ROOT [--write copies the program and the table]
+Usage: check_docs.py ROOT [--write copies the program and the list]
 
 A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
 the .name of the table that its symbol defines, in any file of the folder."""
 import pathlib
 import re
 import sys
+import textwrap
 
 from check_text import tracked
 
@@ -146,15 +147,15 @@ def variables(root, write):
     text = document.read_text(encoding="utf-8")
     code = re.sub(r'"\s*\n\s*"', "", source.read_text(encoding="utf-8"))  # strings that go on in the next line
     rows = re.findall(r'^    \{\s*"(BANYAN_\w+)",\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)"', code, re.M)
-    table = "| variable | values | default | meaning |\n|---|---|---|---|\n"
+    entries = ""
     for name, values, default, doc in rows:
-        cells = [f"`{name}`", values, f"`{default}`" if default else "", doc]
-        table += "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |\n"
-    fixed = re.sub(r"^\| variable \|.*?\n(?=\n|\Z)", lambda _: table, text, count=1, flags=re.M | re.S)
+        head = f"- `{name}` (`{values}`" + (f", default `{default}`): " if default else "): ")
+        entries += textwrap.fill(head + doc, 112, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+    fixed = re.sub(r"^- `BANYAN_.*?\n(?=\n|\Z)", lambda _: entries, text, count=1, flags=re.M | re.S)
     if write:
         document.write_text(fixed, encoding="utf-8")
     elif fixed != text or len(rows) < 30:
-        yield "docs/environment.md: the table is not that of base/param.c (check_docs.py ROOT --write)"
+        yield "docs/environment.md: the list is not that of base/param.c (check_docs.py ROOT --write)"
 
 
 def versions(root):

@@ -12,7 +12,7 @@
 #ifndef BNY_TOOLS_PREDICT_H
 #define BNY_TOOLS_PREDICT_H
 
-#include "collectives/plan/plan.h"
+#include "collectives/plan/way.h"
 #include "topo/simulate.h"
 #include "training/profile.h"
 

@@ -361,13 +361,13 @@ static int add_path(struct build *b, struct bny_scope *scopes)
 {
     const struct bny_plan *plan = &b->plans[0];
 
-    if (plan->path == BNY_PATH_ENGINE || plan->late_s > 0)
+    if (plan->way == BNY_WAY_PROGRAM || plan->late_s > 0)
         return add_program(b);
-    if (plan->path == BNY_PATH_STAGES)
+    if (plan->way == BNY_WAY_STAGES)
         return add_linear(b, scopes);
-    if (plan->path == BNY_PATH_ONESHOT)
+    if (plan->way == BNY_WAY_ONESHOT)
         add_oneshot(b);
-    else if (plan->path != BNY_PATH_ALONE)
+    else if (plan->way != BNY_WAY_ALONE)
         return bny_fail(BANYAN_ENOTSUP, "schedule %s is not predicted; name another",
                         plan->schedule);
     return 0;
@@ -387,7 +387,7 @@ int predict_op_add(struct predict_job *j, struct bny_scope *scopes, struct predi
     if (rc == 0) {
         const struct bny_plan *plan = &b.plans[0];
 
-        op->refused = call.codec && !plan->codec && plan->path != BNY_PATH_ALONE;
+        op->refused = call.codec && !plan->codec && plan->way != BNY_WAY_ALONE;
         memcpy(op->chosen, plan->schedule, sizeof op->chosen);
         b.is_lossy = plan->codec && plan->codec->ops->family != BNY_CODEC_EXACT;
         b.rates = rates_of(j, plan->codec, op->dtype);

@@ -204,6 +204,7 @@ static int make_scopes(struct step *x)
                                            .rank = (int)r,
                                            .members = x->members,
                                            .topology = x->w->topology,
+                                           .ways = bny_ways,
                                            .eager_max = PREDICT_EAGER_MAX,
                                            .at_once = PREDICT_EAGER_MAX,
                                            .chunk_max = PREDICT_CHUNK_MAX,

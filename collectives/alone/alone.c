@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two paths without a peer: a collective of one rank, which is a copy, or of none, which is
+/* Two ways without a peer: a collective of one rank, which is a copy, or of none, which is
  * zeros; and a message to oneself. */
 #include "collectives/alone/alone.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "collectives/local/local.h"
 #include "collectives/op/op.h"
+#include "collectives/plan/schedules.h"
 
 static int start(struct bny_op *op)
 {
@@ -19,6 +21,19 @@ static int waits_on(const struct bny_op *op, int r)
 }
 
 /* ---- one rank, or an empty participation set ---- */
+
+static const char *has_peers(const struct bny_scope *s, const struct bny_call *call)
+{
+    return (s->n == 1 && call->collective != BNY_SENDRECV) || (call->has_set && call->nset == 0)
+               ? NULL
+               : "other ranks take part";
+}
+
+static int plan_alone(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    snprintf(plan->schedule, sizeof plan->schedule, "alone");
+    return 0;
+}
 
 static int copy(struct bny_op *op)
 {
@@ -44,9 +59,14 @@ static int copy(struct bny_op *op)
     return 1;
 }
 
-const struct bny_path_ops bny_path_alone = { .start = start,
-                                             .advance = copy,
-                                             .waits_on = waits_on };
+const struct bny_way bny_way_alone = {
+    .traits = BNY_WAY_LOCAL,
+    .cannot = has_peers,
+    .plan = plan_alone,
+    .start = start,
+    .advance = copy,
+    .waits_on = waits_on,
+};
 
 /* ---- to oneself ---- */
 
@@ -91,6 +111,25 @@ static int send_to_self(struct bny_op *op)
     return 1;
 }
 
-const struct bny_path_ops bny_path_self = { .start = start,
-                                            .advance = send_to_self,
-                                            .waits_on = waits_on };
+static const char *is_to_others(const struct bny_scope *s, const struct bny_call *call)
+{
+    return call->collective == BNY_SENDRECV && call->is_send && call->root == s->rank
+               ? NULL
+               : "it is no message to oneself";
+}
+
+/* The receiving end runs a program of this name. */
+static int plan_self(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    snprintf(plan->schedule, sizeof plan->schedule, "sendrecv");
+    return bny_schedules_plan(s, call, plan);
+}
+
+const struct bny_way bny_way_self = {
+    .traits = BNY_WAY_LOCAL,
+    .cannot = is_to_others,
+    .plan = plan_self,
+    .start = start,
+    .advance = send_to_self,
+    .waits_on = waits_on,
+};

@@ -3,8 +3,6 @@
 #ifndef BNY_COLLECTIVES_ALONE_H
 #define BNY_COLLECTIVES_ALONE_H
 
-#include "collectives/op/path.h"
-
-extern const struct bny_path_ops bny_path_alone, bny_path_self;
+#include "collectives/plan/way.h"
 
 #endif

@@ -44,7 +44,7 @@ struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int 
     c->n = n;
     c->rank = rank;
     c->blamed = -1;
-    c->paths = bny_paths;
+    c->scope.ways = bny_ways;
     c->scope.n = n;
     c->scope.rank = rank;
     c->peers = calloc((size_t)n, sizeof *c->peers);

@@ -7,9 +7,8 @@
 #include "base/place.h"
 #include "collectives/op/op.h"
 
-/* ---- paths.c: all paths, by enum bny_path ---- */
+/* ---- paths.c: all paths, by enum bny_way_id ---- */
 
-extern const struct bny_path_ops *const bny_paths[BNY_PATH_COUNT];
 
 /* ---- job.c ---- */
 

@@ -627,7 +627,7 @@ static void request_free(struct banyan_request *req)
 static const struct bny_request_kind request_kind = { .start = request_start,
                                                       .explain = request_explain,
                                                       .free = request_free };
-static const struct bny_path_ops no_path = { 0 };
+static const struct bny_way no_way = { 0 };
 
 int banyan_object_get_init(struct banyan_objects *s, const struct banyan_object_id *id,
                            struct banyan_object *out, struct banyan_request **req)
@@ -655,7 +655,7 @@ int banyan_object_get_init(struct banyan_objects *s, const struct banyan_object_
     (*req)->kind = &request_kind;
     (*req)->of_kind = r;
     (*req)->op.comm = s->store.comm;
-    (*req)->op.path = &no_path;
+    (*req)->op.way = &no_way;
     bny_world_lock(s->store.world);
     s->store.handles++;
     bny_world_unlock(s->store.world);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where an arrival reduction begins and ends: memory, words, completion. */
 #include "collectives/arrival/arrival.h"
+#include "collectives/arrival/choice.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -321,7 +322,7 @@ static int init(struct bny_op *op)
     struct bny_arrival *a = bny_arrival_of(op);
 
     if (!a)
-        a = op->of_path[BNY_PATH_ARRIVAL] = calloc(1, sizeof *a);
+        a = op->of_way[BNY_WAY_ARRIVAL] = calloc(1, sizeof *a);
     if (!a)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     for (size_t i = 0; i < a->children_cap; i++) /* they are of another length */
@@ -349,7 +350,7 @@ static void arrival_free(struct bny_op *op)
     else if (a->child.comm)
         bny_op_finish_orphan(&a->child);
     free(a);
-    op->of_path[BNY_PATH_ARRIVAL] = NULL;
+    op->of_way[BNY_WAY_ARRIVAL] = NULL;
 }
 
 /* The desk's, and the child's. */
@@ -608,7 +609,12 @@ static int sends_to(const struct bny_op *op, int r)
     return served[r / 64] >> r % 64 & 1;
 }
 
-const struct bny_path_ops bny_path_arrival = {
+const struct bny_way bny_way_arrival = {
+    .traits = BNY_WAY_BY_NAME,
+    .cannot = bny_arrival_cannot,
+    .seconds = bny_arrival_seconds,
+    .plan = bny_arrival_plan,
+    .adopt = bny_arrival_adopt,
     .init = init,
     .numbers = numbers,
     .start = start,

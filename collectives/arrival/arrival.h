@@ -28,10 +28,8 @@
 #define BNY_COLLECTIVES_ARRIVAL_H
 
 #include "collectives/op/op.h"
-#include "collectives/op/path.h"
+#include "collectives/plan/way.h"
 #include "collectives/xfer/xfer.h"
-
-extern const struct bny_path_ops bny_path_arrival, bny_path_desk;
 
 /* Schedule auto takes this path for sums that would be faster so if ranks are late: lateness.h
  * says when they are. */
@@ -167,7 +165,7 @@ struct bny_arrival {
 
 static inline struct bny_arrival *bny_arrival_of(const struct bny_op *op)
 {
-    return op->of_path[BNY_PATH_ARRIVAL];
+    return op->of_way[BNY_WAY_ARRIVAL];
 }
 
 static inline int bny_arrival_wants_result(const struct bny_op *op)

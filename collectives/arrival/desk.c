@@ -20,7 +20,7 @@
 #define WORDS_ALPHAS 8
 
 struct bny_desk {
-    struct bny_op op;      /* of_path[BNY_PATH_DESK] is the desk */
+    struct bny_op op;      /* of_way[BNY_WAY_DESK] is the desk */
     struct bny_op *member; /* the call; NULL: it has ended */
     uint32_t seq;          /* its number */
     int me, n;
@@ -60,7 +60,7 @@ struct bny_desk {
 
 static struct bny_desk *desk_of(const struct bny_op *op)
 {
-    return op->of_path[BNY_PATH_DESK];
+    return op->of_way[BNY_WAY_DESK];
 }
 
 static int keeps(const struct bny_desk *d)
@@ -402,7 +402,7 @@ static void desk_free(struct bny_op *op)
     free(d->kept_len);
     free(d->have);
     free(d->set);
-    op->of_path[BNY_PATH_DESK] = NULL;
+    op->of_way[BNY_WAY_DESK] = NULL;
 }
 
 /* It is nobody's call: no deadline, no memory of a user's. */
@@ -411,9 +411,9 @@ static void make_op(struct bny_desk *d, const struct bny_op *member)
     struct bny_op *op = &d->op;
 
     op->comm = member->comm;
-    op->paths = member->paths;
-    op->path = op->paths[BNY_PATH_DESK];
-    op->of_path[BNY_PATH_DESK] = d;
+    op->ways = member->ways;
+    op->way = op->ways[BNY_WAY_DESK];
+    op->of_way[BNY_WAY_DESK] = d;
     op->call = (struct bny_call){ .collective = member->call.collective,
                                   .dtype = member->call.dtype,
                                   .root = member->call.root,
@@ -422,7 +422,7 @@ static void make_op(struct bny_desk *d, const struct bny_op *member)
     op->sig = member->sig;
     op->esz = member->esz;
     op->chunk_elems = member->chunk_elems;
-    op->plan.path = BNY_PATH_DESK;
+    op->plan.way = BNY_WAY_DESK;
     op->planned = op->is_detached = 1;
 }
 
@@ -431,7 +431,7 @@ static int kept_by(const struct banyan_comm *c)
     int kept = 0;
 
     for (const struct bny_op *op = c->active_first; op; op = op->next)
-        kept += op->of_path[BNY_PATH_DESK] && keeps(desk_of(op));
+        kept += op->of_way[BNY_WAY_DESK] && keeps(desk_of(op));
     return kept;
 }
 
@@ -607,7 +607,7 @@ static void done(struct bny_op *op)
     free(d);
 }
 
-const struct bny_path_ops bny_path_desk = {
+const struct bny_way bny_way_desk = {
     .start = start,
     .advance = advance,
     .message = message,

@@ -10,8 +10,6 @@
 #include "collectives/op/trace.h"
 #include "collectives/xfer/xfer.h"
 
-extern const struct bny_path_ops bny_path_engine;
-
 struct bny_block { /* one row of the table a program's blocks index */
     const char *in;
     char *out, *scratch, *scratch2;
@@ -72,7 +70,7 @@ struct bny_engine {
 
 static inline struct bny_engine *bny_engine_of(const struct bny_op *op)
 {
-    return op->of_path[BNY_PATH_ENGINE];
+    return op->of_way[BNY_WAY_PROGRAM];
 }
 
 static inline int bny_is_send(const struct bny_step *s)

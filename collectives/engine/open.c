@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "collectives/engine/coded.h"
+#include "collectives/plan/schedules.h"
 
 /* For a peer that is in the middle of a put; normally that takes microseconds. */
 #define CLOSE_NS 1000000000u
@@ -28,7 +29,7 @@ static int init(struct bny_op *op)
     int rc;
 
     if (!e)
-        e = op->of_path[BNY_PATH_ENGINE] = calloc(1, sizeof *e);
+        e = op->of_way[BNY_WAY_PROGRAM] = calloc(1, sizeof *e);
     if (e && !e->peers)
         e->peers = calloc((size_t)op->comm->n, sizeof *e->peers);
     if (!e || !e->peers)
@@ -57,7 +58,7 @@ static void engine_free(struct bny_op *op)
     free(e->scratch2);
     free(e->tile);
     free(e);
-    op->of_path[BNY_PATH_ENGINE] = NULL;
+    op->of_way[BNY_WAY_PROGRAM] = NULL;
 }
 
 /* ---- start ---- */
@@ -301,7 +302,7 @@ void bny_engine_announced(struct bny_op *op, int from, struct bny_msg *msg)
 }
 
 /* Point to point: one step, one peer. */
-static void changed(struct bny_op *op, enum bny_change change)
+static void changed(struct bny_op *op, unsigned change)
 {
     struct bny_engine *e = bny_engine_of(op);
     struct bny_xfer *x = &e->peers[op->call.root].xfer;
@@ -392,7 +393,11 @@ static int sends_to(const struct bny_op *op, int r)
     return 0;
 }
 
-const struct bny_path_ops bny_path_engine = {
+const struct bny_way bny_way_program = {
+    .traits = BNY_WAY_FAMILY,
+    .cannot = bny_schedules_cannot,
+    .seconds = bny_schedules_seconds,
+    .plan = bny_schedules_plan,
     .init = init,
     .start = start,
     .advance = bny_engine_advance,

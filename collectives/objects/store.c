@@ -793,7 +793,7 @@ static void sent(struct bny_op *op, uint32_t step)
     bny_store_stir(st);
 }
 
-static const struct bny_path_ops carrier_path = { .sent = sent };
+static const struct bny_way carrier_way = { .sent = sent };
 
 int bny_store_begin(struct bny_store *st, struct banyan_comm *comm)
 {
@@ -805,7 +805,7 @@ int bny_store_begin(struct bny_store *st, struct banyan_comm *comm)
     st->n = comm->n;
     st->service.ops = &service_ops;
     st->carrier.comm = comm;
-    st->carrier.path = &carrier_path;
+    st->carrier.way = &carrier_way;
     st->dead = calloc(n, sizeof *st->dead);
     st->bye = calloc(n, sizeof *st->bye);
     st->synced = calloc(n, sizeof *st->synced);

@@ -16,8 +16,11 @@
 #include "collectives/oneshot/oneshot.h"
 #include "collectives/op/cookie.h"
 #include "collectives/op/op.h"
+#include "collectives/plan/cost.h"
 
 #define BOARDS 16
+/* The longest contribution that one copy for all serves. */
+#define BOARD_BYTES (32u << 10)
 /* Below, a copy into each ring costs less than the bookkeeping. */
 #define BOARD_BYTES_MIN 1024u
 
@@ -33,11 +36,11 @@ struct shots {           /* the path's state */
 
 static struct shots *shots_of(const struct bny_op *op)
 {
-    return op->of_path[BNY_PATH_ONESHOT];
+    return op->of_way[BNY_WAY_ONESHOT];
 }
 
 struct bny_boards {
-    char *mem; /* [BOARDS * BNY_BOARD_BYTES], the transport's: gone with it */
+    char *mem; /* [BOARDS * BOARD_BYTES], the transport's: gone with it */
     uint32_t readers[BOARDS];
     uint32_t next;
 };
@@ -68,7 +71,7 @@ static struct bny_boards *boards_of(struct bny_world *w)
     for (int i = 0; i < w->ntps && !w->boards; i++) {
         struct bny_tp *tp = w->tps[i];
         if (!(tp->ops->caps & BNY_TP_MEM) ||
-            tp->ops->mem_alloc(tp, BOARDS * BNY_BOARD_BYTES, &mem) != 0)
+            tp->ops->mem_alloc(tp, BOARDS * BOARD_BYTES, &mem) != 0)
             continue;
         w->boards = calloc(1, sizeof *w->boards);
         if (w->boards)
@@ -93,7 +96,7 @@ static void use_board(struct bny_op *op)
 
     s->board = NULL;
     if (!bny_call_takes_part(&op->call, op->comm->rank) || op->comm->n < 3 ||
-        !op->comm->scope.shares_memory || bytes < BOARD_BYTES_MIN || bytes > BNY_BOARD_BYTES ||
+        !op->comm->scope.shares_memory || bytes < BOARD_BYTES_MIN || bytes > BOARD_BYTES ||
         (op->call.collective != BNY_ALLREDUCE && op->call.collective != BNY_ALLGATHER))
         return;
     b = boards_of(op->comm->world);
@@ -102,7 +105,7 @@ static void use_board(struct bny_op *op)
     if (!b || i == BOARDS)
         return;
     i = b->next++ % BOARDS;
-    s->board = b->mem + (size_t)i * BNY_BOARD_BYTES;
+    s->board = b->mem + (size_t)i * BOARD_BYTES;
     s->board_readers = &b->readers[i];
     bny_local_place(s->board, op->in, bytes);
 }
@@ -112,7 +115,7 @@ static int init(struct bny_op *op)
     struct shots *s = shots_of(op);
 
     if (!s)
-        s = op->of_path[BNY_PATH_ONESHOT] = calloc(1, sizeof *s);
+        s = op->of_way[BNY_WAY_ONESHOT] = calloc(1, sizeof *s);
     if (s && !s->of)
         s->of = calloc((size_t)op->comm->n, sizeof(struct bny_msg *));
     if (!s || !s->of)
@@ -128,7 +131,7 @@ static void shots_free(struct bny_op *op)
     free(s->of);
     free(s->tile);
     free(s);
-    op->of_path[BNY_PATH_ONESHOT] = NULL;
+    op->of_way[BNY_WAY_ONESHOT] = NULL;
 }
 
 static int start(struct bny_op *op)
@@ -348,7 +351,58 @@ static int waits_on(const struct bny_op *op, int r)
            (turn >= s->sent && bny_call_sends(&op->call, me, r));
 }
 
-const struct bny_path_ops bny_path_oneshot = {
+/* ---- choice ---- */
+
+#define RANKS_MAX 64
+
+/* Longest contribution: what the rings take, or a board where one copy serves several peers. */
+static size_t bytes_max(const struct bny_scope *s, const struct bny_call *call)
+{
+    return s->shares_memory && s->n > 2 &&
+                   (call->collective == BNY_ALLREDUCE || call->collective == BNY_ALLGATHER)
+               ? BOARD_BYTES
+               : s->eager_max;
+}
+
+static const char *cannot(const struct bny_scope *s, const struct bny_call *call)
+{
+    size_t bytes = call->count * banyan_dtype_bytes(call->dtype);
+
+    if (!bny_call_row(call)->oneshot)
+        return "it does not serve this collective";
+    if (call->vector)
+        return "it needs the same count on all ranks";
+    if (call->codec)
+        return "it takes no codec";
+    if (s->n > RANKS_MAX)
+        return "it is for up to 64 ranks";
+    return bytes > bytes_max(s, call) || call->count > bytes + 1
+               ? "a contribution has to fit into one message"
+               : NULL;
+}
+
+/* One message delay; each rank combines n - 1 messages, which are copied into a ring each or,
+ * from 3 ranks on, to one board for all. */
+static double seconds(struct bny_scope *s, const struct bny_call *call, double most,
+                      char *schedule)
+{
+    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype), per_byte;
+    struct bny_cost_model m = bny_cost_model_of(s);
+
+    per_byte = s->shares_memory && s->n > 2 ? 0.8 * m.beta : m.beta + 1.3 * m.gamma;
+    return m.alpha_s / 3 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
+}
+
+static int plan_oneshot(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    plan->chunk_bytes = s->eager_max;
+    return 0;
+}
+
+const struct bny_way bny_way_oneshot = {
+    .cannot = cannot,
+    .seconds = seconds,
+    .plan = plan_oneshot,
     .init = init,
     .start = start,
     .advance = advance,

@@ -3,9 +3,7 @@
 #ifndef BNY_COLLECTIVES_ONESHOT_H
 #define BNY_COLLECTIVES_ONESHOT_H
 
-#include "collectives/op/path.h"
-
-extern const struct bny_path_ops bny_path_oneshot;
+#include "collectives/plan/way.h"
 
 struct bny_world;
 void bny_boards_free(struct bny_world *w);

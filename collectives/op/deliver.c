@@ -32,13 +32,13 @@ static void hand_over(struct bny_op *op, int from, struct bny_msg *msg)
         bny_msg_release(pool, msg);
         return;
     }
-    if (msg->hdr.kind == BNY_MSG_PROBE || !op->path->message || !bny_op_is_active(op)) {
+    if (msg->hdr.kind == BNY_MSG_PROBE || !op->way->message || !bny_op_is_active(op)) {
         bny_msg_release(pool, msg);
         return;
     }
     if (op->call.collective == BNY_SENDRECV)
         msg->hdr.step = 0; /* it said the epoch */
-    op->path->message(op, from, msg);
+    op->way->message(op, from, msg);
 }
 
 static void keep(struct banyan_comm *c, int from, struct bny_msg *msg)
@@ -105,8 +105,8 @@ void bny_comm_talk(struct banyan_comm *c)
     while ((rc = bny_match_changed(c->match, &what))) {
         struct bny_op *op = op_of(rc);
         bny_op_stir(op);
-        if (bny_op_is_active(op) && op->path->changed)
-            op->path->changed(op, what);
+        if (bny_op_is_active(op) && op->way->changed)
+            op->way->changed(op, what);
     }
     while (bny_match_to_say(c->match, &peer, &h)) {
         struct bny_ep *ep = c->peers[peer].ep;

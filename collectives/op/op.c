@@ -93,8 +93,8 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
                              ? "ranks share memory, which is faster than any codec"
                              : "it is predicted to take longer than raw data",
                          "force=1 among its parameters insists");
-    op->paths = comm->paths;
-    op->path = op->paths[op->plan.path];
+    op->ways = comm->scope.ways;
+    op->way = op->ways[op->plan.way];
     make_sig(op);
     if (!op->asked) {
         op->asked = calloc((size_t)comm->n, sizeof *op->asked);
@@ -106,7 +106,7 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
                       op->esz / quantum * quantum;
     if (op->chunk_elems == 0)
         op->chunk_elems = quantum;
-    rc = op->path->init ? op->path->init(op) : 0;
+    rc = op->way->init ? op->way->init(op) : 0;
     op->planned = rc == 0;
     return rc;
 }
@@ -179,7 +179,7 @@ static int begin(struct bny_op *op)
     if (bny_op_is_staged(op))
         rc = bny_op_stage(op);
     if (rc == 0)
-        rc = op->path->start(op);
+        rc = op->way->start(op);
     if (rc) { /* others wait for us in vain: tell them why */
         bny_match_close(c->match, &op->match, 0);
         c->begin_failed = 1;
@@ -242,7 +242,7 @@ int bny_op_start(struct bny_op *op)
                                 call->is_send, call->count * op->esz);
     else
         rc = bny_match_open(op->comm->match, &op->match, &op->sig,
-                            op->path->numbers ? op->path->numbers(op) : 0);
+                            op->way->numbers ? op->way->numbers(op) : 0);
     return rc ? rc : begin(op);
 }
 
@@ -263,13 +263,13 @@ int bny_op_quick(struct bny_op *op, int tries)
     struct banyan_comm *c = op->comm;
 
     BNY_ASSERT_LOCKED(c->world);
-    if (!op->path->quick || c->active_first || bny_comm_has_failed(c) || op->is_timed ||
+    if (!op->way->quick || c->active_first || bny_comm_has_failed(c) || op->is_timed ||
         op->call.contributors || bny_op_is_staged(op) || bny_match_has_early(c->match) ||
         bny_match_is_busy(c->match))
         return 0;
     op->in = op->call.sendbuf;
     op->out = op->call.recvbuf;
-    if (!op->path->quick(op, bny_match_number(c->match), tries))
+    if (!op->way->quick(op, bny_match_number(c->match), tries))
         return 0;
     note_begun(op);
     bny_match_pass(c->match, &op->sig);
@@ -294,7 +294,7 @@ static int is_unsent_to(const struct bny_op *op, int r)
 {
     const struct bny_ep *ep = op->comm->peers[r].ep;
 
-    return ep && ep->unsent && op->call.collective != BNY_SENDRECV && op->path->sends_to(op, r);
+    return ep && ep->unsent && op->call.collective != BNY_SENDRECV && op->way->sends_to(op, r);
 }
 
 static int is_unsent(const struct bny_op *op)
@@ -302,7 +302,7 @@ static int is_unsent(const struct bny_op *op)
     const struct bny_world *w = op->comm->world;
     uint64_t any = 0;
 
-    if (!op->path->sends_to)
+    if (!op->way->sends_to)
         return 0;
     for (int i = 0; i < w->ntps; i++)
         any |= w->tps[i]->unsent;
@@ -328,11 +328,11 @@ void bny_op_complete(struct bny_op *op, int result)
     if (result && op->result == 0)
         op->result = result;
     if (bny_op_is_active(op)) {
-        if (op->path->drop)
-            op->path->drop(op, result);
+        if (op->way->drop)
+            op->way->drop(op, result);
         atomic_store_explicit(&op->state, BNY_OP_CLOSING, memory_order_relaxed);
     }
-    if (op->path->close && op->path->close(op) == BNY_AGAIN)
+    if (op->way->close && op->way->close(op) == BNY_AGAIN)
         return;
     if (op->result == 0 && is_unsent(op)) {
         bny_op_stir(op);
@@ -343,12 +343,12 @@ void bny_op_complete(struct bny_op *op, int result)
         bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_ESYSTEM, c->world->rank, "rank %d: %s",
                    c->rank, banyan_last_error());
     }
-    if (op->result == 0 && op->call.contributors && op->plan.path != BNY_PATH_ARRIVAL)
+    if (op->result == 0 && op->call.contributors && op->plan.way != BNY_WAY_ARRIVAL)
         for (int r = 0; r < c->n; r++) /* nobody was late */
             op->call.contributors[r] = (uint8_t)bny_call_takes_part(&op->call, r);
     unlink_active(op);
-    if (op->path->numbers)
-        bny_match_give_up(c->match, bny_op_seq(op) + 1, op->path->numbers(op));
+    if (op->way->numbers)
+        bny_match_give_up(c->match, bny_op_seq(op) + 1, op->way->numbers(op));
     bny_match_close(c->match, &op->match, op->result == 0);
     if (op->parent)
         op->parent->wire_bytes += op->wire_bytes;
@@ -359,17 +359,17 @@ void bny_op_complete(struct bny_op *op, int result)
     atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
     if (op->parent)
         tell_parent(op->parent);
-    else if (op->path->done)
-        op->path->done(op);
+    else if (op->way->done)
+        op->way->done(op);
 }
 
 void bny_op_finish(struct bny_op *op)
 {
     if (op->comm) /* devices may know its memory, others may hold its program */
         BNY_ASSERT_LOCKED(op->comm->world);
-    for (int k = 0; k < BNY_PATH_COUNT; k++)
-        if (op->of_path[k])
-            op->paths[k]->free(op);
+    for (int k = 0; k < BNY_WAY_COUNT; k++)
+        if (op->of_way[k])
+            op->ways[k]->free(op);
     free(op->asked);
     free(op->staging);
     free(op->foreign);
@@ -424,9 +424,9 @@ void bny_op_give(struct bny_op *op)
 int bny_op_waits_on(const struct bny_op *op, int r)
 {
     if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING &&
-        op->path->sends_to)
+        op->way->sends_to)
         return is_unsent_to(op, r);
-    return op->path->waits_on(op, r);
+    return op->way->waits_on(op, r);
 }
 
 int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An operation: one call in flight. Its life is init, start, advance as often as needed,
- * complete; how it does its work is its path's business (path.h). */
+ * complete; how it does its work is its way's business (plan/way.h). */
 #ifndef BNY_COLLECTIVES_OP_H
 #define BNY_COLLECTIVES_OP_H
 
 #include "collectives/call/call.h"
 #include "collectives/local/memory_kind.h"
 #include "collectives/match/match.h"
-#include "collectives/op/path.h"
+#include "collectives/plan/way.h"
 #include "collectives/world/comm.h"
 
 enum bny_op_state { BNY_OP_IDLE, BNY_OP_ACTIVE, BNY_OP_CLOSING, BNY_OP_DONE };
@@ -21,9 +21,9 @@ struct bny_op {
     struct banyan_comm *comm;
     struct bny_call call;
     struct bny_plan plan;
-    const struct bny_path_ops *path;
-    const struct bny_path_ops *const *paths; /* the communicator's */
-    void *of_path[BNY_PATH_COUNT]; /* each path's own; kept from operation to operation */
+    const struct bny_way *way;
+    const struct bny_way *const *ways; /* the communicator's */
+    void *of_way[BNY_WAY_COUNT]; /* each way's own; kept from operation to operation */
     int is_for_call;  /* it was taken from the pool for a call that is the same as `call` */
     int planned;      /* plan and tables fit `call` as it is */
     atomic_int state; /* enum bny_op_state */
@@ -71,7 +71,7 @@ void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, con
 int bny_op_start(struct bny_op *op);
 /* The same for a stage of `parent`, with a number that the parent kept. */
 int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq);
-/* The whole of a blocking call, if its path can do that at once: 1, or 0: bny_op_start(). */
+/* The whole of a blocking call, if its way can do that at once: 1, or 0: bny_op_start(). */
 int bny_op_quick(struct bny_op *op, int tries);
 /* It is over without having been started. */
 void bny_op_passed(struct bny_op *op);
@@ -95,7 +95,7 @@ static inline void bny_op_stir(struct bny_op *op)
 
 static inline int bny_op_advance(struct bny_op *op)
 {
-    return op->path->advance(op);
+    return op->way->advance(op);
 }
 
 static inline int bny_op_is_active(const struct bny_op *op)

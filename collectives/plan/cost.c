@@ -6,28 +6,28 @@
 #include <string.h>
 
 #include "collectives/plan/cost.h"
+#include "collectives/plan/tuning.h"
 #include "compress/speed.h"
 
-/* Measured on a two-core machine (perf/RESULTS.md); what matters is their proportion. */
 struct bny_cost_model bny_cost_model_of(const struct bny_scope *s)
 {
     struct bny_cost_model m;
 
     if (s->shares_memory)
-        m = (struct bny_cost_model){ 0.8e-6, 0.10e-9, 0.05e-9 };
+        m = (struct bny_cost_model){ BNY_SHM_ALPHA_S, BNY_SHM_BETA, BNY_GAMMA };
     else
-        m = (struct bny_cost_model){ 4e-6, 0.25e-9, 0.05e-9 };
+        m = (struct bny_cost_model){ BNY_NET_ALPHA_S, BNY_NET_BETA, BNY_GAMMA };
     if (s->oversubscribed) {
-        m.alpha_s *= 5; /* each message waits for a context switch */
-        m.beta *= 2;
-        m.gamma *= 2;
+        m.alpha_s *= BNY_CROWDED_ALPHA; /* each message waits for a context switch */
+        m.beta *= BNY_CROWDED_BYTE;
+        m.gamma *= BNY_CROWDED_BYTE;
     }
     if (bny_topology_beta(s) > m.beta)
         m.beta = bny_topology_beta(s);
     if (s->link_Bps > 0 && !s->shares_memory) {
         m.beta = 1 / s->link_Bps;
-        if (m.alpha_s < 30e-6 && m.beta > 0.05e-9)
-            m.alpha_s = 30e-6; /* a link that somebody had to name is no loopback */
+        if (m.alpha_s < BNY_LINK_ALPHA_S && m.beta > BNY_LOOPBACK_BETA_MAX)
+            m.alpha_s = BNY_LINK_ALPHA_S; /* a link that somebody had to name is no loopback */
     }
     return m;
 }
@@ -37,103 +37,6 @@ double bny_call_bytes(const struct bny_scope *s, const struct bny_call *call)
     double one = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
 
     return bny_call_row(call)->per_rank ? one * s->n : one;
-}
-
-/* One message delay; each rank combines n - 1 messages, which are copied into a ring each or,
- * from 3 ranks on, to one board for all. */
-double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,
-                        const struct bny_cost_model *m)
-{
-    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
-
-    double per_byte = s->shares_memory && s->n > 2 ? 0.8 * m->beta : m->beta + 1.3 * m->gamma;
-
-    return m->alpha_s / 3 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
-}
-
-/* Less than a message's delay, as none is made; each rank reads what n - 1 others show, or, of
- * a broadcast, what one does. Two ranks that both add, both read all of it, where others share
- * that. */
-double bny_cost_lines(const struct bny_scope *s, const struct bny_call *call,
-                      const struct bny_cost_model *m)
-{
-    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
-
-    double per_byte = s->n == 2 && (call->collective == BNY_ALLREDUCE ||
-                                    call->collective == BNY_REDUCE_SCATTER)
-                          ? 2.5 * m->beta
-                          : 0.75 * m->beta;
-
-    if (call->collective == BNY_BROADCAST && s->n > 2)
-        return m->alpha_s / 5 + (s->n - 1) * 0.02e-6 + bytes * m->beta;
-    return m->alpha_s / 5 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
-}
-
-/* Two message delays, of which each is a one-shot's; all but a rank's own part is copied in and
- * out in lines that change hands both ways at once, and all ranks add a part each. Exchanges
- * have two waits, too: blocks that are only copied are dearer than a one-shot up to about 12
- * KiB, as measured, whose price above has an addition in it. */
-double bny_cost_writeback(const struct bny_scope *s, const struct bny_call *call,
-                          const struct bny_cost_model *m)
-{
-    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype), n = s->n,
-           waits = (n - 1) * 0.05e-6;
-
-    switch (call->collective) {
-    case BNY_ALLREDUCE:
-        return 2 * m->alpha_s / 3 + waits + bytes * ((n - 1) / n * m->beta + m->gamma / 2);
-    case BNY_REDUCE_SCATTER: return 2 * m->alpha_s / 3 + waits + (n - 1) * bytes * m->beta;
-    case BNY_REDUCE:
-    case BNY_BROADCAST:
-        if (n > 2)
-            return 1.6 * m->alpha_s + 2 * waits + bytes * 2 * m->beta;
-        return 2 * m->alpha_s / 3 + waits + bytes * 0.7 * m->beta;
-    case BNY_SCATTER: return 2 * m->alpha_s / 3 + waits + (n - 1) * bytes * 0.7 * m->beta;
-    default:
-        return (n > 2 ? 2 : 4) * m->alpha_s / 3 + waits +
-               (n - 1) * bytes * (n > 2 ? 0.7 : 1) * m->beta;
-    }
-}
-
-/* Between equals of so many hosts; ranks of a host share its port, so all of the vector counts.
- */
-static double rails_cost(const struct bny_scope *s, const char *schedule, double bytes,
-                         const struct bny_cost_model *m)
-{
-    const struct bny_direct_ops *d = bny_direct_find(schedule);
-    int hosts = s->n / s->near;
-
-    if (d)
-        return d->cost(BNY_ALLREDUCE, hosts, bytes, m->alpha_s, m->beta, m->gamma);
-    return bny_builder_find(schedule)->cost(hosts, BNY_FOREST_ALLREDUCE, bytes, m->alpha_s,
-                                            m->beta, m->gamma);
-}
-
-double bny_cost_hosts(const struct bny_scope *s, const struct bny_call *call,
-                      const struct bny_cost_model *m, const char **rails)
-{
-    static const char *const names[] = { "recursive_doubling", "ring_uni", "ring", "halving",
-                                         "double_binary_tree" };
-    double bytes = bny_call_bytes(s, call), least = INFINITY;
-    struct bny_scope host = { .n = s->near,
-                              .shares_memory = 1,
-                              .oversubscribed = s->oversubscribed };
-    struct bny_cost_model shared = bny_cost_model_of(&host);
-    struct bny_call part = *call;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        double t = rails_cost(s, names[i], bytes, m);
-
-        if (t < least) {
-            least = t;
-            *rails = names[i];
-        }
-    }
-    part.count = call->count / (size_t)s->near;
-    part.collective = BNY_REDUCE_SCATTER;
-    least += bny_cost_writeback(&host, &part, &shared);
-    part.collective = BNY_ALLGATHER;
-    return least + bny_cost_writeback(&host, &part, &shared);
 }
 
 size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *call,
@@ -148,7 +51,7 @@ size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *
 /* Where ranks share CPUs each message waits for a turn, as above. */
 static double message_scale(const struct bny_scope *s)
 {
-    return s->oversubscribed ? 5 : 1;
+    return s->oversubscribed ? BNY_CROWDED_ALPHA : 1;
 }
 
 double bny_cost_network(const struct bny_scope *s, const struct bny_call *call,
@@ -210,13 +113,6 @@ double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call
     return hierarchical_cost(s, schedule, use, bytes, m);
 }
 
-/* Long sums of ranks with a port each, 4 to 16 ranks, 1 and 10 Gbit/s, in virtual time
- * (perf/RESULTS.md). Where partners change ports stand idle between them, and several streams
- * share one. Round a ring both ways a chunk is waited for, one way a block, as soon as ranks do
- * not begin at the same time. */
-#define GAPS       1.05
-#define RING_CHUNK (256e3)
-
 /* Round a ring both ways half a block that needs no READY is there before it is wanted, and
  * both halves of a step cost one delay. */
 static int goes_at_once(const struct bny_scope *s, const struct bny_builder_ops *b,
@@ -236,8 +132,8 @@ static double idle_s(const struct bny_scope *s, const struct bny_builder_ops *b,
     if (goes_at_once(s, b, nranks, use, bytes))
         return 0;
     if (!(b->traits & BNY_BUILDER_NEIGHBOURS))
-        return (GAPS - 1) * 2 * (nranks - 1) * block * beta;
-    return beta * (!strcmp(b->name, "ring_uni") ? block : fmin(block, RING_CHUNK));
+        return (BNY_PORT_GAPS - 1) * 2 * (nranks - 1) * block * beta;
+    return beta * (!strcmp(b->name, "ring_uni") ? block : fmin(block, BNY_RING_CHUNK));
 }
 
 /* Ranks that all share memory pull at the same time: there is no port that the (n - 1) messages
@@ -295,8 +191,8 @@ double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d
 /* Wire bytes for an element of a result. A sum of sparse parts has what any of them has, where
  * it is not selected from again: with elements in different places everywhere n times as many,
  * and dense at most. */
-static double result_bytes(const struct bny_scope *s, const struct bny_call *call,
-                           const struct bny_codec_speed *k)
+double bny_cost_result_bytes(const struct bny_scope *s, const struct bny_call *call,
+                             const struct bny_codec_speed *k)
 {
     if (call->codec->ops->family != BNY_CODEC_SPARSE ||
         bny_codec_get(call->codec, "reselect") == 1)
@@ -314,8 +210,8 @@ double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, si
            elems = bny_call_bytes(s, call) / esz;
     int reduces = bny_call_row(call)->averages;
     double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
-    double wire =
-        share * elems * (k.wire_bytes + (phases - 1) * result_bytes(s, call, &k)) * m.beta;
+    double wire = share * elems *
+                  (k.wire_bytes + (phases - 1) * bny_cost_result_bytes(s, call, &k)) * m.beta;
     double work = elems * (reduces ? k.encode_s : k.encode_s / n) +
                   elems * k.decode_s * (phases * share + 1 / n);
     double fill = phases * (m.alpha_s + (n - 1) * 2e-6);
@@ -328,25 +224,4 @@ double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, si
         return fmax(wire, work) + fill +
                fmin(wire, work) / fmax(1, elems * esz / (double)chunk);
     return wire + work + fill;
-}
-
-/* A rank's port takes a sum of full length and gives one, and then the result. Each rank
- * decodes what comes, adds, and encodes it once. */
-double bny_cost_arrival(const struct bny_scope *s, const struct bny_call *call, int is_coded)
-{
-    struct bny_cost_model m = bny_cost_model_of(s);
-    double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, bytes = bny_call_bytes(s, call),
-           elems = bytes / (double)banyan_dtype_bytes(call->dtype), wire, work;
-    struct bny_codec_speed k;
-
-    if (!is_coded)
-        return phases * (m.alpha_s + bytes * m.beta);
-    k = bny_codec_speed(call->codec, call->dtype);
-    wire = phases * elems * result_bytes(s, call, &k) * m.beta;
-    work = elems * (k.encode_s + phases * k.decode_s);
-    if (s->oversubscribed)
-        work *= 2;
-    if (!s->one_host || s->link_Bps > 0)
-        return phases * m.alpha_s + fmax(wire, work);
-    return phases * m.alpha_s + wire + work;
 }

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between choice (select.c), predicted costs (cost.c) and chunk sizes (chunk.c). All are pure
- * functions of the call and of constants that all ranks agreed on, so every rank computes the
- * same. */
+/* What the choice of all ways needs: predicted costs (cost.c) and chunk sizes (chunk.c). All
+ * are pure functions of the call and of constants that all ranks agreed on, so every rank
+ * computes the same. */
 #ifndef BNY_COLLECTIVES_COST_H
 #define BNY_COLLECTIVES_COST_H
 
 #include "collectives/plan/scope.h"
 #include "collectives/plan/topology.h"
+#include "collectives/plan/tuning.h"
+#include "compress/speed.h"
 
-/* What a chunk costs on a network of given links, for the size of chunks: ranks there wait for
- * sockets. */
-#define BNY_NETWORK_ALPHA_S 30e-6
+/* What a chunk costs on a network of given links, for the size of chunks. */
+#define BNY_NETWORK_ALPHA_S BNY_LINK_ALPHA_S
 /* Below, plans for the network are not worth looking for. */
 #define BNY_NETWORK_BYTES_MIN 4096
 
@@ -23,20 +24,11 @@ struct bny_cost_model {
 /* A chunk's own, on links whose speed is told. */
 static inline double bny_cost_chunk_s(const struct bny_scope *s)
 {
-    return BNY_NETWORK_ALPHA_S * (s->oversubscribed ? 5 : 1); /* as a message's: cost.c */
+    return BNY_NETWORK_ALPHA_S * (s->oversubscribed ? BNY_CROWDED_ALPHA : 1);
 }
 struct bny_cost_model bny_cost_model_of(const struct bny_scope *s);
 /* Bytes of the whole vector that a collective's cost formula counts. */
 double bny_call_bytes(const struct bny_scope *s, const struct bny_call *call);
-double bny_cost_writeback(const struct bny_scope *s, const struct bny_call *call,
-                          const struct bny_cost_model *m);
-double bny_cost_lines(const struct bny_scope *s, const struct bny_call *call,
-                      const struct bny_cost_model *m);
-double bny_cost_oneshot(const struct bny_scope *s, const struct bny_call *call,
-                        const struct bny_cost_model *m);
-/* The sum of several hosts: shared memory, the rails by schedule *rails, shared memory. */
-double bny_cost_hosts(const struct bny_scope *s, const struct bny_call *call,
-                      const struct bny_cost_model *m, const char **rails);
 /* Chunks of a schedule on the graph that the user gave, in bytes; 0 when it says nothing about
  * it. */
 size_t bny_cost_network_chunk(const struct bny_scope *s, const struct bny_call *call,
@@ -61,8 +53,9 @@ double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d
                        const struct bny_call *call, double bytes,
                        const struct bny_cost_model *m);
 double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, size_t chunk);
-/* In order of arrival, when all have come; with the call's codec, or raw. */
-double bny_cost_arrival(const struct bny_scope *s, const struct bny_call *call, int is_coded);
+/* Wire bytes for an element of a result. */
+double bny_cost_result_bytes(const struct bny_scope *s, const struct bny_call *call,
+                             const struct bny_codec_speed *k);
 
 /* chunk.c: bytes before encoding. schedule: NULL for messages between two ranks. */
 size_t bny_chunk_of(const struct bny_scope *s, const struct bny_call *call,

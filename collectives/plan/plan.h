@@ -6,66 +6,27 @@
 #include "collectives/plan/scope.h"
 #include "collectives/program/program.h"
 
-/* Ways to run an operation, each with a table of its own: op/path.h. */
-enum bny_path {
-    BNY_PATH_ENGINE,    /* a program, in chunks */
-    BNY_PATH_ONESHOT,   /* everybody's whole contribution in one message to everybody */
-    BNY_PATH_STAGES,    /* a linear codec: one operation after another */
-    BNY_PATH_ALONE,     /* a communicator of one rank */
-    BNY_PATH_SELF,      /* a message to oneself: its sending */
-    BNY_PATH_ARRIVAL,   /* a reduction in the order in which ranks come */
-    BNY_PATH_DESK,      /* no call's: who hands out the places of such a one */
-    BNY_PATH_WRITEBACK, /* longer operations in shared memory, without messages */
-    BNY_PATH_LINES,     /* a short operation in shared memory, without messages */
-    BNY_PATH_HOSTS,     /* a sum of several hosts, that of each in shared memory */
-    BNY_PATH_COUNT
-};
+/* The ways to run an operation, in the order in which the choice asks them: of two that are
+ * predicted alike the first is taken. ROW(id, symbol, name): enum BNY_WAY_<id>; the table
+ * bny_way_<symbol> (way.h); the schedule by which users ask for it, "" where they cannot. */
+#define BNY_WAYS(ROW)                                                                          \
+    ROW(ALONE, alone, "")   /* a communicator of one rank, or an empty set of ranks */         \
+    ROW(SELF, self, "")     /* a message to oneself: its sending */                            \
+    ROW(STAGES, stages, "") /* a linear codec: one operation after another */                  \
+    ROW(ONESHOT, oneshot, "oneshot") /* each rank's contribution in one message to each */     \
+    ROW(WRITEBACK, writeback, "writeback") /* passes over shared memory */                     \
+    ROW(LINES, lines, "lines")             /* a short operation in cells of shared memory */   \
+    ROW(HOSTS, hosts, "hosts") /* a sum of several hosts, inside each by shared memory */      \
+    ROW(ARRIVAL, arrival, "arrival") /* a reduction in the order in which ranks come */        \
+    ROW(DESK, desk, "") /* no call's: it gives a slot to each rank of such a reduction */      \
+    ROW(PROGRAM, program, "") /* a program of steps, chunk by chunk */
 
-/* Of a one-shot: the longest that one copy for all serves. */
-#define BNY_BOARD_BYTES (32u << 10)
+#define BNY_WAY_ID(id, symbol, name) BNY_WAY_##id,
+enum bny_way_id { BNY_WAYS(BNY_WAY_ID) BNY_WAY_COUNT };
+#undef BNY_WAY_ID
 
-/* Of a write-back allreduce: longest element that must stay whole. */
-#define BNY_WRITEBACK_ELEM_MAX  4096u
-#define BNY_WRITEBACK_RANKS_MAX 64
-
-/* Of a short operation in lines: the most that a rank shows; of more than two ranks, with which
- * longer ones were not measured. */
-#define BNY_LINES_BYTES      16384u
-#define BNY_LINES_MANY_BYTES 4096u
-
-/* A part for one rank, where ranks have several. Longer ones begin in a line of their own. */
-static inline size_t bny_lines_part(size_t bytes)
-{
-    size_t unit = bytes < 64 ? 8 : 64;
-
-    return (bytes + unit - 1) & ~(unit - 1);
-}
-
-/* What a rank of n shows, at most, of a collective whose count is `bytes`. */
-static inline size_t bny_lines_bytes(enum bny_collective collective, int n, size_t bytes)
-{
-    switch (collective) {
-    case BNY_BARRIER: return 0;
-    case BNY_ALLTOALL:
-    case BNY_SCATTER:
-    case BNY_REDUCE_SCATTER: return (size_t)n * bny_lines_part(bytes);
-    default: return bytes;
-    }
-}
-
-/* Of a sum of several hosts: elements of each rank's part, which it sums with its equals on
- * other hosts. The parts leave a few elements at the end. */
-static inline size_t bny_hosts_part(const struct bny_scope *s, const struct bny_call *call)
-{
-    size_t quantum = bny_redop_quantum(&call->redop),
-           units = call->count / quantum / (size_t)s->near;
-
-    return (units >= 1024 ? units & ~(size_t)63 : units) * quantum;
-}
-
-/* Of such a part: the schedule between equals, not a user's name. */
+/* The schedule between ranks of the same place on each host, not a user's name. */
 #define BNY_RAILS "rails:"
-void bny_hosts_rails(const struct bny_scope *s, const struct bny_call *call, char *schedule);
 
 /* Of an arrival reduction: the set of its contributors fits the shortest eager message. */
 #define BNY_ARRIVAL_RANKS_MAX 32768
@@ -73,8 +34,8 @@ void bny_hosts_rails(const struct bny_scope *s, const struct bny_call *call, cha
 struct bny_kept_program;
 
 struct bny_plan {
-    enum bny_path path;
-    const struct bny_program *program; /* NULL: the path has none */
+    enum bny_way_id way;
+    const struct bny_program *program; /* NULL: the way has none */
     struct bny_kept_program *kept;     /* that holds it */
     const struct bny_codec *codec;     /* NULL: none, or refused as predicted to lose: */
     double refused_s;                  /* its prediction; 0 */
@@ -101,6 +62,15 @@ int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_pl
 void bny_plan_drop(struct bny_plan *plan);
 /* All that the scope keeps. Plans that are still held stay valid. */
 void bny_plans_free(struct bny_scope *s);
+
+/* The cheapest for ranks that are there: way, schedule and predicted_s of a plan of zeros. For
+ * ways that weigh their own plan against it. 0 or an error. */
+int bny_plan_cheapest(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
+/* Does the call leave the schedule to the communicator? */
+static inline int bny_call_is_open(const struct bny_call *call)
+{
+    return !call->schedule[0] || !strcmp(call->schedule, "auto");
+}
 
 /* "auto": the cheapest, by who is late perhaps; "static": the cheapest for ranks that are
  * there; or a name of banyan_schedule_name(). */

@@ -18,30 +18,50 @@ int bny_schedule_is_auto(const char *name)
     return !name[0] || !strcmp(name, "auto") || !strcmp(name, "static");
 }
 
+/* The i-th way that users can name. */
+static const char *way_name(size_t i)
+{
+#define WAY_NAME(id, symbol, name) name,
+    static const char *const names[] = { BNY_WAYS(WAY_NAME) };
+
+    for (size_t k = 0; k < BNY_WAY_COUNT; k++)
+        if (names[k][0] && i-- == 0)
+            return names[k];
+    return NULL;
+}
+
+static int is_way(const char *name)
+{
+    const char *way;
+
+    for (size_t i = 0; (way = way_name(i)); i++)
+        if (!strcmp(way, name))
+            return 1;
+    return 0;
+}
+
 int bny_schedule_known(const char *name)
 {
-    return (name[0] && bny_schedule_is_auto(name)) || !strcmp(name, "oneshot") ||
-           !strcmp(name, "arrival") || !strcmp(name, "writeback") || !strcmp(name, "lines") ||
-           !strcmp(name, "hosts") || bny_builder_find(name) || bny_direct_find(name) ||
-           bny_topology_schedule_known(name);
+    return (name[0] && bny_schedule_is_auto(name)) || is_way(name) || bny_builder_find(name) ||
+           bny_direct_find(name) || bny_topology_schedule_known(name);
 }
 
 const char *banyan_schedule_name(size_t i)
 {
-    static const char *const paths[] = { "oneshot", "arrival", "writeback", "lines", "hosts" };
-    size_t nb = 0, nd = 0;
+    size_t nb = 0, nd = 0, nw = 0;
 
     while (bny_builders[nb])
         nb++;
     while (bny_directs[nd])
         nd++;
+    while (way_name(nw))
+        nw++;
     if (i < nb)
         return bny_builders[i]->name;
     if (i < nb + nd)
         return bny_directs[i - nb]->name;
-    if (i < nb + nd + sizeof paths / sizeof *paths)
-        return paths[i - nb - nd];
-    return bny_topology_schedule_name(i - nb - nd - sizeof paths / sizeof *paths);
+    return i < nb + nd + nw ? way_name(i - nb - nd)
+                            : bny_topology_schedule_name(i - nb - nd - nw);
 }
 
 const char *bny_schedule_list(void)

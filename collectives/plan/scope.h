@@ -8,15 +8,17 @@
 
 #include "collectives/call/call.h"
 
-struct bny_topology;
 struct bny_plans;
+struct bny_topology;
+struct bny_way;
 
 enum bny_order { BNY_ORDER_AUTO, BNY_ORDER_STEP, BNY_ORDER_CHUNK };
 
 struct bny_scope {
     int n, rank;
-    int *members;                  /* [n] their ranks in the job */
-    struct bny_topology *topology; /* the job's */
+    int *members;                      /* [n] their ranks in the job */
+    struct bny_topology *topology;     /* the job's */
+    const struct bny_way *const *ways; /* [BNY_WAY_COUNT] */
     /* Agreed */
     uint32_t eager_max;     /* largest payload that every pair may send eagerly */
     uint32_t at_once;       /* the same of pairs that share no memory, which is more */

@@ -13,6 +13,7 @@
 #include "base/cpu.h"
 #include "base/fpmode.h"
 #include "collectives/op/trace.h"
+#include "collectives/plan/cost.h"
 #include "collectives/stages/stages.h"
 #include "collectives/xfer/xfer.h"
 #include "compress/linear.h"
@@ -32,7 +33,7 @@ struct bny_stages {
 
 static struct bny_stages *stages_of(const struct bny_op *op)
 {
-    return op->of_path[BNY_PATH_STAGES];
+    return op->of_way[BNY_WAY_STAGES];
 }
 
 static const struct bny_linear_ops *ops_of(const struct bny_op *op)
@@ -50,7 +51,7 @@ static int init(struct bny_op *op)
     int rc = 0;
 
     if (!s)
-        s = op->of_path[BNY_PATH_STAGES] = calloc(1, sizeof *s);
+        s = op->of_way[BNY_WAY_STAGES] = calloc(1, sizeof *s);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->nstages = ops_of(op)->nstages(codec);
@@ -81,7 +82,7 @@ static void stages_free(struct bny_op *op)
         bny_xfer_deregister(&s->code_tp, s->code);
     free(s->code);
     free(s);
-    op->of_path[BNY_PATH_STAGES] = NULL;
+    op->of_way[BNY_WAY_STAGES] = NULL;
 }
 
 static char *aligned(char *p)
@@ -269,7 +270,25 @@ static int waits_on(const struct bny_op *op, int r)
     return is_busy(s) && bny_op_waits_on(&s->child, r);
 }
 
-const struct bny_path_ops bny_path_stages = {
+/* ---- choice ---- */
+
+static const char *cannot(const struct bny_scope *s, const struct bny_call *call)
+{
+    return call->codec && call->codec->ops->linear ? NULL : "it serves linear codecs alone";
+}
+
+/* The stages have plans of their own. */
+static int plan_stages(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    snprintf(plan->schedule, sizeof plan->schedule, "stages");
+    plan->predicted_s = bny_cost_coded(s, call, BNY_CODED_CHUNK);
+    return 0;
+}
+
+const struct bny_way bny_way_stages = {
+    .traits = BNY_WAY_SOLE,
+    .cannot = cannot,
+    .plan = plan_stages,
     .init = init,
     .numbers = numbers,
     .start = start,

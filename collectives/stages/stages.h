@@ -3,8 +3,6 @@
 #ifndef BNY_COLLECTIVES_STAGES_H
 #define BNY_COLLECTIVES_STAGES_H
 
-#include "collectives/op/path.h"
-
-extern const struct bny_path_ops bny_path_stages;
+#include "collectives/plan/way.h"
 
 #endif

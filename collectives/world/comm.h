@@ -9,7 +9,7 @@
 
 struct bny_op;
 struct bny_match;
-struct bny_path_ops;
+struct bny_way;
 struct bny_writeback;
 /* Memory that ranks share: all of a communicator; or those of each host, the first and the last
  * part of their sums. */
@@ -48,7 +48,6 @@ struct banyan_comm {
     struct bny_rank_map ranks;                 /* of the world, to this communicator's */
     struct bny_scope scope;                    /* what plans rest on */
     struct bny_match *match;                   /* which message is for whom */
-    const struct bny_path_ops *const *paths;   /* [BNY_PATH_COUNT]: api/paths.c */
     struct bny_op *active_first, *active_last; /* started, not complete; in order of start */
     struct bny_link stirred;                   /* of these, something happened to */
     struct bny_op *pool;                       /* idle operations of blocking calls */

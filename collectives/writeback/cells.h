@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/plan/plan.h"
+#include "collectives/writeback/choice.h"
 #include "transport/wire.h"
 
 #define BNY_CELLS      64u /* operations that a rank may be ahead */

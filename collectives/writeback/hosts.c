@@ -15,6 +15,7 @@
 
 #include "collectives/op/op.h"
 #include "collectives/writeback/area.h"
+#include "collectives/writeback/choice.h"
 #include "collectives/writeback/writeback.h"
 
 enum part { FIRST, RAILS, LAST, OVER };
@@ -44,7 +45,7 @@ struct hosts { /* the path's state of an operation */
 
 static struct hosts *hosts_of(const struct bny_op *op)
 {
-    return op->of_path[BNY_PATH_HOSTS];
+    return op->of_way[BNY_WAY_HOSTS];
 }
 
 static int init(struct bny_op *op)
@@ -53,7 +54,7 @@ static int init(struct bny_op *op)
     size_t near = (size_t)op->comm->scope.near;
 
     if (!s)
-        s = op->of_path[BNY_PATH_HOSTS] = calloc(1, sizeof *s + 2 * near * sizeof s->peers[0]);
+        s = op->of_way[BNY_WAY_HOSTS] = calloc(1, sizeof *s + 2 * near * sizeof s->peers[0]);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->first.peers = s->peers;
@@ -73,7 +74,7 @@ static void hosts_free(struct bny_op *op)
             bny_op_finish_orphan(&s->stage[i]);
     free(s->tile);
     free(s);
-    op->of_path[BNY_PATH_HOSTS] = NULL;
+    op->of_way[BNY_WAY_HOSTS] = NULL;
 }
 
 static uint32_t numbers(const struct bny_op *op)
@@ -367,7 +368,10 @@ static int waits_on(const struct bny_op *op, int r)
            (s->part == LAST && half_waits_on(&s->last, r));
 }
 
-const struct bny_path_ops bny_path_hosts = {
+const struct bny_way bny_way_hosts = {
+    .cannot = bny_hosts_cannot,
+    .seconds = bny_hosts_seconds,
+    .plan = bny_writeback_plan,
     .init = init,
     .numbers = numbers,
     .start = start,

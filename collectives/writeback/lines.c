@@ -17,6 +17,7 @@
 #include "collectives/local/local.h"
 #include "collectives/op/op.h"
 #include "collectives/writeback/area.h"
+#include "collectives/writeback/choice.h"
 
 /* Bytes of a rank's next operation that are read ahead; the processor goes on by itself. */
 #define FETCHED 512u
@@ -34,7 +35,7 @@ struct lines {            /* the path's state of an operation */
 
 static struct lines *lines_of(const struct bny_op *op)
 {
-    return op->of_path[BNY_PATH_LINES];
+    return op->of_way[BNY_WAY_LINES];
 }
 
 static int init(struct bny_op *op)
@@ -42,7 +43,7 @@ static int init(struct bny_op *op)
     struct lines *s = lines_of(op);
 
     if (!s)
-        s = op->of_path[BNY_PATH_LINES] = calloc(1, sizeof *s);
+        s = op->of_way[BNY_WAY_LINES] = calloc(1, sizeof *s);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->op = op;
@@ -55,7 +56,7 @@ static int init(struct bny_op *op)
 static void lines_free(struct bny_op *op)
 {
     free(lines_of(op));
-    op->of_path[BNY_PATH_LINES] = NULL;
+    op->of_way[BNY_WAY_LINES] = NULL;
 }
 
 /* Before it is shown. */
@@ -452,7 +453,10 @@ static int waits_on(const struct bny_op *op, int r)
     return lacks(op, r);
 }
 
-const struct bny_path_ops bny_path_lines = {
+const struct bny_way bny_way_lines = {
+    .cannot = bny_lines_cannot,
+    .seconds = bny_lines_seconds,
+    .plan = bny_lines_plan,
     .init = init,
     .start = start,
     .quick = quick,

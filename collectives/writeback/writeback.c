@@ -16,6 +16,7 @@
 #include "collectives/local/local.h"
 #include "collectives/op/op.h"
 #include "collectives/writeback/area.h"
+#include "collectives/writeback/choice.h"
 
 _Static_assert(BNY_WRITEBACK_RANKS_MAX == BNY_PASS_RANKS_MAX, "a list of their inputs");
 _Static_assert(BNY_WRITEBACK_ELEM_MAX == BNY_PASS_TILE, "an element passes through a tile");
@@ -33,7 +34,7 @@ struct wb { /* the path's state of an operation */
 
 static struct wb *wb_of(const struct bny_op *op)
 {
-    return op->of_path[BNY_PATH_WRITEBACK];
+    return op->of_way[BNY_WAY_WRITEBACK];
 }
 
 static int init(struct bny_op *op)
@@ -42,7 +43,7 @@ static int init(struct bny_op *op)
     int n = op->comm->n;
 
     if (!s)
-        s = op->of_path[BNY_PATH_WRITEBACK] =
+        s = op->of_way[BNY_WAY_WRITEBACK] =
             calloc(1, sizeof *s + (size_t)n * sizeof s->peers[0]);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
@@ -57,7 +58,7 @@ static void wb_free(struct bny_op *op)
     free(s->pass.tile);
     free(s->loans);
     free(s);
-    op->of_path[BNY_PATH_WRITEBACK] = NULL;
+    op->of_way[BNY_WAY_WRITEBACK] = NULL;
 }
 
 /* ---- lending: buffers that others can reach ---- */
@@ -418,7 +419,11 @@ static int waits_on(const struct bny_op *op, int r)
     return !s->has_place || bny_pass_lacks(&s->pass, r);
 }
 
-const struct bny_path_ops bny_path_writeback = {
+const struct bny_way bny_way_writeback = {
+    .traits = BNY_WAY_SHARES,
+    .cannot = bny_writeback_cannot,
+    .seconds = bny_writeback_seconds,
+    .plan = bny_writeback_plan,
     .init = init,
     .start = start,
     .advance = advance,

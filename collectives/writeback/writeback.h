@@ -4,9 +4,7 @@
 #ifndef BNY_COLLECTIVES_WRITEBACK_H
 #define BNY_COLLECTIVES_WRITEBACK_H
 
-#include "collectives/op/path.h"
-
-extern const struct bny_path_ops bny_path_writeback, bny_path_lines, bny_path_hosts;
+#include "collectives/plan/way.h"
 
 struct banyan_comm;
 /* What a communicator has of it; its operations are over. Lock held. */

@@ -8,6 +8,7 @@
 
 #include "collectives/api/job.h"
 #include "collectives/plan/kept.h"
+#include "collectives/plan/way.h"
 #include "collectives/progress/progress.h"
 #include "transport/loop/loop.h"
 
@@ -232,7 +233,9 @@ Test(faults_seen, two_threads_that_sleep_are_armed_until_both_wake, .init = open
 /* Every size, every kind of call: the memory of plans and programs ends somewhere. */
 Test(faults_seen, what_a_communicator_keeps_is_bounded, .timeout = 300)
 {
-    struct bny_scope s = { .n = 96, .eager_max = 4096, .chunk_max = 65536, .coded_max = 65536 };
+    struct bny_scope s = {
+        .n = 96, .ways = bny_ways, .eager_max = 4096, .chunk_max = 65536, .coded_max = 65536
+    };
     int members[96];
 
     s.members = members;

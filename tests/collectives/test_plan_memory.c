@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "collectives/plan/kept.h"
+#include "collectives/plan/way.h"
 #include "collectives/plan/topology_made.h"
 
 #define RANKS 9
@@ -62,6 +63,7 @@ static struct bny_scope scope(struct bny_topology *t, int n)
     struct bny_scope s = { .n = n,
                            .members = members,
                            .topology = t,
+                           .ways = bny_ways,
                            .eager_max = 4096,
                            .chunk_max = 65536,
                            .coded_max = 65536,

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "collectives/plan/kept.h"
+#include "collectives/plan/way.h"
 #include "collectives/plan/shared.h"
 
 #define MANY 100
@@ -32,6 +33,7 @@ static struct bny_scope scope(struct bny_topology *t, int n, int rank)
                                .rank = rank,
                                .members = members,
                                .topology = t,
+                               .ways = bny_ways,
                                .eager_max = 4096,
                                .chunk_max = 65536,
                                .coded_max = 65536,

@@ -104,10 +104,10 @@ static void turn(struct rig *g)
                 ev[i].msg->ep->ops->release(ev[i].msg);
 }
 
-static struct bny_op *of_path(const struct rig *g, enum bny_path path)
+static struct bny_op *of_way(const struct rig *g, enum bny_way_id path)
 {
     for (struct bny_op *op = g->comm->active_first; op; op = op->next)
-        if (op->of_path[path])
+        if (op->of_way[path])
             return op;
     return NULL;
 }
@@ -177,8 +177,8 @@ static void message(struct rig *g, struct input *in, char *text)
 {
     unsigned what = input_byte(in), who = input_byte(in);
     int from = (g->me + 1 + (int)(who % (NRANKS - 1))) % NRANKS;
-    struct bny_op *op = of_path(g, BNY_PATH_ARRIVAL),
-                  *any = op ? op : of_path(g, BNY_PATH_DESK);
+    struct bny_op *op = of_way(g, BNY_WAY_ARRIVAL),
+                  *any = op ? op : of_way(g, BNY_WAY_DESK);
     struct bny_ep *ep = g->ep[from];
     struct bny_hdr h = { .comm = g->comm->id, .kind = BNY_MSG_DATA };
 

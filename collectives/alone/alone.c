@@ -15,7 +15,7 @@ static int start(struct bny_op *op)
     return 0;
 }
 
-static int waits_on(const struct bny_op *op, int r)
+static unsigned pending(const struct bny_op *op, int r)
 {
     return 0;
 }
@@ -65,7 +65,7 @@ const struct bny_way bny_way_alone = {
     .plan = plan_alone,
     .start = start,
     .advance = copy,
-    .waits_on = waits_on,
+    .pending = pending,
 };
 
 /* ---- to oneself ---- */
@@ -131,5 +131,5 @@ const struct bny_way bny_way_self = {
     .plan = plan_self,
     .start = start,
     .advance = send_to_self,
-    .waits_on = waits_on,
+    .pending = pending,
 };

@@ -183,7 +183,7 @@ static void end_detached(struct banyan_comm *comm)
 {
     for (struct bny_op *op = comm->active_first, *next; op; op = next) {
         next = op->next;
-        if (op->is_detached)
+        if (op->free_detached)
             bny_op_complete(op, -BANYAN_EABORTED);
     }
 }
@@ -273,7 +273,7 @@ static int check_idle(struct banyan_comm *comm)
         return rc;
     bny_world_lock(comm->world);
     op = comm->active_first;
-    while (op && op->is_detached)
+    while (op && op->free_detached)
         op = op->next;
     if (op && op->call.collective == BNY_SENDRECV)
         snprintf(name, sizeof name, "a %s rank %d", op->call.is_send ? "send to" : "recv from",

@@ -328,6 +328,7 @@ static int init(struct bny_op *op)
     for (size_t i = 0; i < a->children_cap; i++) /* they are of another length */
         bny_source_free(&a->children[i]);
     a->nchunks = bny_arrival_chunks(op);
+    op->numbers = 2; /* the desk's, and the child's */
     return make_marks(op);
 }
 
@@ -351,12 +352,6 @@ static void arrival_free(struct bny_op *op)
         bny_op_finish_orphan(&a->child);
     free(a);
     op->of_way[BNY_WAY_ARRIVAL] = NULL;
-}
-
-/* The desk's, and the child's. */
-static uint32_t numbers(const struct bny_op *op)
-{
-    return 2;
 }
 
 static int start(struct bny_op *op)
@@ -609,21 +604,30 @@ static int sends_to(const struct bny_op *op, int r)
     return served[r / 64] >> r % 64 & 1;
 }
 
+static unsigned pending(const struct bny_op *op, int r)
+{
+    return (waits_on(op, r) ? BNY_PENDING_WAITS : 0) |
+           (sends_to(op, r) ? BNY_PENDING_SENDS : 0);
+}
+
+static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
+{
+    bny_stream_sent(op, step);
+}
+
 const struct bny_way bny_way_arrival = {
-    .traits = BNY_WAY_BY_NAME,
+    .traits = BNY_WAY_BY_NAME | BNY_WAY_SENDS | BNY_WAY_LATE,
     .cannot = bny_arrival_cannot,
     .seconds = bny_arrival_seconds,
     .plan = bny_arrival_plan,
     .adopt = bny_arrival_adopt,
     .init = init,
-    .numbers = numbers,
     .start = start,
     .advance = advance,
     .message = message,
-    .sent = bny_stream_sent,
+    .notify = notify,
     .drop = drop,
     .close = close_child,
-    .waits_on = waits_on,
-    .sends_to = sends_to,
+    .pending = pending,
     .free = arrival_free,
 };

@@ -405,6 +405,14 @@ static void desk_free(struct bny_op *op)
     op->of_way[BNY_WAY_DESK] = NULL;
 }
 
+static void free_detached(struct bny_op *op)
+{
+    struct bny_desk *d = desk_of(op);
+
+    bny_op_finish(op);
+    free(d);
+}
+
 /* It is nobody's call: no deadline, no memory of a user's. */
 static void make_op(struct bny_desk *d, const struct bny_op *member)
 {
@@ -423,7 +431,8 @@ static void make_op(struct bny_desk *d, const struct bny_op *member)
     op->esz = member->esz;
     op->chunk_elems = member->chunk_elems;
     op->plan.way = BNY_WAY_DESK;
-    op->planned = op->is_detached = 1;
+    op->planned = 1;
+    op->free_detached = free_detached;
 }
 
 static int kept_by(const struct banyan_comm *c)
@@ -594,26 +603,22 @@ static void drop(struct bny_op *op, int result)
 }
 
 /* The call waits for others, in its desk's name too. */
-static int waits_on(const struct bny_op *op, int r)
+static unsigned pending(const struct bny_op *op, int r)
 {
     return 0;
 }
 
-static void done(struct bny_op *op)
+static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
 {
-    struct bny_desk *d = desk_of(op);
-
-    bny_op_finish(op);
-    free(d);
+    sent(op, step);
 }
 
 const struct bny_way bny_way_desk = {
     .start = start,
     .advance = advance,
     .message = message,
-    .sent = sent,
+    .notify = notify,
     .drop = drop,
-    .waits_on = waits_on,
+    .pending = pending,
     .free = desk_free,
-    .done = done,
 };

@@ -302,12 +302,12 @@ void bny_engine_announced(struct bny_op *op, int from, struct bny_msg *msg)
 }
 
 /* Point to point: one step, one peer. */
-static void changed(struct bny_op *op, unsigned change)
+static void changed(struct bny_op *op, enum bny_notice change)
 {
     struct bny_engine *e = bny_engine_of(op);
     struct bny_xfer *x = &e->peers[op->call.root].xfer;
 
-    if (change == BNY_CHANGE_NUMBER) {
+    if (change == BNY_NOTICE_NUMBER) {
         e->unannounced += x->ready_sent;
         x->ready_sent = x->ready_seen = 0;
         memset(&x->theirs, 0, sizeof x->theirs);
@@ -318,6 +318,14 @@ static void changed(struct bny_op *op, unsigned change)
     }
     unpark(op, op->call.root);
     bny_op_stir(op);
+}
+
+static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
+{
+    if (what == BNY_NOTICE_SENT)
+        bny_engine_sent(op, step);
+    else
+        changed(op, what);
 }
 
 /* ---- the end ---- */
@@ -371,30 +379,26 @@ static void drop(struct bny_op *op, int result)
 
 /* ---- who is waited for ---- */
 
-static int waits_on(const struct bny_op *op, int r)
+static unsigned pending(const struct bny_op *op, int r)
 {
     const struct bny_engine *e = bny_engine_of(op);
     const struct bny_program *p = e->program;
+    unsigned flags = 0;
 
-    for (uint32_t i = 0; r != op->comm->rank && i < p->nsteps; i++)
-        if (p->steps[i].peer == r && e->steps[i].done < e->steps[i].nchunks &&
+    for (uint32_t i = 0; i < p->nsteps; i++) {
+        if (p->steps[i].peer != r)
+            continue;
+        if (bny_is_send(&p->steps[i]))
+            flags |= BNY_PENDING_SENDS;
+        if (r != op->comm->rank && e->steps[i].done < e->steps[i].nchunks &&
             bny_msg_list_is_empty(&e->steps[i].arrived))
-            return 1;
-    return 0;
-}
-
-static int sends_to(const struct bny_op *op, int r)
-{
-    const struct bny_program *p = bny_engine_of(op)->program;
-
-    for (uint32_t i = 0; i < p->nsteps; i++)
-        if (p->steps[i].peer == r && bny_is_send(&p->steps[i]))
-            return 1;
-    return 0;
+            flags |= BNY_PENDING_WAITS;
+    }
+    return flags;
 }
 
 const struct bny_way bny_way_program = {
-    .traits = BNY_WAY_FAMILY,
+    .traits = BNY_WAY_FAMILY | BNY_WAY_SENDS,
     .cannot = bny_schedules_cannot,
     .seconds = bny_schedules_seconds,
     .plan = bny_schedules_plan,
@@ -402,11 +406,9 @@ const struct bny_way bny_way_program = {
     .start = start,
     .advance = bny_engine_advance,
     .message = bny_engine_message,
-    .sent = bny_engine_sent,
-    .changed = changed,
+    .notify = notify,
     .drop = drop,
     .close = close_windows,
-    .waits_on = waits_on,
-    .sends_to = sends_to,
+    .pending = pending,
     .free = engine_free,
 };

@@ -784,7 +784,7 @@ static const struct bny_service_ops service_ops = { .message = message,
                                                     .advance = advance,
                                                     .tick = tick };
 
-static void sent(struct bny_op *op, uint32_t step)
+static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
 {
     struct bny_store *st =
         (struct bny_store *)(void *)((char *)op - offsetof(struct bny_store, carrier));
@@ -793,7 +793,7 @@ static void sent(struct bny_op *op, uint32_t step)
     bny_store_stir(st);
 }
 
-static const struct bny_way carrier_way = { .sent = sent };
+static const struct bny_way carrier_way = { .notify = notify };
 
 int bny_store_begin(struct bny_store *st, struct banyan_comm *comm)
 {

@@ -324,21 +324,6 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
 
 /* ---- who is waited for ---- */
 
-static int sends_to(const struct bny_op *op, int r)
-{
-    return bny_call_sends(&op->call, op->comm->rank, r);
-}
-
-static int lacks(const struct bny_op *op, int r)
-{
-    return !shots_of(op)->of[r];
-}
-
-static int has_sent(const struct bny_op *op)
-{
-    return shots_of(op)->sent == op->comm->n - 1;
-}
-
 static int waits_on(const struct bny_op *op, int r)
 {
     const struct shots *s = shots_of(op);
@@ -349,6 +334,15 @@ static int waits_on(const struct bny_op *op, int r)
         return 0;
     return (!s->of[r] && bny_call_sends(&op->call, r, me)) ||
            (turn >= s->sent && bny_call_sends(&op->call, me, r));
+}
+
+static unsigned pending(const struct bny_op *op, int r)
+{
+    const struct shots *s = shots_of(op);
+
+    return (waits_on(op, r) ? BNY_PENDING_WAITS : 0) | (s->of[r] ? 0 : BNY_PENDING_MESSAGE) |
+           (bny_call_sends(&op->call, op->comm->rank, r) ? BNY_PENDING_SENDS : 0) |
+           (s->sent == op->comm->n - 1 ? 0 : BNY_PENDING_UNSENT);
 }
 
 /* ---- choice ---- */
@@ -400,6 +394,7 @@ static int plan_oneshot(struct bny_scope *s, const struct bny_call *call, struct
 }
 
 const struct bny_way bny_way_oneshot = {
+    .traits = BNY_WAY_SENDS | BNY_WAY_LOOKS,
     .cannot = cannot,
     .seconds = seconds,
     .plan = plan_oneshot,
@@ -408,9 +403,6 @@ const struct bny_way bny_way_oneshot = {
     .advance = advance,
     .message = message,
     .drop = drop,
-    .waits_on = waits_on,
-    .sends_to = sends_to,
-    .lacks = lacks,
-    .has_sent = has_sent,
+    .pending = pending,
     .free = shots_free,
 };

@@ -72,7 +72,7 @@ void bny_cookie_sent(struct bny_world *w, struct bny_cookie *ck)
     if (ck->readers)
         --*ck->readers;
     if (ck->op)
-        ck->op->way->sent(ck->op, ck->step);
+        ck->op->way->notify(ck->op, BNY_NOTICE_SENT, ck->step);
     bny_cookie_give(w, ck);
 }
 

@@ -95,6 +95,13 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
         bny_comm_talk(c);
 }
 
+static enum bny_notice notice_of(enum bny_change what)
+{
+    return what == BNY_CHANGE_NUMBER     ? BNY_NOTICE_NUMBER
+           : what == BNY_CHANGE_ANNOUNCE ? BNY_NOTICE_ANNOUNCE
+                                         : BNY_NOTICE_CREDIT;
+}
+
 void bny_comm_talk(struct banyan_comm *c)
 {
     struct bny_receiver *rc;
@@ -105,8 +112,8 @@ void bny_comm_talk(struct banyan_comm *c)
     while ((rc = bny_match_changed(c->match, &what))) {
         struct bny_op *op = op_of(rc);
         bny_op_stir(op);
-        if (bny_op_is_active(op) && op->way->changed)
-            op->way->changed(op, what);
+        if (bny_op_is_active(op) && op->way->notify)
+            op->way->notify(op, notice_of(what), 0);
     }
     while (bny_match_to_say(c->match, &peer, &h)) {
         struct bny_ep *ep = c->peers[peer].ep;

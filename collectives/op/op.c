@@ -106,6 +106,7 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
                       op->esz / quantum * quantum;
     if (op->chunk_elems == 0)
         op->chunk_elems = quantum;
+    op->numbers = 0;
     rc = op->way->init ? op->way->init(op) : 0;
     op->planned = rc == 0;
     return rc;
@@ -241,8 +242,7 @@ int bny_op_start(struct bny_op *op)
         rc = bny_match_open_p2p(op->comm->match, &op->match, call->root, call->tag,
                                 call->is_send, call->count * op->esz);
     else
-        rc = bny_match_open(op->comm->match, &op->match, &op->sig,
-                            op->way->numbers ? op->way->numbers(op) : 0);
+        rc = bny_match_open(op->comm->match, &op->match, &op->sig, op->numbers);
     return rc ? rc : begin(op);
 }
 
@@ -263,13 +263,13 @@ int bny_op_quick(struct bny_op *op, int tries)
     struct banyan_comm *c = op->comm;
 
     BNY_ASSERT_LOCKED(c->world);
-    if (!op->way->quick || c->active_first || bny_comm_has_failed(c) || op->is_timed ||
+    if (!op->way->try_now || c->active_first || bny_comm_has_failed(c) || op->is_timed ||
         op->call.contributors || bny_op_is_staged(op) || bny_match_has_early(c->match) ||
         bny_match_is_busy(c->match))
         return 0;
     op->in = op->call.sendbuf;
     op->out = op->call.recvbuf;
-    if (!op->way->quick(op, bny_match_number(c->match), tries))
+    if (!op->way->try_now(op, bny_match_number(c->match), tries))
         return 0;
     note_begun(op);
     bny_match_pass(c->match, &op->sig);
@@ -294,7 +294,8 @@ static int is_unsent_to(const struct bny_op *op, int r)
 {
     const struct bny_ep *ep = op->comm->peers[r].ep;
 
-    return ep && ep->unsent && op->call.collective != BNY_SENDRECV && op->way->sends_to(op, r);
+    return ep && ep->unsent && op->call.collective != BNY_SENDRECV &&
+           (op->way->pending(op, r) & BNY_PENDING_SENDS);
 }
 
 static int is_unsent(const struct bny_op *op)
@@ -302,7 +303,7 @@ static int is_unsent(const struct bny_op *op)
     const struct bny_world *w = op->comm->world;
     uint64_t any = 0;
 
-    if (!op->way->sends_to)
+    if (!(op->way->traits & BNY_WAY_SENDS))
         return 0;
     for (int i = 0; i < w->ntps; i++)
         any |= w->tps[i]->unsent;
@@ -343,24 +344,24 @@ void bny_op_complete(struct bny_op *op, int result)
         bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_ESYSTEM, c->world->rank, "rank %d: %s",
                    c->rank, banyan_last_error());
     }
-    if (op->result == 0 && op->call.contributors && op->plan.way != BNY_WAY_ARRIVAL)
+    if (op->result == 0 && op->call.contributors && !(op->way->traits & BNY_WAY_LATE))
         for (int r = 0; r < c->n; r++) /* nobody was late */
             op->call.contributors[r] = (uint8_t)bny_call_takes_part(&op->call, r);
     unlink_active(op);
-    if (op->way->numbers)
-        bny_match_give_up(c->match, bny_op_seq(op) + 1, op->way->numbers(op));
+    if (op->numbers)
+        bny_match_give_up(c->match, bny_op_seq(op) + 1, op->numbers);
     bny_match_close(c->match, &op->match, op->result == 0);
     if (op->parent)
         op->parent->wire_bytes += op->wire_bytes;
-    else if (!op->is_detached)
+    else if (!op->free_detached)
         count_done(c);
     if (op->is_timed)
         op->end_ns = bny_now_ns();
     atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
     if (op->parent)
         tell_parent(op->parent);
-    else if (op->way->done)
-        op->way->done(op);
+    else if (op->free_detached)
+        op->free_detached(op);
 }
 
 void bny_op_finish(struct bny_op *op)
@@ -424,9 +425,9 @@ void bny_op_give(struct bny_op *op)
 int bny_op_waits_on(const struct bny_op *op, int r)
 {
     if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING &&
-        op->way->sends_to)
+        (op->way->traits & BNY_WAY_SENDS))
         return is_unsent_to(op, r);
-    return op->way->waits_on(op, r);
+    return (op->way->pending(op, r) & BNY_PENDING_WAITS) != 0;
 }
 
 int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap)

@@ -23,7 +23,7 @@ struct bny_op {
     struct bny_plan plan;
     const struct bny_way *way;
     const struct bny_way *const *ways; /* the communicator's */
-    void *of_way[BNY_WAY_COUNT]; /* each way's own; kept from operation to operation */
+    void *of_way[BNY_WAY_COUNT];       /* each way's own; kept from operation to operation */
     int is_for_call;  /* it was taken from the pool for a call that is the same as `call` */
     int planned;      /* plan and tables fit `call` as it is */
     atomic_int state; /* enum bny_op_state */
@@ -43,10 +43,11 @@ struct bny_op {
     struct bny_link stirred; /* something happened: it is to be advanced */
     size_t esz;              /* bytes of the datatype */
     size_t chunk_elems;
-    uint8_t has_asked;          /* something of it is set */
-    uint8_t is_used;            /* a transport knows which memory it works on */
-    uint8_t is_detached;        /* nobody's call: it goes on when a call has ended, and frees
-                                 * itself */
+    uint8_t has_asked; /* something of it is set */
+    uint8_t is_used;   /* a transport knows which memory it works on */
+    uint32_t numbers;  /* of operations, that it takes beside its own */
+    /* Not NULL: nobody's call. It goes on when a call has ended, and is freed by this. */
+    void (*free_detached)(struct bny_op *op);
     struct bny_asked *asked;    /* [n] */
     struct bny_cookie *cookies; /* of sends in flight */
     char *staging;

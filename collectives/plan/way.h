@@ -38,6 +38,31 @@ enum bny_way_traits {
                                * the root copies it once for each peer are not considered
                                * beside it */
     BNY_WAY_FAMILY = 1 << 4,  /* it has many schedules: all names that are no way's are its */
+    BNY_WAY_SENDS = 1 << 5,   /* pending() says SENDS: its messages are its own, not those of
+                               * operations below it */
+    BNY_WAY_LOOKS = 1 << 6,   /* pending() says MESSAGE: a wait looks at these ranks alone */
+    BNY_WAY_POLLED = 1 << 7,  /* peers write into memory and send no message: a wait calls
+                               * advance often */
+    BNY_WAY_LATE = 1 << 8,    /* it goes on without ranks that are late: it waits for none of
+                               * them until it does, and says whose inputs count */
+};
+
+/* What an operation has to do with a rank, as flags. */
+enum bny_pending_flags {
+    BNY_PENDING_WAITS = 1,   /* it needs something of the rank, or has something for it that has
+                              * not been handed over yet */
+    BNY_PENDING_SENDS = 2,   /* messages for the rank are a part of it, sent or not */
+    BNY_PENDING_MESSAGE = 4, /* a message of the rank is all that is missing from it */
+    BNY_PENDING_UNSENT = 8,  /* it has something to send, to whatever rank */
+};
+
+/* What is told to an operation. */
+enum bny_notice {
+    BNY_NOTICE_SENT,     /* memory that a transport borrowed for a step (op/cookie.h) is the
+                          * operation's again */
+    BNY_NOTICE_NUMBER,   /* point to point: another number; what both ends announced is void */
+    BNY_NOTICE_ANNOUNCE, /* point to point: it is to announce itself */
+    BNY_NOTICE_CREDIT,   /* point to point: it may send now */
 };
 
 struct bny_way {
@@ -63,44 +88,26 @@ struct bny_way {
 
     /* ---- running ---- */
 
-    /* 0 or an error. May be NULL. */
+    /* 0 or an error; sets op->numbers. May be NULL. */
     int (*init)(struct bny_op *op);
-    /* How many numbers of operations it takes beside its own. May be NULL: none. */
-    uint32_t (*numbers)(const struct bny_op *op);
     /* 0 or an error: then the operation has not begun. */
     int (*start)(struct bny_op *op);
     /* A blocking call, where nothing else of its communicator is under way: runs it, with the
      * next number of a collective, if that takes `tries` looks at most. 1: it is complete, 0:
      * it has yet to start, as any. May be NULL. */
-    int (*quick)(struct bny_op *op, uint32_t seq, int tries);
+    int (*try_now)(struct bny_op *op, uint32_t seq, int tries);
     /* 1: made progress. */
     int (*advance)(struct bny_op *op);
-    /* The same where peers write into memory and send no message: waiting calls it often. NULL:
-     * messages bring it on. */
-    int (*poll)(struct bny_op *op);
     /* Takes msg. NULL: it gets none, they are released. */
     void (*message)(struct bny_op *op, int from, struct bny_msg *msg);
-    /* Memory that a transport borrowed (op/cookie.h) is the operation's again. May be NULL when
-     * it lends none. */
-    void (*sent)(struct bny_op *op, uint32_t step);
-    /* Point to point: another number, so that what both ends announced is void; or it is to
-     * announce itself; or it has credit now: enum bny_change. May be NULL. */
-    void (*changed)(struct bny_op *op, unsigned change);
+    /* May be NULL where it lends no memory and serves no point to point. */
+    void (*notify)(struct bny_op *op, enum bny_notice what, uint32_t step);
     /* Idempotent. May be NULL. */
     void (*drop)(struct bny_op *op, int result);
     /* 0 or BNY_AGAIN: it is called again, when it is stirred. May be NULL. */
     int (*close)(struct bny_op *op);
-    /* Does it need something of rank r, or has something for r not been handed over yet? */
-    int (*waits_on)(const struct bny_op *op, int r);
-    /* Are messages for rank r a part of it? May be NULL: they are its children's. */
-    int (*sends_to)(const struct bny_op *op, int r);
-    /* Is a message of rank r all that is missing from r? Then waiting looks at the endpoints of
-     * such ranks alone. May be NULL: it looks at all transports. */
-    int (*lacks)(const struct bny_op *op, int r);
-    /* Has it sent all that it has to send? With `lacks` only. */
-    int (*has_sent)(const struct bny_op *op);
-    /* A detached operation is over: frees it. May be NULL. */
-    void (*done)(struct bny_op *op);
+    /* enum bny_pending_flags, of rank r. */
+    unsigned (*pending)(const struct bny_op *op, int r);
     /* Frees of_way[] and what it holds. Called where that is not NULL. op->comm NULL: its
      * communicator, and all devices, are gone. */
     void (*free)(struct bny_op *op);

@@ -183,7 +183,7 @@ static void publish(struct banyan_comm *c)
     const struct bny_op *op = c->active_first;
     int first = -1;
 
-    while (op && (op->call.collective == BNY_SENDRECV || op->is_detached))
+    while (op && (op->call.collective == BNY_SENDRECV || op->free_detached))
         op = op->next;
     for (int r = 0; op && first < 0 && r < c->n; r++)
         if (r != c->rank && bny_op_waits_on(op, r))

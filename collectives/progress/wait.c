@@ -356,7 +356,7 @@ static int poll_peers(struct bny_op *op)
     for (int r = 0; r < op->comm->n; r++) {
         struct bny_ep *ep = op->comm->peers[r].ep;
         int k;
-        if (!ep || !op->way->lacks(op, r))
+        if (!ep || !(op->way->pending(op, r) & BNY_PENDING_MESSAGE))
             continue;
         k = ep->ops->poll_ep(ep, ev, 4);
         for (int i = 0; i < k; i++)
@@ -373,13 +373,16 @@ static int poll_peers(struct bny_op *op)
 /* Do all ranks that it lacks something of run on other CPUs, as far as is known? */
 static int waits_elsewhere(const struct bny_op *op)
 {
-    if (!op->way->has_sent(op))
-        return 0;
+    const unsigned both = BNY_PENDING_MESSAGE | BNY_PENDING_WAITS;
+
     for (int r = 0; r < op->comm->n; r++) {
         const struct bny_ep *ep = op->comm->peers[r].ep;
+        unsigned pending = op->way->pending(op, r);
         uint32_t cpu;
 
-        if (!ep || !op->way->lacks(op, r) || !op->way->waits_on(op, r))
+        if (pending & BNY_PENDING_UNSENT)
+            return 0;
+        if (!ep || (pending & both) != both)
             continue;
         cpu = ep->cpu ? atomic_load_explicit(ep->cpu, memory_order_relaxed) : 0;
         if (!cpu || cpu == op->comm->world->cpu)
@@ -395,9 +398,11 @@ static int look_at_memory(struct bny_op *op, int tries)
     int moves = 0;
 
     if (op->comm->world->oversubscribed)
-        tries = !op->way->lacks ? LOOKS_CROWDED : waits_elsewhere(op) ? LOOKS_SHARED : 1;
+        tries = !(op->way->traits & BNY_WAY_LOOKS) ? LOOKS_CROWDED
+                : waits_elsewhere(op)              ? LOOKS_SHARED
+                                                   : 1;
     for (int i = 0; i < tries && moves < MOVES_MAX; i++) {
-        if (op->way->poll(op)) {
+        if (bny_op_advance(op)) {
             if (bny_op_is_done(op))
                 return 1;
             moves++;
@@ -416,14 +421,16 @@ int bny_op_look(struct bny_op *op, int tries)
     struct bny_world *w = op->comm->world;
 
     BNY_ASSERT_LOCKED(w);
-    if (op->way->poll && op->comm->active_first == op && !op->next && !w->held.draining) {
+    if ((op->way->traits & BNY_WAY_POLLED) && op->comm->active_first == op && !op->next &&
+        !w->held.draining) {
         if (bny_op_is_done(op) || look_at_memory(op, tries))
             return 1;
         return bny_world_progress(w);
     }
     if (w->oversubscribed)
         tries = LOOKS_SHARED;
-    if (op->way->lacks && op->comm->active_first == op && !op->next && !w->held.draining) {
+    if ((op->way->traits & BNY_WAY_LOOKS) && op->comm->active_first == op && !op->next &&
+        !w->held.draining) {
         for (int i = 0; i < tries; i++) {
             if (bny_op_is_done(op) || (poll_peers(op) && bny_op_is_done(op)))
                 return 1;

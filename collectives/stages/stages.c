@@ -55,6 +55,7 @@ static int init(struct bny_op *op)
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->nstages = ops_of(op)->nstages(codec);
+    op->numbers = (uint32_t)s->nstages;
     if (!bny_call_takes_part(c, op->comm->rank))
         rc = bny_grow(&s->nothing, &s->nothing_cap, c->count * sizeof(float) + 64, 1, "zeros");
     if (rc == 0)
@@ -88,11 +89,6 @@ static void stages_free(struct bny_op *op)
 static char *aligned(char *p)
 {
     return (char *)(((uintptr_t)p + 63) & ~(uintptr_t)63);
-}
-
-static uint32_t numbers(const struct bny_op *op)
-{
-    return (uint32_t)stages_of(op)->nstages;
 }
 
 static int start(struct bny_op *op)
@@ -263,11 +259,11 @@ static int close_stage(struct bny_op *op)
     return is_busy(stages_of(op)) ? BNY_AGAIN : 0;
 }
 
-static int waits_on(const struct bny_op *op, int r)
+static unsigned pending(const struct bny_op *op, int r)
 {
     const struct bny_stages *s = stages_of(op);
 
-    return is_busy(s) && bny_op_waits_on(&s->child, r);
+    return is_busy(s) && bny_op_waits_on(&s->child, r) ? BNY_PENDING_WAITS : 0;
 }
 
 /* ---- choice ---- */
@@ -290,11 +286,10 @@ const struct bny_way bny_way_stages = {
     .cannot = cannot,
     .plan = plan_stages,
     .init = init,
-    .numbers = numbers,
     .start = start,
     .advance = advance,
     .drop = drop,
     .close = close_stage,
-    .waits_on = waits_on,
+    .pending = pending,
     .free = stages_free,
 };

@@ -59,6 +59,7 @@ static int init(struct bny_op *op)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->first.peers = s->peers;
     s->last.peers = s->peers + near;
+    op->numbers = STAGES;
     s->count = bny_hosts_part(&op->comm->scope, &op->call);
     return bny_grow(&s->tile, &s->tile_cap, BNY_PASS_TILE, 1, "a tile of a sum");
 }
@@ -75,11 +76,6 @@ static void hosts_free(struct bny_op *op)
     free(s->tile);
     free(s);
     op->of_way[BNY_WAY_HOSTS] = NULL;
-}
-
-static uint32_t numbers(const struct bny_op *op)
-{
-    return STAGES;
 }
 
 /* ---- beginning ---- */
@@ -357,29 +353,30 @@ static int half_waits_on(const struct half *h, int r)
     return 0;
 }
 
-static int waits_on(const struct bny_op *op, int r)
+static unsigned pending(const struct bny_op *op, int r)
 {
     const struct hosts *s = hosts_of(op);
 
     for (int i = 0; i < STAGES; i++)
         if (is_busy(s, (enum stage)i) && bny_op_waits_on(&s->stage[i], r))
-            return 1;
+            return BNY_PENDING_WAITS;
     return (s->part == FIRST && half_waits_on(&s->first, r)) ||
-           (s->part == LAST && half_waits_on(&s->last, r));
+                   (s->part == LAST && half_waits_on(&s->last, r))
+               ? BNY_PENDING_WAITS
+               : 0;
 }
 
 const struct bny_way bny_way_hosts = {
+    .traits = BNY_WAY_POLLED,
     .cannot = bny_hosts_cannot,
     .seconds = bny_hosts_seconds,
     .plan = bny_writeback_plan,
     .init = init,
-    .numbers = numbers,
     .start = start,
     .advance = advance,
-    .poll = advance,
     .message = bny_area_message,
     .drop = drop,
     .close = close_stages,
-    .waits_on = waits_on,
+    .pending = pending,
     .free = hosts_free,
 };

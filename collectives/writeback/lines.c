@@ -342,6 +342,10 @@ static int advance(struct bny_op *op)
     struct lines *s = lines_of(op);
     int moved = 0;
 
+    if (s->missing && !bny_cell_has(s->missing, bny_op_seq(op))) { /* most often */
+        bny_op_stir(op);
+        return 0;
+    }
     if (!s->failed && (s->is_shown || (moved = show(op, s))))
         moved |= look(op, s);
     if (s->next == op->comm->n && !s->failed) {
@@ -351,14 +355,6 @@ static int advance(struct bny_op *op)
     }
     bny_op_stir(op);
     return moved;
-}
-
-/* The same, where most often nothing has come. */
-static int poll(struct bny_op *op)
-{
-    const struct lines *s = lines_of(op);
-
-    return s->missing && !bny_cell_has(s->missing, bny_op_seq(op)) ? 0 : advance(op);
 }
 
 /* Of a rank that is ahead of us, which may have shown the next one, too, probably one like
@@ -374,7 +370,7 @@ static void fetch_next(const struct lines *s, struct bny_cells *theirs, uint32_t
 
 /* Shows it under a number that is not taken yet. Whatever is not as it should be is left to
  * those who begin as usual: they find the cell filled, and the key the same. */
-static int quick(struct bny_op *op, uint32_t seq, int tries)
+static int try_now(struct bny_op *op, uint32_t seq, int tries)
 {
     struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
     struct lines *s = lines_of(op);
@@ -429,11 +425,6 @@ static int lacks(const struct bny_op *op, int r)
            !bny_cell_has(cell_of(op, r), bny_op_seq(op));
 }
 
-static int has_sent(const struct bny_op *op)
-{
-    return lines_of(op)->is_shown;
-}
-
 static int waits_on(const struct bny_op *op, int r)
 {
     const struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
@@ -453,19 +444,26 @@ static int waits_on(const struct bny_op *op, int r)
     return lacks(op, r);
 }
 
+static unsigned pending(const struct bny_op *op, int r)
+{
+    unsigned flags = waits_on(op, r) ? BNY_PENDING_WAITS : 0;
+
+    if (!lines_of(op)->is_shown) /* cells need not be mapped yet */
+        return flags | BNY_PENDING_UNSENT;
+    return flags | (lacks(op, r) ? BNY_PENDING_MESSAGE : 0);
+}
+
 const struct bny_way bny_way_lines = {
+    .traits = BNY_WAY_POLLED | BNY_WAY_LOOKS,
     .cannot = bny_lines_cannot,
     .seconds = bny_lines_seconds,
     .plan = bny_lines_plan,
     .init = init,
     .start = start,
-    .quick = quick,
+    .try_now = try_now,
     .advance = advance,
-    .poll = poll,
     .message = bny_area_message,
     .drop = drop,
-    .waits_on = waits_on,
-    .lacks = lacks,
-    .has_sent = has_sent,
+    .pending = pending,
     .free = lines_free,
 };

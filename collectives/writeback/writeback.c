@@ -419,18 +419,22 @@ static int waits_on(const struct bny_op *op, int r)
     return !s->has_place || bny_pass_lacks(&s->pass, r);
 }
 
+static unsigned pending(const struct bny_op *op, int r)
+{
+    return waits_on(op, r) ? BNY_PENDING_WAITS : 0;
+}
+
 const struct bny_way bny_way_writeback = {
-    .traits = BNY_WAY_SHARES,
+    .traits = BNY_WAY_SHARES | BNY_WAY_POLLED,
     .cannot = bny_writeback_cannot,
     .seconds = bny_writeback_seconds,
     .plan = bny_writeback_plan,
     .init = init,
     .start = start,
     .advance = advance,
-    .poll = advance,
     .message = bny_area_message,
     .drop = drop,
     .close = close,
-    .waits_on = waits_on,
+    .pending = pending,
     .free = wb_free,
 };

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The one-shot exchange: every rank sends its contribution to every rank that needs it, in one
- * eager message, and combines what it gets in rank order. One message delay; (n - 1) messages
- * of S bytes a rank. For small messages between few ranks nothing has less latency. Received
- * messages are combined straight from the transport's memory. All ranks associate in rank
- * order, so their bits agree and do not depend on size.
+/* The direct exchange (op/direct.h) by eager messages: one message delay, and (n - 1) messages
+ * of S bytes a rank. For small messages between few ranks nothing has less latency. Messages
+ * are combined straight from the transport's memory.
  *
  * Where one contribution goes to several peers by shared memory, it is copied once, to a board
  * that all of them read, instead of once into each peer's ring. Where all boards are still
@@ -12,10 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/local/local.h"
 #include "collectives/oneshot/oneshot.h"
 #include "collectives/op/cookie.h"
-#include "collectives/op/op.h"
+#include "collectives/op/direct.h"
 #include "collectives/plan/cost.h"
 
 #define BOARDS 16
@@ -30,7 +27,8 @@ struct shots {           /* the path's state */
     int sent;    /* peers served so far */
     char *board; /* shared memory that holds our contribution for all peers; or NULL */
     uint32_t *board_readers;
-    char *tile; /* for our own operand, where the result comes before its turn */
+    const char *own; /* our own operand: the user's, or in: */
+    char *tile;
     size_t tile_cap;
 };
 
@@ -44,22 +42,6 @@ struct bny_boards {
     uint32_t readers[BOARDS];
     uint32_t next;
 };
-
-static size_t payload_bytes(const struct bny_op *op)
-{
-    return op->call.collective == BNY_BARRIER ? 0 : op->call.count * op->esz;
-}
-
-static const char *payload(const struct bny_op *op, int to)
-{
-    const char *base = op->in;
-
-    if (op->call.collective == BNY_BROADCAST)
-        return op->out;
-    if (op->call.collective == BNY_ALLTOALL || op->call.collective == BNY_SCATTER)
-        return bny_in_at(base, (size_t)to * payload_bytes(op));
-    return base;
-}
 
 static struct bny_boards *boards_of(struct bny_world *w)
 {
@@ -90,7 +72,7 @@ void bny_boards_free(struct bny_world *w)
 static void use_board(struct bny_op *op)
 {
     struct shots *s = shots_of(op);
-    size_t bytes = payload_bytes(op);
+    size_t bytes = bny_direct_bytes(op);
     struct bny_boards *b;
     uint32_t i;
 
@@ -149,69 +131,23 @@ static int start(struct bny_op *op)
     return 0;
 }
 
-static void combine_sum(struct bny_op *op)
+/* Of a sum in place the result is written before the own operand has its turn. */
+static void save_own(struct bny_op *op)
 {
-    const struct shots *s = shots_of(op);
-    int n = op->comm->n, me = op->comm->rank, takes_part = bny_call_takes_part(&op->call, me);
-    size_t count = op->call.count, bytes = count * op->esz;
-    char *dst = op->out;
-    const char *own = op->in, *acc = NULL;
+    struct shots *s = shots_of(op);
 
-    if (me >= 2 && own == dst && takes_part) { /* dst is written before our own turn */
-        bny_local_place(s->tile, own, bytes);
-        own = s->tile;
-    }
-    for (int r = 0; r < n; r++) {
-        const char *x;
-
-        if (!bny_call_takes_part(&op->call, r))
-            continue;
-        x = r == me ? own : s->of[r]->data;
-        if (!acc) {
-            acc = x;
-            continue;
-        }
-        bny_local_reduce(&op->call.redop, op->call.dtype, dst, acc, x, count);
-        acc = dst;
-    }
-    if (acc != dst) /* one rank alone takes part */
-        bny_local_copy(dst, acc, bytes);
-    if (bny_call_averages(&op->call))
-        bny_divide(dst, dst, count, op->call.dtype, bny_call_parts(&op->call, n));
+    s->own = op->in;
+    if (op->comm->rank < 2 || op->in != op->out || !bny_call_row(&op->call)->reduces)
+        return;
+    bny_local_place(s->tile, op->in, bny_direct_bytes(op));
+    s->own = s->tile;
 }
 
-static void combine(struct bny_op *op)
+static const char *from(const struct bny_op *op, int r)
 {
     const struct shots *s = shots_of(op);
-    int n = op->comm->n, me = op->comm->rank;
-    size_t bytes = payload_bytes(op);
-    char *dst = op->out;
 
-    switch (op->call.collective) {
-    case BNY_BARRIER: return;
-    case BNY_ALLREDUCE: combine_sum(op); return;
-    case BNY_REDUCE:
-        if (me == op->call.root)
-            combine_sum(op);
-        return;
-    case BNY_BROADCAST:
-    case BNY_SCATTER:
-        if (me != op->call.root)
-            bny_local_place(dst, s->of[op->call.root]->data, bytes);
-        else if (op->call.collective == BNY_SCATTER)
-            bny_local_copy(dst, payload(op, me), bytes);
-        return;
-    default: break;
-    }
-    if (op->call.collective == BNY_GATHER && me != op->call.root)
-        return;
-    for (int r = 0; r < n; r++) { /* allgather, gather, alltoall */
-        char *at = dst + (size_t)r * bytes;
-        if (r != me)
-            bny_local_place(at, s->of[r]->data, bytes);
-        else
-            bny_local_copy(at, payload(op, me), bytes);
-    }
+    return r == op->comm->rank ? s->own : s->of[r]->data;
 }
 
 static int shoot(struct bny_op *op, struct bny_ep *ep, const struct bny_hdr *h, int to)
@@ -221,11 +157,11 @@ static int shoot(struct bny_op *op, struct bny_ep *ep, const struct bny_hdr *h, 
     int rc;
 
     if (!s->board && h->len > ep->eager_max) {
-        rc = bny_tp_send_copy(ep, h, payload(op, to), h->len);
+        rc = bny_tp_send_copy(ep, h, bny_direct_payload(op, to), h->len);
         return rc == 1 ? 0 : rc;
     }
     if (!s->board)
-        return ep->ops->eager(ep, h, payload(op, to));
+        return ep->ops->eager(ep, h, bny_direct_payload(op, to));
     ck = bny_cookie_take(op->comm->world, NULL, 0);
     if (!ck)
         return -BANYAN_ENOMEM;
@@ -248,7 +184,7 @@ static int shoot_all(struct bny_op *op)
     struct bny_hdr h;
 
     bny_op_header(op, &h, BNY_MSG_DATA);
-    h.len = h.codec_len_raw = (uint32_t)payload_bytes(op);
+    h.len = h.codec_len_raw = (uint32_t)bny_direct_bytes(op);
     for (; s->sent < n - 1; s->sent++) {
         int to = me + 1 + s->sent < n ? me + 1 + s->sent : me + 1 + s->sent - n;
         int rc =
@@ -286,7 +222,8 @@ static int advance(struct bny_op *op)
         moved = shoot_all(op);
     if (s->sent < op->comm->n - 1 || s->missing)
         return moved;
-    combine(op);
+    save_own(op);
+    bny_direct_combine(op, from);
     bny_op_complete(op, 0);
     return 1;
 }
@@ -297,12 +234,12 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
     struct bny_held_pool *pool = &op->comm->world->held;
 
     bny_op_stir(op);
-    if (msg->hdr.kind != BNY_MSG_DATA || msg->hdr.len != payload_bytes(op) || s->of[from] ||
+    if (msg->hdr.kind != BNY_MSG_DATA || msg->hdr.len != bny_direct_bytes(op) || s->of[from] ||
         !bny_call_sends(&op->call, from, op->comm->rank)) {
         bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
                    op->comm->peers[from].world_rank,
                    "rank %d sent %u bytes for %s, rank %d expects %zu", from, msg->hdr.len,
-                   bny_call_name(&op->call), op->comm->rank, payload_bytes(op));
+                   bny_call_name(&op->call), op->comm->rank, bny_direct_bytes(op));
         bny_msg_release(pool, msg);
         return;
     }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "collectives/op/direct.h"
 #include "collectives/plan/cost.h"
 #include "collectives/program/directs.h"
 
@@ -110,13 +111,9 @@ int bny_writeback_plan(struct bny_scope *s, const struct bny_call *call, struct 
 
 size_t bny_lines_bytes(enum bny_collective collective, int n, size_t bytes)
 {
-    switch (collective) {
-    case BNY_BARRIER: return 0;
-    case BNY_ALLTOALL:
-    case BNY_SCATTER:
-    case BNY_REDUCE_SCATTER: return (size_t)n * bny_lines_part(bytes);
-    default: return bytes;
-    }
+    if (collective == BNY_BARRIER)
+        return 0;
+    return bny_direct_has_parts(collective) ? (size_t)n * bny_lines_part(bytes) : bytes;
 }
 
 /* A rank that has another part for each of the others shows them side by side. */

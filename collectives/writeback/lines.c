@@ -14,8 +14,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
-#include "collectives/local/local.h"
-#include "collectives/op/op.h"
+#include "collectives/op/direct.h"
 #include "collectives/writeback/area.h"
 #include "collectives/writeback/choice.h"
 
@@ -47,7 +46,7 @@ static int init(struct bny_op *op)
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->op = op;
-    s->bytes = op->call.collective == BNY_BARRIER ? 0 : op->call.count * op->esz;
+    s->bytes = bny_direct_bytes(op);
     s->part = bny_lines_part(s->bytes);
     s->all = bny_lines_bytes((enum bny_collective)op->call.collective, op->comm->n, s->bytes);
     return 0;
@@ -109,35 +108,15 @@ static int is_free(struct bny_writeback *w, const struct bny_area_use *u, uint32
     return 1;
 }
 
+/* Our own part of an exchange stays where it is; that of a sum is added in its turn. */
 static void fill(const struct bny_op *op, const struct lines *s, char *to)
 {
-    int n = op->comm->n, me = op->comm->rank;
-    const struct bny_call *call = &op->call;
+    int parts = bny_direct_has_parts(op->call.collective), n = parts ? op->comm->n : 1,
+        skip = parts && !bny_call_row(&op->call)->reduces ? op->comm->rank : -1;
 
-    switch (call->collective) {
-    case BNY_BARRIER: return;
-    case BNY_BROADCAST:
-        if (me == call->root)
-            bny_local_place(to, op->out, s->bytes);
-        return;
-    case BNY_GATHER:
-        if (me == call->root)
-            return;
-        break;
-    case BNY_SCATTER:
-        if (me != call->root)
-            return;
-        __attribute__((fallthrough));
-    case BNY_ALLTOALL:
-    case BNY_REDUCE_SCATTER:
-        for (int r = 0; r < n; r++)
-            if (r != me || call->collective == BNY_REDUCE_SCATTER)
-                bny_local_place(to + (size_t)r * s->part,
-                                bny_in_at(op->in, (size_t)r * s->bytes), s->bytes);
-        return;
-    default: break;
-    }
-    bny_local_place(to, op->in, s->bytes);
+    for (int r = 0; r < n && bny_direct_gives(op); r++)
+        if (r != skip)
+            bny_local_place(to + (size_t)r * s->part, bny_direct_payload(op, r), s->bytes);
 }
 
 /* Ranks that sleep wake, and statistics. */
@@ -197,71 +176,14 @@ static int show(struct bny_op *op, struct lines *s)
 
 /* ---- reading ---- */
 
-static const char *shown_by(const struct bny_op *op, const struct lines *s, int r)
+static const char *from(const struct bny_op *op, int r)
 {
-    return bny_cell_payload(op->comm->areas[BNY_AREA_ALL]->peers[r].cells, bny_op_seq(op),
-                            s->all);
-}
+    const struct lines *s = lines_of(op);
+    const char *shown =
+        bny_cell_payload(op->comm->areas[BNY_AREA_ALL]->peers[r].cells, bny_op_seq(op), s->all);
 
-/* Of all ranks' operands, which lie `at` bytes into what they show. */
-static void add(struct bny_op *op, const struct lines *s, size_t at)
-{
-    const struct bny_call *call = &op->call;
-    const char *acc = shown_by(op, s, 0) + at;
-
-    for (int r = 1; r < op->comm->n; r++) {
-        bny_local_reduce(&call->redop, call->dtype, op->out, acc, shown_by(op, s, r) + at,
-                         call->count);
-        acc = op->out;
-    }
-    if (bny_call_averages(call))
-        bny_divide(op->out, op->out, call->count, call->dtype, op->comm->n);
-}
-
-/* Blocks of all ranks to their places. Our own may be there. */
-static void collect(struct bny_op *op, const struct lines *s, size_t at, const char *own)
-{
-    for (int r = 0; r < op->comm->n; r++) {
-        char *to = bny_out_at(op->out, (size_t)r * s->bytes);
-
-        if (r == op->comm->rank)
-            bny_local_copy(to, own, s->bytes);
-        else
-            bny_local_place(to, shown_by(op, s, r) + at, s->bytes);
-    }
-}
-
-static void combine(struct bny_op *op, const struct lines *s)
-{
-    int me = op->comm->rank, root = op->call.root;
-
-    switch (op->call.collective) {
-    case BNY_ALLREDUCE: add(op, s, 0); return;
-    case BNY_REDUCE:
-        if (me == root)
-            add(op, s, 0);
-        return;
-    case BNY_REDUCE_SCATTER: add(op, s, (size_t)me * s->part); return;
-    case BNY_BROADCAST:
-        if (me != root)
-            bny_local_place(op->out, shown_by(op, s, root), s->bytes);
-        return;
-    case BNY_SCATTER:
-        if (me != root)
-            bny_local_place(op->out, shown_by(op, s, root) + (size_t)me * s->part, s->bytes);
-        else
-            bny_local_copy(op->out, bny_in_at(op->in, (size_t)me * s->bytes), s->bytes);
-        return;
-    case BNY_GATHER:
-        if (me != root)
-            return;
-        __attribute__((fallthrough));
-    case BNY_ALLGATHER: collect(op, s, 0, op->in); return;
-    case BNY_ALLTOALL:
-        collect(op, s, (size_t)me * s->part, bny_in_at(op->in, (size_t)me * s->bytes));
-        return;
-    default: return;
-    }
+    return bny_direct_has_parts(op->call.collective) ? shown + (size_t)op->comm->rank * s->part
+                                                     : shown;
 }
 
 /* ---- ranks that differ ---- */
@@ -349,7 +271,7 @@ static int advance(struct bny_op *op)
     if (!s->failed && (s->is_shown || (moved = show(op, s))))
         moved |= look(op, s);
     if (s->next == op->comm->n && !s->failed) {
-        combine(op, s);
+        bny_direct_combine(op, from);
         bny_op_complete(op, 0);
         return 1;
     }
@@ -398,7 +320,7 @@ static int try_now(struct bny_op *op, uint32_t seq, int tries)
             atomic_load_explicit(&c->word, memory_order_relaxed) != s->key.word)
             return 0;
     }
-    combine(op, s);
+    bny_direct_combine(op, from);
     s->is_early = 0;
     w->history = bny_cell_history(&s->key);
     w->lines_next = seq + 1;

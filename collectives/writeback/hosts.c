@@ -14,29 +14,20 @@
 #include <string.h>
 
 #include "collectives/op/op.h"
-#include "collectives/writeback/area.h"
 #include "collectives/writeback/choice.h"
+#include "collectives/writeback/turn.h"
 #include "collectives/writeback/writeback.h"
 
 enum part { FIRST, RAILS, LAST, OVER };
 /* Begun in this order: their numbers follow the operation's. */
 enum stage { REST, RAIL, STAGES };
 
-struct half { /* of the passes */
-    struct bny_pass pass;
-    struct bny_link link; /* of the queue for a place */
-    struct bny_writeback *area;
-    struct bny_pass_peer *peers; /* [near] */
-    uint64_t counted;            /* of pass.handed */
-    uint8_t has_areas, has_place;
-};
-
 struct hosts { /* the path's state of an operation */
     struct bny_op stage[STAGES];
     uint8_t begun[STAGES];
     enum part part;
-    struct half first, last;
-    size_t count; /* elements of a part */
+    struct bny_turn first, last; /* the passes */
+    size_t count;                /* elements of a part */
     uint8_t failed;
     char *tile;
     size_t tile_cap;
@@ -57,8 +48,6 @@ static int init(struct bny_op *op)
         s = op->of_way[BNY_WAY_HOSTS] = calloc(1, sizeof *s + 2 * near * sizeof s->peers[0]);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
-    s->first.peers = s->peers;
-    s->last.peers = s->peers + near;
     op->numbers = STAGES;
     s->count = bny_hosts_part(&op->comm->scope, &op->call);
     return bny_grow(&s->tile, &s->tile_cap, BNY_PASS_TILE, 1, "a tile of a sum");
@@ -100,55 +89,40 @@ static char *part_of(const struct bny_op *op, int place)
     return op->out + hosts_of(op)->count * op->esz * (size_t)place;
 }
 
-static int start_half(struct bny_op *op, struct half *h, enum bny_area which)
+static int start_pass(struct bny_op *op, struct bny_turn *t, enum bny_area which,
+                      struct bny_pass_peer *peers)
 {
-    struct bny_writeback *w = bny_area_get(op->comm, which);
-    struct bny_pass *p = &h->pass;
+    struct bny_pass *p = &t->pass;
+    int rc = bny_turn_start(op, t, which, peers);
 
-    if (!w)
-        return -BANYAN_ENOMEM;
-    h->area = w;
-    p->n = w->n;
-    p->rank = w->rank;
+    if (rc)
+        return rc;
     p->adds = which == BNY_AREA_HOST_FIRST;
     p->same = !p->adds;
     p->root = -1;
     p->kind = p->adds || p->n == 2 ? BNY_PASS_EXCHANGE : BNY_PASS_BLOCKS;
-    p->shape = &w->shape;
-    p->touches = w->tp->touches != 0;
-    p->peers = h->peers;
-    p->redop = op->call.redop;
-    p->dtype = op->call.dtype;
-    p->in = p->adds ? op->in : part_of(op, w->rank);
-    p->out = p->adds ? part_of(op, w->rank) : op->out;
+    p->in = p->adds ? op->in : part_of(op, p->rank);
+    p->out = p->adds ? part_of(op, p->rank) : op->out;
     p->count = hosts_of(op)->count;
-    p->esz = op->esz;
     p->tile = hosts_of(op)->tile;
-    p->seq = bny_op_seq(op);
-    p->sig = op->sig;
-    p->history = bny_area_history(w, op);
     p->lends = BNY_PASS_KEEPS;
     p->borrow = borrow;
     p->give_back = give_back;
     p->store = store;
-    p->ctx = op;
     bny_pass_cut(p, op->plan.chunk_bytes);
-    h->has_areas = h->has_place = 0;
-    h->counted = 0;
-    bny_link_in(&w->queue, &h->link);
     return 0;
 }
 
 static int start(struct bny_op *op)
 {
     struct hosts *s = hosts_of(op);
-    int rc = start_half(op, &s->first, BNY_AREA_HOST_FIRST);
+    int rc = start_pass(op, &s->first, BNY_AREA_HOST_FIRST, s->peers);
 
     if (rc)
         return rc;
-    rc = start_half(op, &s->last, BNY_AREA_HOST_LAST);
+    rc = start_pass(op, &s->last, BNY_AREA_HOST_LAST, s->peers + op->comm->scope.near);
     if (rc)
-        bny_link_out(&s->first.link);
+        bny_turn_leave(op, &s->first);
     s->part = FIRST;
     s->failed = 0;
     memset(s->begun, 0, sizeof s->begun);
@@ -217,55 +191,12 @@ static int start_rest(struct bny_op *op)
 
 /* ---- passes ---- */
 
-/* Areas and a place. 1, or 0: not yet. */
-static int settle(struct bny_op *op, struct half *h)
-{
-    struct bny_writeback *w = h->area;
-    int rank = 0, rc;
-
-    if (!h->has_areas) {
-        rc = bny_area_meet(w, op, &rank);
-        if (rc < 0) {
-            hosts_of(op)->failed = 1;
-            bny_op_send_failed(op, rank, rc, "");
-        }
-        if (rc != 1)
-            return 0;
-        for (int i = 0; i < w->n; i++)
-            h->peers[i].area = w->peers[i].area;
-        h->has_areas = 1;
-    }
-    if (!bny_area_claim(w, &h->link, bny_op_seq(op), &h->pass.slice))
-        return 0;
-    h->has_place = 1;
-    bny_pass_begin(&h->pass);
-    return 1;
-}
-
-static void give_place_back(struct bny_op *op, struct half *h)
-{
-    if (h->has_place)
-        bny_area_release(h->area, bny_op_seq(op), h->pass.slice, bny_pass_is_read_on(&h->pass));
-    h->has_place = 0;
-}
-
 /* 1: it is done, 0: not yet; *moved. */
-static int go(struct bny_op *op, struct half *h, int *moved)
+static int go(struct bny_op *op, struct bny_turn *t, int *moved)
 {
-    struct hosts *s = hosts_of(op);
-    int is_done, has_moved = 0;
-
-    if (h->has_place || settle(op, h))
-        has_moved = bny_pass_go(&h->pass);
-    is_done = h->has_place && bny_pass_is_done(&h->pass);
-    if (is_done)
-        give_place_back(op, h); /* before others wake, who may wait for that */
-    if (h->pass.told)
-        bny_area_told(h->area, op, &h->pass, &h->counted);
-    if (!is_done && !has_moved && h->has_place)
-        s->failed = (uint8_t)bny_area_differ(h->area, op, h->peers);
-    *moved |= has_moved | is_done;
-    return is_done;
+    if (!t->has_place && bny_turn_take_place(op, t))
+        bny_pass_begin(&t->pass);
+    return bny_turn_go(op, t, moved);
 }
 
 /* ---- going on ---- */
@@ -278,16 +209,9 @@ static void fail(struct bny_op *op, int rc)
                    op->comm->world->rank, "rank %d: %s", op->comm->rank, bny_why(rc));
 }
 
-/* Its areas are told before any part: a peer may be far ahead. */
-static void meet(struct bny_op *op)
+static int has_failed(const struct hosts *s)
 {
-    struct half *last = &hosts_of(op)->last;
-    int rank = 0, rc = last->has_areas ? 1 : bny_area_meet(last->area, op, &rank);
-
-    if (rc < 0) {
-        hosts_of(op)->failed = 1;
-        bny_op_send_failed(op, rank, rc, "");
-    }
+    return s->failed || s->first.failed || s->last.failed;
 }
 
 static int advance(struct bny_op *op)
@@ -295,10 +219,10 @@ static int advance(struct bny_op *op)
     struct hosts *s = hosts_of(op);
     int moved = 0, rc = 0;
 
-    if (s->failed || bny_comm_has_failed(op->comm))
+    if (has_failed(s) || bny_comm_has_failed(op->comm))
         return 0;
-    meet(op);
-    if (s->part == FIRST && !s->failed) {
+    bny_turn_meet(op, &s->last); /* areas are told before any part: a peer may be far ahead */
+    if (s->part == FIRST && !has_failed(s)) {
         rc = start_rest(op);
         if (rc == 0 && go(op, &s->first, &moved)) {
             s->part = RAILS;
@@ -309,7 +233,7 @@ static int advance(struct bny_op *op)
         s->part = LAST;
         moved = 1;
     }
-    if (rc == 0 && s->part == LAST && !s->failed && go(op, &s->last, &moved))
+    if (rc == 0 && s->part == LAST && !has_failed(s) && go(op, &s->last, &moved))
         s->part = OVER;
     if (rc)
         fail(op, rc);
@@ -318,7 +242,7 @@ static int advance(struct bny_op *op)
         bny_op_complete(op, 0);
         return 1;
     }
-    if (!s->failed && (s->part == FIRST || s->part == LAST))
+    if (!has_failed(s) && (s->part == FIRST || s->part == LAST))
         bny_op_stir(op);
     return moved;
 }
@@ -327,30 +251,14 @@ static void drop(struct bny_op *op, int result)
 {
     struct hosts *s = hosts_of(op);
 
-    bny_link_out(&s->first.link);
-    bny_link_out(&s->last.link);
-    give_place_back(op, &s->first);
-    give_place_back(op, &s->last);
+    bny_turn_leave(op, &s->first);
+    bny_turn_leave(op, &s->last);
 }
 
 /* After a failure a stage may still be closing: it completes us when it has. */
 static int close_stages(struct bny_op *op)
 {
     return is_busy(hosts_of(op), RAIL) || is_busy(hosts_of(op), REST) ? BNY_AGAIN : 0;
-}
-
-static int half_waits_on(const struct half *h, int r)
-{
-    for (int i = 0; i < h->area->n; i++) {
-        const struct bny_area_peer *peer = &h->area->peers[i];
-
-        if (h->area->ranks[i] != r || i == h->area->rank)
-            continue;
-        if (!h->has_areas)
-            return !peer->area || !peer->said;
-        return !h->has_place || bny_pass_lacks(&h->pass, i);
-    }
-    return 0;
 }
 
 static unsigned pending(const struct bny_op *op, int r)
@@ -360,8 +268,8 @@ static unsigned pending(const struct bny_op *op, int r)
     for (int i = 0; i < STAGES; i++)
         if (is_busy(s, (enum stage)i) && bny_op_waits_on(&s->stage[i], r))
             return BNY_PENDING_WAITS;
-    return (s->part == FIRST && half_waits_on(&s->first, r)) ||
-                   (s->part == LAST && half_waits_on(&s->last, r))
+    return (s->part == FIRST && bny_turn_waits_on(&s->first, r)) ||
+                   (s->part == LAST && bny_turn_waits_on(&s->last, r))
                ? BNY_PENDING_WAITS
                : 0;
 }

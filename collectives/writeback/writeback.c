@@ -15,19 +15,15 @@
 
 #include "collectives/local/local.h"
 #include "collectives/op/op.h"
-#include "collectives/writeback/area.h"
 #include "collectives/writeback/choice.h"
+#include "collectives/writeback/turn.h"
 
 _Static_assert(BNY_WRITEBACK_RANKS_MAX == BNY_PASS_RANKS_MAX, "a list of their inputs");
 _Static_assert(BNY_WRITEBACK_ELEM_MAX == BNY_PASS_TILE, "an element passes through a tile");
 
 struct wb { /* the path's state of an operation */
-    struct bny_pass pass;
-    struct bny_link link; /* of the queue for a place */
-    struct bny_op *op;
-    uint8_t has_areas, has_place, failed;
+    struct bny_turn turn;
     size_t tile_cap;
-    uint64_t counted;            /* of pass.handed */
     struct bny_area_loan *loans; /* [n] windows that are open for others; out.bytes 0: none */
     struct bny_pass_peer peers[];
 };
@@ -47,15 +43,14 @@ static int init(struct bny_op *op)
             calloc(1, sizeof *s + (size_t)n * sizeof s->peers[0]);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
-    s->op = op;
-    return bny_grow(&s->pass.tile, &s->tile_cap, BNY_PASS_TILE, 1, "a tile of a sum");
+    return bny_grow(&s->turn.pass.tile, &s->tile_cap, BNY_PASS_TILE, 1, "a tile of a sum");
 }
 
 static void wb_free(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
 
-    free(s->pass.tile);
+    free(s->turn.pass.tile);
     free(s->loans);
     free(s);
     op->of_way[BNY_WAY_WRITEBACK] = NULL;
@@ -105,12 +100,12 @@ static int lend_to(struct bny_op *op, int r, size_t in_bytes, size_t out_bytes)
     struct wb *s = wb_of(op);
     struct bny_ep *ep = op->comm->peers[r].ep;
     struct bny_area_loan *l = &s->loans[r];
-    const char *out = bny_out_at(op->out, is_gather(&s->pass) ? (size_t)r * out_bytes : 0);
+    const char *out = bny_out_at(op->out, is_gather(&s->turn.pass) ? (size_t)r * out_bytes : 0);
 
     if ((out_bytes && open_window(ep, out, out_bytes, &l->out) != 0) ||
         (in_bytes && open_window(ep, op->in, in_bytes, &l->in) != 0))
         return -1;
-    *bny_area_loan(s->pass.shape, s->peers[op->comm->rank].area, s->pass.seq, r) = *l;
+    *bny_area_loan(s->turn.pass.shape, s->peers[op->comm->rank].area, s->turn.pass.seq, r) = *l;
     return 0;
 }
 
@@ -130,7 +125,7 @@ static int lends_output(const struct bny_pass *p, int r)
  * our own results leave it as it is, of a block, and of what is added for a root. */
 static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
 {
-    const struct bny_pass *p = &wb_of(op)->pass;
+    const struct bny_pass *p = &wb_of(op)->turn.pass;
     size_t bytes = op->call.count * op->esz, all = p->same ? bytes : bytes * (size_t)p->n;
 
     *out = *in = 0;
@@ -162,7 +157,7 @@ static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
 
 static int lends_copies(const struct bny_op *op)
 {
-    const struct bny_pass *p = &wb_of(op)->pass;
+    const struct bny_pass *p = &wb_of(op)->turn.pass;
 
     if (!p->direct || p->rank != p->root || p->n < COPIED_RANKS || !p->shape->lag ||
         (size_t)p->n * op->call.count * op->esz < COPIED_BYTES)
@@ -177,7 +172,7 @@ static int is_shared(const struct bny_op *op, size_t in, size_t out)
 {
     struct bny_tp *tp = op->comm->areas[BNY_AREA_ALL]->tp;
 
-    if (is_gather(&wb_of(op)->pass))
+    if (is_gather(&wb_of(op)->turn.pass))
         out *= (size_t)op->comm->n;
     return (!out || tp->ops->mem_is_shared(tp, op->out, out)) &&
            (!in || tp->ops->mem_is_shared(tp, op->in, in));
@@ -202,7 +197,7 @@ static enum bny_pass_loan lend(struct bny_op *op)
     memset(s->loans, 0, (size_t)op->comm->n * sizeof *s->loans);
     for (int r = 0; r < op->comm->n; r++)
         if (r != op->comm->rank &&
-            (s->pass.kind != BNY_PASS_BLOCKS || bny_blocks_reaches(&s->pass, r)) &&
+            (s->turn.pass.kind != BNY_PASS_BLOCKS || bny_blocks_reaches(&s->turn.pass, r)) &&
             lend_to(op, r, in, out) != 0) {
             close_loans(op); /* nobody has heard of them */
             return BNY_PASS_KEEPS;
@@ -214,8 +209,10 @@ static void loan_of(const struct bny_op *op, int r, struct bny_area_loan *l)
 {
     struct wb *s = wb_of(op);
 
-    memcpy(l, bny_area_loan(s->pass.shape, s->peers[r].area, s->pass.seq, op->comm->rank),
-           sizeof *l);
+    memcpy(
+        l,
+        bny_area_loan(s->turn.pass.shape, s->peers[r].area, s->turn.pass.seq, op->comm->rank),
+        sizeof *l);
 }
 
 /* What rank r says of its loan is foreign input: put_map checks it, and that it is still open.
@@ -234,7 +231,7 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
             return -1;
         ep->ops->put_unmap(ep); /* nothing is written there */
     }
-    if (!lends_output(&s->pass, r))
+    if (!lends_output(&s->turn.pass, r))
         return l.in.bytes ? 0 : -1;
     *dst = ep->ops->put_map(ep, &l.out, at, (uint32_t)len);
     if (!l.in.bytes)
@@ -258,8 +255,8 @@ static int store(void *ctx, int r, size_t at, const char *src, size_t len)
 
     loan_of(op, r, &l);
     rc = ep->ops->window_store(ep, &l.out, at, src, (uint32_t)len);
-    if (rc < 0 && rc != BNY_AGAIN && !wb_of(op)->failed) {
-        wb_of(op)->failed = 1;
+    if (rc < 0 && rc != BNY_AGAIN && !wb_of(op)->turn.failed) {
+        wb_of(op)->turn.failed = 1;
         bny_op_send_failed(op, r, rc, "");
     }
     return rc == 0 ? 0 : -1;
@@ -296,106 +293,46 @@ static void set_kind(struct bny_pass *p, const struct bny_call *call)
 static int start(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
-    struct bny_writeback *w = bny_area_get(op->comm, BNY_AREA_ALL);
-    struct bny_pass *p = &s->pass;
+    struct bny_pass *p = &s->turn.pass;
+    int rc = bny_turn_start(op, &s->turn, BNY_AREA_ALL, s->peers);
 
-    if (!w)
-        return -BANYAN_ENOMEM;
-    p->n = op->comm->n;
-    p->rank = op->comm->rank;
+    if (rc)
+        return rc;
     set_kind(p, &op->call);
-    p->shape = &w->shape;
-    p->touches = w->tp->touches != 0;
     p->stores_from = p->n == 2 ? 0 : STORED_LONG;
-    p->peers = s->peers;
     p->averages = bny_call_averages(&op->call);
-    p->redop = op->call.redop;
-    p->dtype = op->call.dtype;
     p->in = op->in;
     p->out = op->out;
     p->count = op->call.count;
-    p->esz = op->esz;
-    p->seq = bny_op_seq(op);
-    p->sig = op->sig;
-    p->history = bny_area_history(w, op);
-    bny_pass_cut(p, op->plan.chunk_bytes);
-    s->has_areas = s->has_place = s->failed = 0;
-    s->counted = 0;
     p->borrow = borrow;
     p->give_back = give_back;
     p->store = store;
-    p->ctx = op;
-    bny_link_in(&w->queue, &s->link);
+    bny_pass_cut(p, op->plan.chunk_bytes);
     return 0;
 }
 
 /* ---- going on ---- */
 
-/* Areas and a place. 1, or 0: not yet. */
-static int settle(struct bny_op *op)
-{
-    struct wb *s = wb_of(op);
-    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
-    int rank = 0, rc;
-
-    if (!s->has_areas) {
-        rc = bny_area_meet(w, op, &rank);
-        if (rc < 0) {
-            s->failed = 1;
-            bny_op_send_failed(op, rank, rc, "");
-        }
-        if (rc != 1)
-            return 0;
-        for (int r = 0; r < op->comm->n; r++)
-            s->peers[r].area = w->peers[r].area;
-        s->has_areas = 1;
-    }
-    if (!bny_area_claim(w, &s->link, bny_op_seq(op), &s->pass.slice))
-        return 0;
-    s->has_place = 1;
-    s->pass.lends = lend(op);
-    bny_pass_begin(&s->pass);
-    return 1;
-}
-
-static void give_place_back(struct bny_op *op)
-{
-    struct wb *s = wb_of(op);
-
-    if (s->has_place)
-        bny_area_release(op->comm->areas[BNY_AREA_ALL], bny_op_seq(op), s->pass.slice,
-                         bny_pass_is_read_on(&s->pass));
-    s->has_place = 0;
-}
-
 static int advance(struct bny_op *op)
 {
-    struct wb *s = wb_of(op);
-    int moved = 0, is_done;
+    struct bny_turn *t = &wb_of(op)->turn;
+    int moved = 0;
 
-    if (s->has_place || (!s->failed && settle(op)))
-        moved = bny_pass_go(&s->pass);
-    is_done = s->has_place && bny_pass_is_done(&s->pass);
-    if (is_done)
-        give_place_back(op); /* before others wake, who may wait for that */
-    if (s->pass.told)
-        bny_area_told(op->comm->areas[BNY_AREA_ALL], op, &s->pass, &s->counted);
-    if (is_done) {
+    if (!t->has_place && bny_turn_take_place(op, t)) {
+        t->pass.lends = lend(op);
+        bny_pass_begin(&t->pass);
+    }
+    if (bny_turn_go(op, t, &moved)) {
         bny_op_complete(op, 0);
         return 1;
     }
-    if (!moved && s->has_place && !s->failed)
-        s->failed = (uint8_t)bny_area_differ(op->comm->areas[BNY_AREA_ALL], op, s->peers);
     bny_op_stir(op);
     return moved;
 }
 
 static void drop(struct bny_op *op, int result)
 {
-    struct wb *s = wb_of(op);
-
-    bny_link_out(&s->link);
-    give_place_back(op);
+    bny_turn_leave(op, &wb_of(op)->turn);
 }
 
 static int close(struct bny_op *op)
@@ -407,21 +344,9 @@ static int close(struct bny_op *op)
     return rc;
 }
 
-static int waits_on(const struct bny_op *op, int r)
-{
-    const struct wb *s = wb_of(op);
-
-    if (r == op->comm->rank)
-        return 0;
-    if (!s->has_areas)
-        return !op->comm->areas[BNY_AREA_ALL]->peers[r].area ||
-               !op->comm->areas[BNY_AREA_ALL]->peers[r].said;
-    return !s->has_place || bny_pass_lacks(&s->pass, r);
-}
-
 static unsigned pending(const struct bny_op *op, int r)
 {
-    return waits_on(op, r) ? BNY_PENDING_WAITS : 0;
+    return bny_turn_waits_on(&wb_of(op)->turn, r) ? BNY_PENDING_WAITS : 0;
 }
 
 const struct bny_way bny_way_writeback = {

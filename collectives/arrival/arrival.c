@@ -346,10 +346,7 @@ static void arrival_free(struct bny_op *op)
     free(a->scratch);
     bny_arrival_coded_free(&a->coded);
     free(a->result.tile);
-    if (a->child.comm && op->comm)
-        bny_op_finish(&a->child);
-    else if (a->child.comm)
-        bny_op_finish_orphan(&a->child);
+    bny_child_free(&a->child, op);
     free(a);
     op->of_way[BNY_WAY_ARRIVAL] = NULL;
 }
@@ -447,23 +444,17 @@ static int start_child(struct bny_op *op)
     call.sendbuf = op->in;
     call.recvbuf = op->out;
     call.contributors = NULL;
-    call.first = 0;                /* they all count */
-    if (call.redop.wire == 0xfd) { /* op->in is scaled already */
-        rc = bny_redop_get(&call.redop, BANYAN_SUM, call.dtype);
-        if (rc)
-            return rc;
-    }
-    call.is_stage = 1;
+    call.first = 0; /* they all count */
     bny_call_set_schedule(&call, "static");
-    rc = bny_op_init(&a->child, op->comm, &call);
+    rc = bny_child_init(&a->child, op, &call);
     if (rc)
         return rc;
-    if (a->child.plan.codec)
+    if (a->child.op.plan.codec)
         bny_arrival_coded_release(op);
     else
         bny_arrival_coded_end(op,
                               0); /* the child is faster raw; the step counts all the same */
-    return bny_op_start_stage(&a->child, op, bny_op_seq(op) + 2);
+    return bny_child_start(&a->child, op, 2);
 }
 
 static void advance_child(struct bny_op *op)
@@ -478,7 +469,7 @@ static void advance_child(struct bny_op *op)
             bny_op_send_failed(op, -1, rc, "");
         a->told |= rc != 0;
     }
-    if (!a->told && a->is_settled && bny_op_is_done(&a->child) && !a->child.result &&
+    if (!a->told && a->is_settled && bny_op_is_done(&a->child.op) && !a->child.op.result &&
         !a->out.n && !(a->desk && bny_desk_is_needed(a->desk))) {
         tell_contributors(op);
         bny_op_complete(op, 0);
@@ -568,7 +559,7 @@ static void drop(struct bny_op *op, int result)
 
 static int is_busy(const struct bny_arrival *a)
 {
-    return a->runs && !a->told && !bny_op_is_done(&a->child);
+    return a->runs && !a->told && !bny_op_is_done(&a->child.op);
 }
 
 /* After a failure the child may still be closing: it completes us when it has. */
@@ -588,7 +579,7 @@ static int waits_on(const struct bny_op *op, int r)
     if (a->desk && bny_desk_lacks(a->desk, r))
         return 1;
     if (is_busy(a))
-        return bny_op_waits_on(&a->child, r);
+        return bny_op_waits_on(&a->child.op, r);
     if (a->server < 0)
         return r == 0 || (r == 1 && op->comm->n >= BNY_DESKS);
     for (int i = 0; i < a->nknown; i++)

@@ -27,7 +27,7 @@
 #ifndef BNY_COLLECTIVES_ARRIVAL_H
 #define BNY_COLLECTIVES_ARRIVAL_H
 
-#include "collectives/op/op.h"
+#include "collectives/op/child.h"
 #include "collectives/plan/way.h"
 #include "collectives/xfer/xfer.h"
 
@@ -127,7 +127,7 @@ struct bny_arrival {
     struct bny_desk *desk;   /* this rank's, while it is there; or NULL */
     struct bny_desk *feeder; /* passes the result on to one who is late; or NULL */
     struct bny_outbox out;
-    struct bny_op child; /* the static schedule's, where all came together */
+    struct bny_child child; /* the static schedule's, where all came together */
     uint8_t together, runs;
     uint8_t begun;      /* it has said that it is here, or need not */
     uint8_t asks;       /* it has begun, and its desk is to tell who was late */

@@ -2,16 +2,13 @@
 /* Linear codecs: an allreduce as a list of stages (compress/linear.h), each an ordinary
  * allreduce of a short code.
  *
- * The operation takes the numbers of all its stages when it starts, so that these match between
- * ranks whatever else is in flight when their turn comes. The stages are operations of their
- * own (children), active in the communicator's list beside their parent, which waits for one
- * after the other. The parent has the deadline; a failure of the communicator ends both, the
- * parent last: peers may be writing into the code until the child has closed. */
+ * The stages are children (op/child.h): their parent waits for one after the other. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
 #include "base/fpmode.h"
+#include "collectives/op/child.h"
 #include "collectives/op/trace.h"
 #include "collectives/plan/cost.h"
 #include "collectives/stages/stages.h"
@@ -19,10 +16,9 @@
 #include "compress/linear.h"
 
 struct bny_stages {
-    struct bny_op child;
+    struct bny_child child;
     struct bny_linear l;
     int stage, nstages; /* stage: that runs */
-    int running;        /* the child has been started and not been looked at since */
     int told; /* an error was reported: nothing is tried again until the communicator has failed
                  of it */
     char *work, *code, *nothing; /* nothing: zeros, for a rank that has no input */
@@ -73,10 +69,7 @@ static void stages_free(struct bny_op *op)
 {
     struct bny_stages *s = stages_of(op);
 
-    if (s->child.comm && op->comm)
-        bny_op_finish(&s->child);
-    else if (s->child.comm)
-        bny_op_finish_orphan(&s->child);
+    bny_child_free(&s->child, op);
     free(s->work);
     free(s->nothing);
     if (op->comm)
@@ -105,7 +98,7 @@ static int start(struct bny_op *op)
         return rc;
     s->lent = c->state;
     s->stage = 0;
-    s->running = s->told = 0;
+    s->child.runs = s->told = 0;
     s->l =
         (struct bny_linear){ .codec = op->plan.codec,
                              .cpu_flags = bny_cpu_flags(),
@@ -143,7 +136,6 @@ static int start_child(struct bny_op *op, const struct bny_stage *stage)
 
     memset(&call, 0, sizeof call);
     call.collective = BNY_ALLREDUCE;
-    call.is_stage = 1;
     call.dtype = stage->dtype;
     call.sendbuf = call.recvbuf = s->l.code;
     call.count = stage->count;
@@ -155,19 +147,15 @@ static int start_child(struct bny_op *op, const struct bny_stage *stage)
     bny_call_set_schedule(&call, op->call.schedule);
     rc = bny_redop_get(&call.redop, (banyan_op)stage->op, stage->dtype);
     if (rc == 0)
-        rc = bny_op_init(&s->child, op->comm, &call);
+        rc = bny_child_init(&s->child, op, &call);
     if (rc == -BANYAN_ENOTSUP) { /* the schedule asked for does not serve so short a code */
         bny_call_set_schedule(&call, "auto");
-        rc = bny_op_init(&s->child, op->comm, &call);
+        rc = bny_child_init(&s->child, op, &call);
     }
     if (rc)
         return rc;
-    s->child.sig.codec_sched = (uint8_t)(s->child.plan.hash ^ op->plan.codec->hash);
-    s->running = 1;
-    rc = bny_op_start_stage(&s->child, op, bny_op_seq(op) + 1 + (uint32_t)s->stage);
-    if (rc)
-        s->running = 0;
-    return rc;
+    s->child.op.sig.codec_sched = (uint8_t)(s->child.op.plan.hash ^ op->plan.codec->hash);
+    return bny_child_start(&s->child, op, 1 + (uint32_t)s->stage);
 }
 
 static int contribute(struct bny_op *op, struct bny_stage *stage)
@@ -218,11 +206,11 @@ static int advance(struct bny_op *op)
     int rc = 0, moved = 0;
 
     while (rc == 0 && !s->told && bny_op_is_active(op) && !bny_comm_has_failed(op->comm)) {
-        if (s->running) {
-            if (!bny_op_is_done(&s->child))
+        if (s->child.runs) {
+            if (bny_child_is_busy(&s->child))
                 return moved;
-            s->running = 0;
-            if (s->child.result) /* the communicator has failed: it ends us too */
+            s->child.runs = 0;
+            if (s->child.op.result) /* the communicator has failed: it ends us too */
                 return moved;
             s->stage++;
         }
@@ -239,11 +227,6 @@ static int advance(struct bny_op *op)
     return moved;
 }
 
-static int is_busy(const struct bny_stages *s)
-{
-    return s->running && !bny_op_is_done(&s->child);
-}
-
 static void drop(struct bny_op *op, int result)
 {
     struct bny_stages *s = stages_of(op);
@@ -256,14 +239,15 @@ static void drop(struct bny_op *op, int result)
 /* After a failure a stage may still be closing: it completes us when it has. */
 static int close_stage(struct bny_op *op)
 {
-    return is_busy(stages_of(op)) ? BNY_AGAIN : 0;
+    return bny_child_is_busy(&stages_of(op)->child) ? BNY_AGAIN : 0;
 }
 
 static unsigned pending(const struct bny_op *op, int r)
 {
     const struct bny_stages *s = stages_of(op);
 
-    return is_busy(s) && bny_op_waits_on(&s->child, r) ? BNY_PENDING_WAITS : 0;
+    return bny_child_is_busy(&s->child) && bny_op_waits_on(&s->child.op, r) ? BNY_PENDING_WAITS
+                                                                            : 0;
 }
 
 /* ---- choice ---- */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/op/op.h"
+#include "collectives/op/child.h"
 #include "collectives/writeback/choice.h"
 #include "collectives/writeback/turn.h"
 #include "collectives/writeback/writeback.h"
@@ -23,8 +23,7 @@ enum part { FIRST, RAILS, LAST, OVER };
 enum stage { REST, RAIL, STAGES };
 
 struct hosts { /* the path's state of an operation */
-    struct bny_op stage[STAGES];
-    uint8_t begun[STAGES];
+    struct bny_child stage[STAGES];
     enum part part;
     struct bny_turn first, last; /* the passes */
     size_t count;                /* elements of a part */
@@ -58,10 +57,7 @@ static void hosts_free(struct bny_op *op)
     struct hosts *s = hosts_of(op);
 
     for (int i = 0; i < STAGES; i++)
-        if (s->stage[i].comm && op->comm)
-            bny_op_finish(&s->stage[i]);
-        else if (s->stage[i].comm)
-            bny_op_finish_orphan(&s->stage[i]);
+        bny_child_free(&s->stage[i], op);
     free(s->tile);
     free(s);
     op->of_way[BNY_WAY_HOSTS] = NULL;
@@ -125,31 +121,23 @@ static int start(struct bny_op *op)
         bny_turn_leave(op, &s->first);
     s->part = FIRST;
     s->failed = 0;
-    memset(s->begun, 0, sizeof s->begun);
+    s->stage[REST].runs = s->stage[RAIL].runs = 0;
     return rc;
 }
 
 /* ---- stages ---- */
-
-static int is_busy(const struct hosts *s, enum stage i)
-{
-    return s->begun[i] && !bny_op_is_done(&s->stage[i]);
-}
 
 static int start_stage(struct bny_op *op, enum stage i, const char *in, char *out, size_t count,
                        const char *schedule)
 {
     struct hosts *s = hosts_of(op);
     struct bny_call call;
-    int rc = 0;
+    int rc;
 
     memset(&call, 0, sizeof call);
     call.collective = BNY_ALLREDUCE;
-    call.is_stage = 1;
     call.dtype = op->call.dtype;
     call.redop = op->call.redop;
-    if (call.redop.wire == 0xfd) /* op->in is scaled already */
-        rc = bny_redop_get(&call.redop, BANYAN_SUM, call.dtype);
     call.sendbuf = in;
     call.recvbuf = out;
     call.count = count;
@@ -157,17 +145,12 @@ static int start_stage(struct bny_op *op, enum stage i, const char *in, char *ou
     call.tag = op->call.tag;
     call.chunk_bytes = op->call.chunk_bytes;
     bny_call_set_schedule(&call, schedule);
-    if (rc == 0)
-        rc = bny_op_init(&s->stage[i], op->comm, &call);
+    rc = bny_child_init(&s->stage[i], op, &call);
     if (rc)
         return rc;
-    s->stage[i].sig = op->sig; /* what differs is told as the program called it */
-    s->stage[i].sig.codec_sched ^= s->stage[i].plan.hash;
-    s->begun[i] = 1;
-    rc = bny_op_start_stage(&s->stage[i], op, bny_op_seq(op) + 1 + (uint32_t)i);
-    if (rc)
-        s->begun[i] = 0;
-    return rc;
+    s->stage[i].op.sig = op->sig; /* what differs is told as the program called it */
+    s->stage[i].op.sig.codec_sched ^= s->stage[i].op.plan.hash;
+    return bny_child_start(&s->stage[i], op, 1 + (uint32_t)i);
 }
 
 static int start_rail(struct bny_op *op)
@@ -183,7 +166,7 @@ static int start_rest(struct bny_op *op)
     struct hosts *s = hosts_of(op);
     size_t at = s->count * (size_t)s->first.pass.n;
 
-    if (at == op->call.count || s->begun[REST])
+    if (at == op->call.count || s->stage[REST].runs)
         return 0;
     return start_stage(op, REST, op->in + at * op->esz, op->out + at * op->esz,
                        op->call.count - at, "static");
@@ -229,7 +212,8 @@ static int advance(struct bny_op *op)
             rc = start_rail(op);
         }
     }
-    if (rc == 0 && s->part == RAILS && !is_busy(s, RAIL) && s->stage[RAIL].result == 0) {
+    if (rc == 0 && s->part == RAILS && !bny_child_is_busy(&s->stage[RAIL]) &&
+        s->stage[RAIL].op.result == 0) {
         s->part = LAST;
         moved = 1;
     }
@@ -237,8 +221,8 @@ static int advance(struct bny_op *op)
         s->part = OVER;
     if (rc)
         fail(op, rc);
-    if (s->part == OVER && !is_busy(s, REST) &&
-        (!s->begun[REST] || s->stage[REST].result == 0)) {
+    if (s->part == OVER && !bny_child_is_busy(&s->stage[REST]) &&
+        (!s->stage[REST].runs || s->stage[REST].op.result == 0)) {
         bny_op_complete(op, 0);
         return 1;
     }
@@ -258,7 +242,10 @@ static void drop(struct bny_op *op, int result)
 /* After a failure a stage may still be closing: it completes us when it has. */
 static int close_stages(struct bny_op *op)
 {
-    return is_busy(hosts_of(op), RAIL) || is_busy(hosts_of(op), REST) ? BNY_AGAIN : 0;
+    return bny_child_is_busy(&hosts_of(op)->stage[RAIL]) ||
+                   bny_child_is_busy(&hosts_of(op)->stage[REST])
+               ? BNY_AGAIN
+               : 0;
 }
 
 static unsigned pending(const struct bny_op *op, int r)
@@ -266,7 +253,7 @@ static unsigned pending(const struct bny_op *op, int r)
     const struct hosts *s = hosts_of(op);
 
     for (int i = 0; i < STAGES; i++)
-        if (is_busy(s, (enum stage)i) && bny_op_waits_on(&s->stage[i], r))
+        if (bny_child_is_busy(&s->stage[i]) && bny_op_waits_on(&s->stage[i].op, r))
             return BNY_PENDING_WAITS;
     return (s->part == FIRST && bny_turn_waits_on(&s->first, r)) ||
                    (s->part == LAST && bny_turn_waits_on(&s->last, r))

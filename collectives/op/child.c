@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/op/child.h"
+
+int bny_child_init(struct bny_child *c, const struct bny_op *parent, struct bny_call *call)
+{
+    int rc = 0;
+
+    call->is_stage = 1;
+    if (call->redop.wire == 0xfd) /* the parent's input is scaled already */
+        rc = bny_redop_get(&call->redop, BANYAN_SUM, call->dtype);
+    return rc ? rc : bny_op_init(&c->op, parent->comm, call);
+}
+
+int bny_child_start(struct bny_child *c, struct bny_op *parent, uint32_t nth)
+{
+    int rc;
+
+    c->runs = 1;
+    rc = bny_op_start_stage(&c->op, parent, bny_op_seq(parent) + nth);
+    if (rc)
+        c->runs = 0;
+    return rc;
+}
+
+void bny_child_free(struct bny_child *c, const struct bny_op *parent)
+{
+    if (c->op.comm && parent->comm)
+        bny_op_finish(&c->op);
+    else if (c->op.comm)
+        bny_op_finish_orphan(&c->op);
+}

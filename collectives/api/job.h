@@ -125,16 +125,14 @@ int bny_group_lacks(int rc);
 
 /* ---- again.c ---- */
 
-/* A blocking call, where this thread made one before that differs in its buffers alone: 1, it
- * ran and *rc is its result. like: all but tag, deterministic and is_set; op beyond the
+/* A blocking call, where the communicator has the operation of one that differs in its buffers
+ * alone: 1, it ran and *rc is its result. like: all but tag, deterministic and is_set; op beyond the
  * built-in ones: 0. */
 int bny_again(struct banyan_comm *comm, const struct banyan_opts *opts, struct bny_like *like,
               const void *send, void *recv, int *rc);
 int bny_again_pair(struct banyan_comm *comm, const struct banyan_opts *opts,
                    struct bny_like *send, struct bny_like *recv, const void *from, void *to,
                    int *rc);
-/* The call ran well. */
-void bny_again_note(const struct banyan_comm *comm, const struct bny_like *like);
 
 /* Requests that are no operations, but borrow one's state to be waited for. */
 struct bny_request_kind {

@@ -241,12 +241,8 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
         return bny_group_lacks(keep_call(comm, call));
     bny_world_lock(comm->world);
     op = take_prepared(comm, call, &rc);
-    if (rc == 0) {
-        rc = bny_run_taken(op);
-        if (rc == 0)
-            bny_again_note(comm, &call->like);
-        return rc;
-    }
+    if (rc == 0)
+        return bny_run_taken(op);
     give(op, comm);
     bny_world_unlock(comm->world);
     if (atomic_load(&comm->failed))
@@ -286,13 +282,8 @@ static int run_short_pair(struct banyan_comm *comm, const struct bny_call *send,
     there = take_prepared(comm, send, rc);
     if (*rc == 0)
         here = take_prepared(comm, recv, rc);
-    if (*rc == 0 && bny_run_taken_pair(there, here, rc)) {
-        if (*rc == 0) {
-            bny_again_note(comm, &send->like);
-            bny_again_note(comm, &recv->like);
-        }
+    if (*rc == 0 && bny_run_taken_pair(there, here, rc))
         return 1;
-    }
     give(here, comm);
     give(there, comm);
     bny_world_unlock(comm->world);

@@ -242,8 +242,7 @@ struct bny_transport_ops {
 
     /* The peer's window as memory of this process, for storing results straight into it (a
      * reduction's second output): [offset, offset + len), until put_unmap. NULL: not mapped
-     * here, or closed; use put(). At most one range of an endpoint at a time. A put() of the
-     * same range with src NULL then only delivers the message. Present when caps has
+     * here, or closed; use put(). At most one range of an endpoint at a time. Present when caps has
      * BNY_TP_PUT_SYNC. */
     void *(*put_map)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
                      uint32_t len);

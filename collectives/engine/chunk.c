@@ -48,7 +48,6 @@ int bny_engine_send(struct bny_op *op, uint32_t i, struct bny_hdr *h, const char
                                .peer = &e->peers[s->peer].xfer,
                                .step = i,
                                .ptr = ptr,
-                               .is_there = e->steps[i].stored > h->chunk, /* add_twice() */
                                .len = len,
                                .placeable = bny_engine_placeable(op, i),
                                .offset = put_offset,
@@ -151,42 +150,6 @@ static void place_and_touch(char *dst, struct bny_msg *msg)
         bny_touch(in + at, n);
     }
     msg->touch = 0;
-}
-
-/* Adds, and stores the sums in the next rank's window too, where that is memory we can reach.
- * 1: done. */
-static int add_twice(struct bny_op *op, uint32_t i, size_t byte_off, const void *in,
-                     size_t bytes)
-{
-    struct bny_engine *e = bny_engine_of(op);
-    const struct bny_step *s = &e->program->steps[i], *f;
-    struct bny_step_state *st = &e->steps[i], *tw;
-    const struct bny_window *theirs;
-    const void *src = st->src + byte_off;
-    struct bny_ep *ep;
-    void *there;
-
-    if (st->twin == UINT32_MAX)
-        return 0;
-    f = &e->program->steps[st->twin];
-    tw = &e->steps[st->twin];
-    if (tw->stored < tw->posted)
-        tw->stored = tw->posted;
-    if (tw->stored != st->done)
-        return 0; /* a chunk before it was added without being stored, and still must be sent */
-    theirs = &e->peers[f->peer].xfer.theirs;
-    ep = op->comm->peers[f->peer].ep;
-    if (!theirs->bytes || !bny_xfer_is_bulk(ep, bytes))
-        return 0;
-    there = ep->ops->put_map(ep, theirs, st->pos * op->esz + byte_off, (uint32_t)bytes);
-    if (!there)
-        return 0;
-    bny_redop_run_twice(&op->call.redop, op->call.dtype, st->dst + byte_off, there,
-                        s->flags & BNY_STEP_REV ? in : src, s->flags & BNY_STEP_REV ? src : in,
-                        bytes / op->esz);
-    ep->ops->put_unmap(ep);
-    tw->stored = st->done + 1;
-    return 1;
 }
 
 /* Brings the whole payload into e->tile. 1 when it is there, 0 not yet, or an error. */
@@ -307,8 +270,6 @@ static int apply_data(struct bny_op *op, uint32_t i)
             bny_counter_add(&msg->ep->tp->copied_bytes, msg->hdr.len);
         return 1;
     }
-    if (add_twice(op, i, base, data, msg->hdr.len))
-        return 1;
     if (msg->touch)
         add_and_touch(op, s, st, base, msg);
     else

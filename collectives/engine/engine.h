@@ -27,9 +27,6 @@ struct bny_step_state {
     uint32_t done;   /* chunks applied (receives, keep) or whose memory is free again (sends):
                       * one that was copied at once counts when those before it are back */
     uint32_t early;  /* sends: such copies that do not count yet */
-    uint32_t twin;   /* RECV_ADD: the FORWARD whose chunks it may store at the peer as it adds;
-                      * or UINT32_MAX */
-    uint32_t stored; /* such a FORWARD: chunks that lie at the peer already */
     uint32_t parked; /* sends: 1 + the next one that waits for its peer's READY; 0: the last */
     uint8_t is_parked;  /* it does itself */
     uint32_t view_off;  /* receives: bytes of the current message already applied */
@@ -54,8 +51,7 @@ struct bny_engine {
     uint64_t *ready;                   /* a bit a step: it may be able to move */
     struct bny_block *blocks;          /* [program->nblocks] */
     struct bny_engine_peer *peers;     /* [n] */
-    uint32_t *writers;                 /* [program->nblocks] while twins are sought */
-    size_t steps_cap, ready_cap, blocks_cap, writers_cap;
+    size_t steps_cap, ready_cap, blocks_cap;
     uint32_t steps_left;
     uint32_t unannounced; /* peers that are to hear READY and have not */
     uint32_t unheard;     /* peers of which READY is to come before the first sends go */

@@ -52,7 +52,6 @@ static void engine_free(struct bny_op *op)
     free(e->steps);
     free(e->ready);
     free(e->blocks);
-    free(e->writers);
     free(e->peers);
     free(e->scratch);
     free(e->scratch2);
@@ -82,7 +81,6 @@ static void step_prepare(const struct bny_op *op, uint32_t i)
     struct bny_step_state *st = &e->steps[i];
 
     memset(st, 0, sizeof *st);
-    st->twin = UINT32_MAX;
     st->src = operand(b, s->src);
     st->dst = (char *)operand(b, s->dst);
     st->pos = b->pos;
@@ -96,47 +94,6 @@ static void step_prepare(const struct bny_op *op, uint32_t i)
 static size_t wire_len(const struct bny_op *op, uint32_t i, size_t n)
 {
     return bny_coded_travels(op, i) ? bny_coded_most(op, n) : n * op->esz;
-}
-
-/* The send passes on what lies in OUT, and could be stored at its peer by whoever makes it. */
-static int may_be_stored(const struct bny_op *op, uint32_t i)
-{
-    const struct bny_step *s = &bny_engine_of(op)->program->steps[i];
-
-    return bny_is_send(s) && s->src == BNY_OUT && s->peer != op->comm->rank &&
-           bny_engine_placeable(op, i) && op->comm->peers[s->peer].ep->ops->put_map;
-}
-
-/* The last addition to a block and the first message that passes its sum on, when nothing
- * happens in between: the addition can store its result at the peer as well. One pass in
- * program order, which remembers of each block the last step that wrote it (1 + its index). */
-static int twins_prepare(struct bny_op *op)
-{
-    struct bny_engine *e = bny_engine_of(op);
-    const struct bny_program *p = e->program;
-    int rc = bny_grow(&e->writers, &e->writers_cap, p->nblocks, sizeof *e->writers, "blocks");
-
-    if (rc)
-        return rc;
-    memset(e->writers, 0, p->nblocks * sizeof *e->writers);
-    for (uint32_t i = 0; i < p->nsteps; i++) {
-        const struct bny_step *s = &p->steps[i], *w;
-        uint32_t last = 0;
-
-        if (may_be_stored(op, i)) {
-            for (uint32_t b = s->block; b < s->block + s->nblocks; b++)
-                last = e->writers[b] > last ? e->writers[b] : last;
-            w = last ? &p->steps[last - 1] : NULL;
-            if (w && w->kind == BNY_RECV_ADD && w->block == s->block &&
-                w->nblocks == s->nblocks && e->steps[last - 1].twin == UINT32_MAX)
-                e->steps[last - 1].twin = i;
-        } else if (!bny_is_send(s) && s->dst == BNY_OUT &&
-                   !(s->kind == BNY_KEEP && s->src == BNY_OUT)) {
-            for (uint32_t b = s->block; b < s->block + s->nblocks; b++)
-                e->writers[b] = i + 1;
-        }
-    }
-    return 0;
 }
 
 /* Must the peer say READY before the step's first chunk goes? */
@@ -210,9 +167,6 @@ static int start(struct bny_op *op)
     e->is_coded = 0;
     if (op->plan.codec)
         rc = bny_coded_start(op);
-    else if (bny_call_row(&op->call)->reduces && op->call.redop.kind != BANYAN_AVG &&
-             bny_redop_twice(&op->call.redop, op->call.dtype))
-        rc = twins_prepare(op);
     if (rc)
         return rc;
     ready_prepare(op);

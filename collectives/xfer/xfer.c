@@ -39,8 +39,7 @@ static int put(const struct bny_xfer_send *s, struct bny_hdr *h)
         return -BANYAN_ENOMEM;
     h->kind = BNY_MSG_PUT;
     h->len = 0;
-    rc = ep->ops->put(ep, h, s->is_there ? NULL : s->ptr, s->len, &s->peer->theirs, s->offset,
-                      ck);
+    rc = ep->ops->put(ep, h, s->ptr, s->len, &s->peer->theirs, s->offset, ck);
     if (rc != 0 && ck)
         bny_cookie_give(s->op->comm->world, ck);
     return rc == 0 ? sync ? 1 : 2 : rc;

@@ -33,7 +33,6 @@ struct bny_xfer_send {
     const struct bny_xfer *peer;
     uint32_t step; /* for the cookie */
     const char *ptr;
-    int is_there; /* a put needs to move nothing: the bytes lie there already (put_map) */
     uint32_t len;
     int placeable;   /* their place in the peer's window is known: */
     uint64_t offset; /* there */

@@ -500,7 +500,7 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
         return BNY_AGAIN;
     if (enter(ep, win) != 0)
         return bny_fail(BANYAN_EABORTED, "shm: rank %d has closed the window", bep->peer);
-    rc = len && src ? window_write(ep, win, offset, src, len) : 0;
+    rc = len ? window_write(ep, win, offset, src, len) : 0;
     bny_shm_put_unmap(bep);
     if (rc != 0)
         return rc;

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of ways and the choice over it, with random calls of random communicators: "auto"
+ * takes the cheapest of what can serve, a way that is asked for by name serves or says why not,
+ * and the same call has the same plan at every rank. BANYAN_TEST_SEED repeats a run. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/rng.h"
+#include "collectives/plan/kept.h"
+#include "collectives/plan/way.h"
+
+#define MANY  70
+#define CALLS 3000
+
+static int members[MANY], memory_of[MANY];
+
+static uint64_t seed_of_run(void)
+{
+    const char *text = getenv("BANYAN_TEST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 0) : 12345;
+
+    fprintf(stderr, "# BANYAN_TEST_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+static struct bny_scope draw_scope(uint64_t *s)
+{
+    static const int ns[] = { 1, 2, 2, 3, 4, 6, 8, 16, 64, 70 };
+    struct bny_scope scope = { .n = ns[bny_rng_below(s, 10)],
+                               .members = members,
+                               .ways = bny_ways,
+                               .eager_max = 4096,
+                               .at_once = 65536,
+                               .chunk_max = 65536,
+                               .coded_max = 65536,
+                               .memory_of = memory_of,
+                               .schedule = "auto" };
+    int where = (int)bny_rng_below(s, 4);
+
+    scope.rank = (int)bny_rng_below(s, (uint64_t)scope.n);
+    scope.shares_memory = where == 0;
+    scope.one_host = where < 2;
+    scope.oversubscribed = bny_rng_below(s, 3) == 0;
+    if (where == 2 && scope.n % 2 == 0 && scope.n > 2)
+        scope.near = scope.n / 2;
+    if (where == 3)
+        scope.link_Bps = 125e6;
+    for (int r = 0; r < scope.n; r++) {
+        members[r] = r;
+        memory_of[r] = scope.near ? r / scope.near : r;
+    }
+    return scope;
+}
+
+static struct bny_call draw_call(uint64_t *s, const struct bny_scope *scope)
+{
+    static const size_t quanta[] = { 1, 7, 64, 1000 };
+    struct bny_call call;
+    int rooted;
+
+    memset(&call, 0, sizeof call);
+    call.collective = (uint8_t)bny_rng_below(s, BNY_SENDRECV);
+    call.dtype = bny_rng_below(s, 2) ? BANYAN_F32 : BANYAN_U8;
+    call.count = quanta[bny_rng_below(s, 4)] << bny_rng_below(s, 15);
+    call.deterministic = bny_rng_below(s, 6) == 0;
+    rooted = bny_call_row(&call)->rooted;
+    call.root = rooted ? (int)bny_rng_below(s, (uint64_t)scope->n) : -1;
+    call.timeout_s = -1;
+    if (bny_call_row(&call)->reduces)
+        cr_assert_eq(bny_redop_get(&call.redop, BANYAN_SUM, call.dtype), 0);
+    if (call.collective == BNY_BARRIER)
+        call.count = 1;
+    bny_call_set_schedule(&call, "auto");
+    return call;
+}
+
+static struct bny_plan plan_of(struct bny_scope *scope, const struct bny_call *call)
+{
+    struct bny_plan plan;
+
+    cr_assert_eq(bny_plan_get(scope, call, &plan), 0, "%s of %zu on %d ranks: %s",
+                 bny_call_name(call), call->count, scope->n, banyan_last_error());
+    return plan;
+}
+
+Test(ways, auto_takes_the_cheapest_that_can_serve, .timeout = 120)
+{
+    uint64_t s = seed_of_run();
+    int chosen[BNY_WAY_COUNT] = { 0 };
+
+    for (int i = 0; i < CALLS; i++) {
+        struct bny_scope scope = draw_scope(&s);
+        struct bny_call call = draw_call(&s, &scope);
+        struct bny_plan plan = plan_of(&scope, &call);
+        const struct bny_way *way = bny_ways[plan.way];
+
+        chosen[plan.way]++;
+        cr_assert(way->cannot && !way->cannot(&scope, &call));
+        for (int w = 0; w < BNY_WAY_COUNT && !(way->traits & BNY_WAY_LOCAL); w++) {
+            const struct bny_way *other = bny_ways[w];
+            char name[BNY_NAME_MAX] = "";
+            double seconds;
+
+            if (!other->seconds || (other->traits & BNY_WAY_BY_NAME) ||
+                other->cannot(&scope, &call) || plan.late_s > 0)
+                continue;
+            seconds = other->seconds(&scope, &call, INFINITY, name);
+            cr_assert_geq(seconds, plan.predicted_s,
+                          "%s of %zu on %d ranks: %s takes %g s, %s %g s", bny_call_name(&call),
+                          call.count, scope.n, plan.schedule, plan.predicted_s, name, seconds);
+        }
+        bny_plan_drop(&plan);
+        bny_plans_free(&scope);
+    }
+    for (int w = 0; w < BNY_WAY_COUNT; w++)
+        fprintf(stderr, "# way %d was chosen %d times\n", w, chosen[w]);
+    cr_assert(chosen[BNY_WAY_ONESHOT] && chosen[BNY_WAY_WRITEBACK] && chosen[BNY_WAY_LINES] &&
+              chosen[BNY_WAY_HOSTS] && chosen[BNY_WAY_PROGRAM] && chosen[BNY_WAY_ALONE]);
+}
+
+/* Names of ways, of "" those that users cannot ask for. */
+#define WAY_NAME(id, symbol, name) name,
+static const char *const names[] = { BNY_WAYS(WAY_NAME) };
+
+Test(ways, one_that_is_asked_for_serves_or_says_why_not, .timeout = 120)
+{
+    uint64_t s = seed_of_run();
+    int served = 0, refused = 0;
+
+    for (int i = 0; i < CALLS; i++) {
+        struct bny_scope scope = draw_scope(&s);
+        struct bny_call call = draw_call(&s, &scope);
+        int w = (int)bny_rng_below(&s, BNY_WAY_COUNT), rc;
+        const char *why;
+        struct bny_plan plan;
+
+        if (!names[w][0] || scope.n == 1)
+            continue;
+        why = bny_ways[w]->cannot(&scope, &call);
+        bny_call_set_schedule(&call, names[w]);
+        rc = bny_plan_get(&scope, &call, &plan);
+        cr_assert_eq(rc, why ? -BANYAN_ENOTSUP : 0, "%s: %d", names[w], rc);
+        if (why)
+            cr_assert(strstr(banyan_last_error(), why), "\"%s\" lacks \"%s\"",
+                      banyan_last_error(), why);
+        else if (!(bny_ways[w]->traits & BNY_WAY_BY_NAME)) /* which may find a faster one */
+            cr_assert_eq((int)plan.way, w);
+        served += !why;
+        refused += why != NULL;
+        bny_plan_drop(&plan);
+        bny_plans_free(&scope);
+    }
+    cr_assert(served > CALLS / 20 && refused > CALLS / 20);
+}
+
+Test(ways, every_rank_has_the_same_plan, .timeout = 120)
+{
+    uint64_t s = seed_of_run();
+
+    for (int i = 0; i < CALLS / 10; i++) {
+        struct bny_scope scope = draw_scope(&s);
+        struct bny_call call = draw_call(&s, &scope);
+        struct bny_plan first = { .hash = 0 };
+
+        for (int r = 0; r < scope.n; r += 1 + scope.n / 5) {
+            struct bny_scope of_rank = scope;
+            struct bny_plan plan;
+
+            of_rank.rank = r;
+            plan = plan_of(&of_rank, &call);
+            if (r == 0)
+                first = plan;
+            cr_assert_eq(plan.way, first.way);
+            cr_assert_eq(plan.hash, first.hash);
+            cr_assert_str_eq(plan.schedule, first.schedule);
+            bny_plan_drop(&plan);
+            bny_plans_free(&of_rank);
+        }
+    }
+}

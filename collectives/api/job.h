@@ -7,9 +7,6 @@
 #include "base/place.h"
 #include "collectives/op/op.h"
 
-/* ---- paths.c: all paths, by enum bny_way_id ---- */
-
-
 /* ---- job.c ---- */
 
 void bny_world_free(struct bny_world *w); /* takes NULL */
@@ -126,8 +123,8 @@ int bny_group_lacks(int rc);
 /* ---- again.c ---- */
 
 /* A blocking call, where the communicator has the operation of one that differs in its buffers
- * alone: 1, it ran and *rc is its result. like: all but tag, deterministic and is_set; op beyond the
- * built-in ones: 0. */
+ * alone: 1, it ran and *rc is its result. like: all but tag, deterministic and is_set; op
+ * beyond the built-in ones: 0. */
 int bny_again(struct banyan_comm *comm, const struct banyan_opts *opts, struct bny_like *like,
               const void *send, void *recv, int *rc);
 int bny_again_pair(struct banyan_comm *comm, const struct banyan_opts *opts,

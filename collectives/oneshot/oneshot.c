@@ -21,7 +21,7 @@
 /* Below, a copy into each ring costs less than the bookkeeping. */
 #define BOARD_BYTES_MIN 1024u
 
-struct shots {           /* the path's state */
+struct shots {           /* the way's state */
     struct bny_msg **of; /* [n] messages held */
     int missing;
     int sent;    /* peers served so far */

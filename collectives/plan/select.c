@@ -261,7 +261,8 @@ static int choose(struct bny_scope *s, const struct bny_call *call, struct bny_p
     if (plan->way < BNY_WAY_COUNT) {
         rc = complete(s, call, plan);
     } else {
-        if ((s->ways[asked]->traits & BNY_WAY_BY_NAME) && !serves(s->ways[asked], s, call))
+        if (call->collective != BNY_SENDRECV && (s->ways[asked]->traits & BNY_WAY_BY_NAME) &&
+            !serves(s->ways[asked], s, call))
             return refuse_schedule(s, call, s->ways[asked]->cannot(s, call));
         rc = call->codec ? refuse_codec(s, call, plan) : 0;
         if (rc)

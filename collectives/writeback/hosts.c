@@ -22,7 +22,7 @@ enum part { FIRST, RAILS, LAST, OVER };
 /* Begun in this order: their numbers follow the operation's. */
 enum stage { REST, RAIL, STAGES };
 
-struct hosts { /* the path's state of an operation */
+struct hosts { /* the way's state of an operation */
     struct bny_child stage[STAGES];
     enum part part;
     struct bny_turn first, last; /* the passes */

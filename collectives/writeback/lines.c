@@ -21,7 +21,7 @@
 /* Bytes of a rank's next operation that are read ahead; the processor goes on by itself. */
 #define FETCHED 512u
 
-struct lines {            /* the path's state of an operation */
+struct lines {            /* the way's state of an operation */
     struct bny_link link; /* of the communicator's, in order */
     struct bny_op *op;
     struct bny_cell_key key;

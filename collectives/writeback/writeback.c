@@ -21,7 +21,7 @@
 _Static_assert(BNY_WRITEBACK_RANKS_MAX == BNY_PASS_RANKS_MAX, "a list of their inputs");
 _Static_assert(BNY_WRITEBACK_ELEM_MAX == BNY_PASS_TILE, "an element passes through a tile");
 
-struct wb { /* the path's state of an operation */
+struct wb { /* the way's state of an operation */
     struct bny_turn turn;
     size_t tile_cap;
     struct bny_area_loan *loans; /* [n] windows that are open for others; out.bytes 0: none */

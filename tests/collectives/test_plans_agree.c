@@ -200,8 +200,7 @@ static void compare(const struct drawn *d, const struct bny_op *x, const struct 
         banyan_dtype_name(d->dtype), d->opts.codec ? d->opts.codec : "-",
         d->opts.schedule ? d->opts.schedule : "-", d->opts.chunk_bytes, d->opts.deterministic,
         r);
-    cr_assert_eq(x->plan.way, y->plan.way, "%s: path %d, %d", what, x->plan.way,
-                 y->plan.way);
+    cr_assert_eq(x->plan.way, y->plan.way, "%s: path %d, %d", what, x->plan.way, y->plan.way);
     cr_assert_str_eq(x->plan.schedule, y->plan.schedule, "%s: schedule %s, %s", what,
                      x->plan.schedule, y->plan.schedule);
     cr_assert_eq(x->plan.codec, y->plan.codec, "%s: codec %s, %s", what,

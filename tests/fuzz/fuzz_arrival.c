@@ -177,8 +177,7 @@ static void message(struct rig *g, struct input *in, char *text)
 {
     unsigned what = input_byte(in), who = input_byte(in);
     int from = (g->me + 1 + (int)(who % (NRANKS - 1))) % NRANKS;
-    struct bny_op *op = of_way(g, BNY_WAY_ARRIVAL),
-                  *any = op ? op : of_way(g, BNY_WAY_DESK);
+    struct bny_op *op = of_way(g, BNY_WAY_ARRIVAL), *any = op ? op : of_way(g, BNY_WAY_DESK);
     struct bny_ep *ep = g->ep[from];
     struct bny_hdr h = { .comm = g->comm->id, .kind = BNY_MSG_DATA };
 

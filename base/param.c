@@ -42,8 +42,6 @@ static const struct param params[] = {
       "what plans for a topology send first: what comes next in the program, or the oldest "
       "chunk",
       0, 0 },
-    { "BANYAN_LOCKSTEP", "0|1", "0",
-      "plans for a topology start a time step when the ones before it should be over", 0, 1 },
     { "BANYAN_CODEC", "name", "none", "codec of f32 sums", 0, 0 },
     { "BANYAN_CODEC_CRC", "0|1", "0", "encoded chunks carry checksums", 0, 1 },
     { "BANYAN_CODEC_FORCE", "0|1", "0", "use codecs even where they are predicted to lose", 0,

@@ -121,7 +121,6 @@ static void settle_scope(struct banyan_comm *c)
     s->codec_force = w->codec_force != 0;
     s->link_Bps = w->link_Bps;
     s->manner.pace = w->pace;
-    s->manner.lockstep = w->lockstep;
     s->manner.order = w->order;
     s->shares_memory = limits->shares_memory;
     s->small_slots = limits->small_slots;

@@ -36,7 +36,7 @@ struct bny_scope {
     char schedule[BNY_NAME_MAX], codec_spec[64];
     const struct bny_codec *codec; /* NULL: none */
     struct {
-        int pace, lockstep; /* BANYAN_PACE, BANYAN_LOCKSTEP */
+        int pace; /* BANYAN_PACE */
         enum bny_order order;
     } manner;
     struct bny_plans *plans; /* made so far: programs.c; NULL: none yet */

@@ -519,12 +519,9 @@ static void set_manner(const struct bny_scope *s, const struct bny_call *call,
 
     plan->by_chunk = s->manner.order == BNY_ORDER_CHUNK;
     plan->ready_s = s->shares_memory ? 0 : READY_PART * k->per_byte * bytes;
-    if (s->manner.lockstep)
-        plan->step_s = bny_topology_step_s(k, bytes, BNY_NETWORK_ALPHA_S);
-    else if (s->manner
-                 .pace &&    /* encoded data takes less of the links than the plan counts on; */
-             !plan->codec && /* and joined steps follow each other, each at full rate */
-             !joins_trees(s, call, plan->schedule))
+    if (s->manner.pace && /* encoded data takes less of the links than the plan counts on; */
+        !plan->codec &&   /* and joined steps follow each other, each at full rate */
+        !joins_trees(s, call, plan->schedule))
         plan->pace_s = k->per_byte * bytes;
 }
 

@@ -68,7 +68,6 @@ struct bny_world *bny_world_new(int nranks, int rank)
     w->orderly = 1;
     w->spin_us = bny_param_int("BANYAN_SPIN_US");
     w->pace = (int)bny_param_int("BANYAN_PACE");
-    w->lockstep = (int)bny_param_int("BANYAN_LOCKSTEP");
     w->order = order_asked();
     w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
     w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");

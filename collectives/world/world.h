@@ -74,7 +74,7 @@ struct bny_world {
                                * latest yield */
     long long encode_threads; /* BANYAN_ENCODE_THREADS */
     int64_t spin_us;          /* BANYAN_SPIN_US */
-    int pace, lockstep;       /* BANYAN_PACE, BANYAN_LOCKSTEP */
+    int pace;                 /* BANYAN_PACE */
     enum bny_order order;     /* BANYAN_ORDER */
     /* Failures: report.c */
     int heard;             /* of bny_control_logged(): what was adopted */

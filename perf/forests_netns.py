@@ -4,7 +4,7 @@
 the ring's and against the prediction. Schedules take turns, so that what else the machine does hits all alike.
 
     perf/forests_netns.py BUILD [--sizes 4M,16M] [--rounds 5] [--iters 3] [--cases torus,star,leaf] [--json FILE]
-    perf/forests_netns.py BUILD --manners     how plans send: free running, paced, oldest chunk first
+    perf/forests_netns.py BUILD --manners     how plans send: free running, paced
 
     perf/forests_netns.py BUILD --probe       plans for a graph that banyan_topo probe has measured, beside those for the given one
 
@@ -80,9 +80,7 @@ def leaf(folder):
     return "2 leaves x 4 hosts, 2:1 oversubscribed", "leaf:2x4:100:200", runs
 
 
-MANNERS = {"free running": {"BANYAN_PACE": "0", "BANYAN_ORDER": "step"}, "paced": {"BANYAN_PACE": "1", "BANYAN_ORDER": "step"},
-           "oldest chunk first": {"BANYAN_PACE": "0", "BANYAN_ORDER": "chunk"},
-           "oldest chunk first, paced": {"BANYAN_PACE": "1", "BANYAN_ORDER": "chunk"}}
+MANNERS = {"free running": {"BANYAN_PACE": "0"}, "paced": {"BANYAN_PACE": "1"}}
 
 
 def in_all_manners(runs):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the choice of a plan may see of a communicator: its ranks, and what all of them agreed
- * on when it was made. Nothing in here is one rank's own but `manner`, which says how a rank
+ * on when it was made. Nothing in here is one rank's own but `pace`, which says when a rank
  * sends and never what; a plan is a function of this and of a call alone, so that every rank
  * makes the same one without asking. Guarded by the world's lock. */
 #ifndef BNY_COLLECTIVES_SCOPE_H
@@ -10,8 +10,6 @@
 
 struct bny_topology;
 struct bny_plans;
-
-enum bny_order { BNY_ORDER_AUTO, BNY_ORDER_STEP, BNY_ORDER_CHUNK };
 
 struct bny_scope {
     int n, rank;
@@ -35,11 +33,8 @@ struct bny_scope {
     size_t chunk_bytes;
     char schedule[BNY_NAME_MAX], codec_spec[64];
     const struct bny_codec *codec; /* NULL: none */
-    struct {
-        int pace; /* BANYAN_PACE */
-        enum bny_order order;
-    } manner;
-    struct bny_plans *plans; /* made so far: programs.c; NULL: none yet */
+    int pace;                      /* BANYAN_PACE */
+    struct bny_plans *plans;       /* made so far: programs.c; NULL: none yet */
 };
 
 /* Where `near` is set: do two ranks share memory? */

@@ -517,10 +517,9 @@ static void set_manner(const struct bny_scope *s, const struct bny_call *call,
 {
     double bytes = bny_call_bytes(s, call);
 
-    plan->by_chunk = s->manner.order == BNY_ORDER_CHUNK;
     plan->ready_s = s->shares_memory ? 0 : READY_PART * k->per_byte * bytes;
-    if (s->manner.pace && /* encoded data takes less of the links than the plan counts on; */
-        !plan->codec &&   /* and joined steps follow each other, each at full rate */
+    if (s->pace &&      /* encoded data takes less of the links than the plan counts on; */
+        !plan->codec && /* and joined steps follow each other, each at full rate */
         !joins_trees(s, call, plan->schedule))
         plan->pace_s = k->per_byte * bytes;
 }

@@ -42,18 +42,6 @@ void bny_world_unlock(struct bny_world *w)
 
 /* ---- making ---- */
 
-static enum bny_order order_asked(void)
-{
-    const char *text = bny_param_str("BANYAN_ORDER");
-
-    if (strcmp(text, "auto") != 0 && strcmp(text, "step") != 0 && strcmp(text, "chunk") != 0 &&
-        bny_param_first_wrong("BANYAN_ORDER"))
-        bny_warn("BANYAN_ORDER=%s is neither auto, step nor chunk; auto is taken", text);
-    return !strcmp(text, "step")    ? BNY_ORDER_STEP
-           : !strcmp(text, "chunk") ? BNY_ORDER_CHUNK
-                                    : BNY_ORDER_AUTO;
-}
-
 struct bny_world *bny_world_new(int nranks, int rank)
 {
     struct bny_world *w = calloc(1, sizeof *w);
@@ -68,7 +56,6 @@ struct bny_world *bny_world_new(int nranks, int rank)
     w->orderly = 1;
     w->spin_us = bny_param_int("BANYAN_SPIN_US");
     w->pace = (int)bny_param_int("BANYAN_PACE");
-    w->order = order_asked();
     w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
     w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
     w->encode_threads = bny_param_int("BANYAN_ENCODE_THREADS");

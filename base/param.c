@@ -36,8 +36,6 @@ static const struct param params[] = {
       0, 0 },
     { "BANYAN_TOPO", "text|file", "",
       "the cluster graph: torus:8x8, or a file; see banyan_topo --help", 0, 0 },
-    { "BANYAN_PACE", "0|1", "1", "plans for a topology send at the rate that they are made for",
-      0, 1 },
     { "BANYAN_CODEC", "name", "none", "codec of f32 sums", 0, 0 },
     { "BANYAN_CODEC_CRC", "0|1", "0", "encoded chunks carry checksums", 0, 1 },
     { "BANYAN_CODEC_FORCE", "0|1", "0", "use codecs even where they are predicted to lose", 0,

@@ -120,7 +120,6 @@ static void settle_scope(struct banyan_comm *c)
     s->oversubscribed = w->oversubscribed != 0;
     s->codec_force = w->codec_force != 0;
     s->link_Bps = w->link_Bps;
-    s->pace = w->pace;
     s->shares_memory = limits->shares_memory;
     s->small_slots = limits->small_slots;
     s->eager_max = limits->eager_max;

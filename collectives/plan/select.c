@@ -511,16 +511,15 @@ static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct
  */
 #define READY_PART (1.0 / 128)
 
-/* How a plan for a graph sends: local, ranks need not agree. */
-static void set_manner(const struct bny_scope *s, const struct bny_call *call,
-                       const struct bny_topology_cost *k, struct bny_plan *plan)
+/* When a plan for a graph sends: local, ranks need not agree. */
+static void set_pace(const struct bny_scope *s, const struct bny_call *call,
+                     const struct bny_topology_cost *k, struct bny_plan *plan)
 {
     double bytes = bny_call_bytes(s, call);
 
     plan->ready_s = s->shares_memory ? 0 : READY_PART * k->per_byte * bytes;
-    if (s->pace &&      /* encoded data takes less of the links than the plan counts on; */
-        !plan->codec && /* and joined steps follow each other, each at full rate */
-        !joins_trees(s, call, plan->schedule))
+    if (!plan->codec && /* encoded data takes less of the links than the plan counts on; */
+        !joins_trees(s, call, plan->schedule)) /* joined steps go in turn, each at full rate */
         plan->pace_s = k->per_byte * bytes;
 }
 
@@ -551,7 +550,7 @@ static int choose_schedule(struct bny_scope *s, const struct bny_call *call,
     return rc == -BANYAN_ENOTSUP ? choose_auto_or_part(s, call, plan) : rc;
 }
 
-/* Program, chunks and manner of the engine. */
+/* Program, chunks and pace of the engine. */
 static int set_program(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
     struct bny_topology_cost k;
@@ -571,7 +570,7 @@ static int set_program(struct bny_scope *s, const struct bny_call *call, struct 
     if (call->collective != BNY_SENDRECV && !call->has_set &&
         bny_topology_schedule_known(plan->schedule) &&
         bny_cost_network_chunk(s, call, plan->schedule, bny_call_bytes(s, call), &k))
-        set_manner(s, call, &k, plan);
+        set_pace(s, call, &k, plan);
     return 0;
 }
 

@@ -55,7 +55,6 @@ struct bny_world *bny_world_new(int nranks, int rank)
     w->progress_fd = w->progress_timer = -1;
     w->orderly = 1;
     w->spin_us = bny_param_int("BANYAN_SPIN_US");
-    w->pace = (int)bny_param_int("BANYAN_PACE");
     w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
     w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
     w->encode_threads = bny_param_int("BANYAN_ENCODE_THREADS");

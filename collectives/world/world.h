@@ -74,7 +74,6 @@ struct bny_world {
                                * latest yield */
     long long encode_threads; /* BANYAN_ENCODE_THREADS */
     int64_t spin_us;          /* BANYAN_SPIN_US */
-    int pace;                 /* BANYAN_PACE */
     /* Failures: report.c */
     int heard;             /* of bny_control_logged(): what was adopted */
     int has_local_failure; /* without a control plane: adopted at the end of progress */

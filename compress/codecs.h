@@ -6,9 +6,8 @@
 #include "compress/codec.h"
 
 extern const struct bny_codec_ops bny_codec_none, bny_codec_f16, bny_codec_bf16;
-extern const struct bny_codec_ops bny_codec_lossless, bny_codec_topk, bny_codec_gtopk,
-    bny_codec_sidco, bny_codec_dgc, bny_codec_adacomp, bny_codec_wangni, bny_codec_blocksparse,
-    bny_codec_adaq;
+extern const struct bny_codec_ops bny_codec_lossless, bny_codec_topk, bny_codec_sidco,
+    bny_codec_dgc, bny_codec_adacomp, bny_codec_wangni, bny_codec_blocksparse, bny_codec_adaq;
 extern const struct bny_codec_ops bny_codec_randomk, bny_codec_maxnorm, bny_codec_maxnorm_ms,
     bny_codec_ebint, bny_codec_powersgd, bny_codec_sketch, bny_codec_int8z, bny_codec_int4z;
 extern const struct bny_codec_ops bny_codec_int8, bny_codec_int4, bny_codec_e4m3,

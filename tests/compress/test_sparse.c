@@ -122,7 +122,7 @@ ParameterizedTestParameters(sparse, residual_conserves_the_sum)
     static struct spec specs[] = { { "topk" },
                                    { "topk:delta=0.001" },
                                    { "topk:delta=0.1,reselect=1" },
-                                   { "gtopk" },
+                                   { "topk:reselect=1" },
                                    { "sidco" },
                                    { "sidco:fit=0,stages=3" },
                                    { "adacomp:bin=50" },

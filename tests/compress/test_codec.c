@@ -100,6 +100,9 @@ Test(codec, registry_starts_with_none_and_finds_by_name)
         const struct bny_codec_ops *c = bny_codecs[i];
 
         cr_expect(bny_codec_find(c->name) == c, "%s", c->name);
+        cr_expect(c->doc != NULL, "%s", c->name);
+        cr_expect(c->family == BNY_CODEC_RAW || (c->encode_ns > 0 && c->decode_ns > 0),
+                  "%s: the cost model has no speed", c->name);
         if (c->family == BNY_CODEC_LINEAR)
             cr_expect(c->linear != NULL, "%s", c->name);
         else if (c->family != BNY_CODEC_RAW)

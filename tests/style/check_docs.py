@@ -17,9 +17,9 @@ from check_text import tracked
 # Forests and direct programs share one table: a user chooses among both.
 REGISTRIES = {"transport/registry.c": "transport/README.md",
               "compress/codecs.h": "compress/README.md",
-              "topo/builders.c": "collectives/README.md",
-              "topo/graph_builders.c": "topo/README.md",
-              "collectives/program/directs.c": "collectives/README.md"}
+              "topo/build.h": "collectives/README.md",
+              "topo/build_graph.h": "topo/README.md",
+              "collectives/program/directs.h": "collectives/README.md"}
 DOCUMENTS = ["*.md", "docs/*.md", "perf/*.md", "*/README.md", "*/*/README.md"]
 # A path from the root, as text and comments write it: not inside a longer one, a link or a pattern.
 NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|tests|"

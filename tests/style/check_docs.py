@@ -22,7 +22,7 @@ REGISTRIES = {"transport/registry.c": "transport/README.md",
               "collectives/program/directs.h": "collectives/README.md"}
 DOCUMENTS = ["*.md", "docs/*.md", "perf/*.md", "*/README.md", "*/*/README.md"]
 # A path from the root, as text and comments write it: not inside a longer one, a link or a pattern.
-NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|tests|"
+NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|simulator|tests|"
                    r"scripts|packaging|docs|examples)/[\w/.-]+\.(?:c|h|py|sh|md|txt|svg|abi|ini))\b(?![/*<{])")
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
 ROW = re.compile(r"^ +ROW\((\w+)\)", re.M)

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/rng.h"
-#include "tools/sim/work.h"
+#include "simulator/work.h"
 
 #define ELEMS_MAX      (1u << 16)
 #define SIM_ROUNDS_MAX 4096

@@ -947,17 +947,3 @@ int banyan_id_create(struct banyan_id *out)
     return bny_id_create((struct bny_id *)out, bny_param_str("BANYAN_IFNAME"),
                          bny_param_str("BANYAN_PORT_RANGE"), 1);
 }
-
-#define STR2(x) #x
-#define STR(x)  STR2(x)
-
-const char *banyan_version_string(void)
-{
-    return STR(BANYAN_VERSION_MAJOR) "." STR(BANYAN_VERSION_MINOR) "." STR(
-        BANYAN_VERSION_PATCH);
-}
-
-int banyan_version(void)
-{
-    return BANYAN_VERSION_MAJOR * 10000 + BANYAN_VERSION_MINOR * 100 + BANYAN_VERSION_PATCH;
-}

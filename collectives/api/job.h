@@ -154,8 +154,4 @@ struct banyan_request {
 struct banyan_request *bny_request_new(const struct banyan_comm *comm);
 void bny_request_drop(struct banyan_request *req); /* its memory; its operation's is freed */
 
-/* ---- memory.c ---- */
-
-void bny_plain_free(struct bny_world *w);
-
 #endif

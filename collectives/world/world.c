@@ -93,8 +93,21 @@ void bny_world_close_descriptor(struct bny_world *w)
     w->progress_fd = w->progress_timer = -1;
 }
 
+static void plain_free(struct bny_plain *p)
+{
+    while (p) {
+        struct bny_plain *next = p->next;
+
+        if (p->owned)
+            free(p->ptr);
+        free(p);
+        p = next;
+    }
+}
+
 void bny_world_delete(struct bny_world *w)
 {
+    plain_free(w->plain);
     bny_held_free(&w->held);
     bny_members_free(&w->members);
     free(w->memory_of);

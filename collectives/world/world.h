@@ -36,6 +36,13 @@ struct bny_limits {
     uint8_t small_slots;   /* some pair may not be able to send more than slot_max at once */
 };
 
+/* Memory of banyan_mem_alloc or banyan_mem_register, without a transport that shares it. */
+struct bny_plain {
+    struct bny_plain *next;
+    void *ptr;
+    int owned; /* of banyan_mem_alloc; else registered */
+};
+
 /* What yields have cost of late. */
 struct bny_yields {
     _Atomic uint32_t dear;     /* of the latest ones, a bit each: it took long */
@@ -93,7 +100,7 @@ struct bny_world {
     struct bny_workers *workers; /* local/workers.h; NULL: none yet, or none at all */
     int workers_tried;
     uint32_t jobs_out;       /* jobs of operations in flight that have not been collected */
-    struct bny_plain *plain; /* api/memory.c: without a transport that shares memory */
+    struct bny_plain *plain; /* api/memory.c */
     uint32_t comm_ids;  /* this rank's part of the latest id that it has drawn: api/comm.c */
     int comm_ids_again; /* they have begun anew: some may be in use */
     int comm_id_bits;   /* of that part */

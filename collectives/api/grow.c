@@ -298,7 +298,8 @@ static int await_newcomers(struct growth *g, struct bny_newcomers *n)
 
 static int take_newcomers(struct growth *g)
 {
-    struct bny_place place = { .rank = g->comm->n, .nranks = g->comm->n + g->newcomers };
+    struct bny_newcomer_place place = { .rank = g->comm->n,
+                                        .nranks = g->comm->n + g->newcomers };
     struct bny_newcomers *n;
     char text[512];
     int rc = bny_newcomers_start(&n, &g->mine->id, g->newcomers,

@@ -10,6 +10,7 @@
 #include "base/param.h"
 #include "base/sized.h"
 #include "collectives/api/arguments.h"
+#include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
 #include "collectives/local/memory_kind.h"
@@ -166,9 +167,7 @@ void bny_comm_free(struct banyan_comm *c)
     }
     bny_writeback_end(c);
     bny_plans_free(&c->scope);
-    bny_groups_free(c);
-    bny_init_free(c->init);
-    bny_grow_ids_close(c);
+    bny_comm_parts_free(c);
     bny_match_destroy(c->match);
     bny_rank_map_free(&c->ranks);
     free(c->scope.members);

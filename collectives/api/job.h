@@ -39,7 +39,6 @@ int bny_init_fds(struct banyan_comm *comm, int *fds, int cap);
 /* It will not join, for the last error, of code rc: the others are told, where they are there.
  * The sentence stays. */
 void bny_init_give_up(struct banyan_comm *comm, int rc);
-void bny_init_free(struct bny_init *init); /* takes NULL */
 
 /* ---- comm.c ---- */
 
@@ -92,15 +91,6 @@ static inline int bny_comm_enter(const struct banyan_comm *comm, const char *wha
 {
     return bny_in_user_op ? bny_user_op_refuse(what) : bny_comm_check(comm, what);
 }
-
-/* ---- grow.c ---- */
-
-/* Nobody can come any more by ids that were made for this communicator. */
-void bny_grow_ids_close(struct banyan_comm *comm);
-
-/* ---- create_group.c ---- */
-
-void bny_groups_free(struct banyan_comm *comm);
 
 /* ---- submit.c ---- */
 

@@ -477,7 +477,7 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
     tell_others(in->boot, rank, rc);
     snprintf(text, sizeof text, "%s", banyan_last_error());
     if (*out) {
-        banyan_comm_destroy(*out);
+        bny_comm_end(*out);
     } else {
         bny_world_free(in->w);
         bny_init_free(in);

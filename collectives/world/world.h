@@ -101,7 +101,7 @@ struct bny_world {
     int workers_tried;
     uint32_t jobs_out;       /* jobs of operations in flight that have not been collected */
     struct bny_plain *plain; /* api/memory.c */
-    uint32_t comm_ids;  /* this rank's part of the latest id that it has drawn: api/comm.c */
+    uint32_t comm_ids;  /* this rank's part of the latest id that it has drawn: comm_core.c */
     int comm_ids_again; /* they have begun anew: some may be in use */
     int comm_id_bits;   /* of that part */
     atomic_int refs;    /* communicators */

@@ -487,3 +487,13 @@ int banyan_id_create(struct banyan_id *out)
     return bny_id_create((struct bny_id *)out, bny_param_str("BANYAN_IFNAME"),
                          bny_param_str("BANYAN_PORT_RANGE"), 1);
 }
+
+int banyan_job_waiting(void)
+{
+    return bny_board_waiting(bny_board_get());
+}
+
+int banyan_job_restarts(void)
+{
+    return (int)bny_param_int("BANYAN_RESTART_COUNT");
+}

@@ -126,13 +126,3 @@ int banyan_comm_join(struct banyan_comm **out, const struct banyan_id *id,
                         what);
     return join_by_board(out, board, &c);
 }
-
-int banyan_job_waiting(void)
-{
-    return bny_board_waiting(bny_board_get());
-}
-
-int banyan_job_restarts(void)
-{
-    return (int)bny_param_int("BANYAN_RESTART_COUNT");
-}

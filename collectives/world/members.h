@@ -16,7 +16,7 @@ struct bny_member {
     uint32_t looks;     /* that have found it so */
     uint64_t missed_ns; /* the first of them; 0: none */
     int is_down;        /* its connection has ended, and nothing more comes from it */
-    uint64_t dead_ns;   /* its death is known, and what it sent before is read; 0: no */
+    struct bny_last_reads last; /* of a dead one */
 };
 
 struct bny_members {

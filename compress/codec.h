@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codecs: elements <-> wire bytes. One codec a file, listed in registry.c. No codec keeps state
- * of its own, waits or allocates: what must survive an operation (residuals, thresholds) lies
- * in memory that the caller owns (state.h).
+/* Codecs: elements <-> wire bytes. One codec a file, with a row in codecs.h. No codec keeps
+ * state of its own, waits or allocates: what must survive an operation (residuals, thresholds)
+ * lies in memory that the caller owns (state.h).
  *
  * The law of error feedback. A rank encodes every element of a tensor once an operation: what
  * it contributes to another rank's sum, or, as the owner of a block, the block's sum. So one
@@ -98,6 +98,13 @@ struct bny_codec_ops {
     unsigned flags;  /* enum bny_codec_flag */
     unsigned dtypes; /* bits 1 << enum banyan_dtype; 0: F32 only */
     const char *doc; /* one line: what it is, paper */
+    int recommended; /* 1: perf/RESULTS.md has a table in which it pays; 0: research, for
+                      * comparisons */
+    /* What the choice of plans rests on; ranks decide alike, so these are constants. ns an
+     * element, with a residual, of one core with AVX2 or better and data from memory
+     * (banyan_codec --where dram shows this machine's); > 0, but for RAW. */
+    double encode_ns, decode_ns;
+    double wire_bytes; /* bytes an element, where far fewer than bound() are usual; 0: not so */
     struct bny_codec_param params[BNY_CODEC_PARAMS];
     /* Refuses combinations of parameters that single ranges allow; NULL: none. -BANYAN_EINVAL
      * with its sentence. */

@@ -56,6 +56,8 @@ const struct bny_codec_ops bny_codec_adacomp = {
     .family = BNY_CODEC_SPARSE,
     .flags = BNY_CODEC_FEEDBACK,
     .doc = "the locally largest elements of each bin (AdaComp, AAAI 2018)",
+    .encode_ns = 2,
+    .decode_ns = 1,
     .params = {
         [BIN] = { "bin", 500, 8, 65536, 1, "elements of a bin: 50 for "
 "convolutions, 500 otherwise" },

@@ -178,6 +178,8 @@ const struct bny_codec_ops bny_codec_adaq = {
     .name = "adaq",
     .family = BNY_CODEC_BLOCK,
     .doc = "integers of 2 to 8 bits, as the data's spread asks",
+    .encode_ns = 2,
+    .decode_ns = 1,
     .params = {
         [ERROR] = { "error", 0.05, 0.001, 1, 0, "relative error (root mean "
 "square) to stay below" },

@@ -102,6 +102,8 @@ const struct bny_codec_ops bny_codec_blocksparse = {
     .family = BNY_CODEC_EXACT,
     .dtypes = (1u << BANYAN_DTYPE_COUNT) - 1,
     .doc = "leaves out blocks of zeros, without loss (OmniReduce, SIGCOMM 2021)",
+    .encode_ns = 2,
+    .decode_ns = 1,
     .params = {
         [BLOCK] = { "block", 256, 8, 65536, 1, "elements of a block" },
     },

@@ -39,6 +39,8 @@ const struct bny_codec_ops bny_codec_e5m2 = {
     .family = BNY_CODEC_BLOCK,
     .flags = BNY_CODEC_FIXED,
     .doc = "FP8 E5M2, a scale for each block",
+    .encode_ns = 1.1,
+    .decode_ns = 0.6,
     .params = {
         { "block", 256, 16, 65536, 1, "elements that share a scale, even" },
     },

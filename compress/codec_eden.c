@@ -139,6 +139,8 @@ const struct bny_codec_ops bny_codec_eden = {
     .family = BNY_CODEC_BLOCK,
     .flags = BNY_CODEC_FIXED | BNY_CODEC_UNBIASED,
     .doc = "EDEN: random rotation, 1 to 4 bits, unbiased (Vargaftik et al., 2022)",
+    .encode_ns = 3.0,
+    .decode_ns = 3.0,
     .params = {
         { .name = "bits", .def = 4, .min = 1, .max = 4, .integer = 1, .doc = "of an element" },
     },

@@ -42,6 +42,9 @@ const struct bny_codec_ops bny_codec_int8 = {
     .family = BNY_CODEC_BLOCK,
     .flags = BNY_CODEC_FIXED,
     .doc = "8-bit integers, a scale for each block",
+    .recommended = 1,
+    .encode_ns = 1.0,
+    .decode_ns = 0.5,
     .params = {
         { "block", 256, 16, 65536, 1, "elements that share a scale, even" },
         { "random", 0, 0, 1, 1, "1: stochastic rounding, unbiased" },

@@ -288,6 +288,8 @@ const struct bny_codec_ops bny_codec_int8z = {
     .name = "int8z",
     .family = BNY_CODEC_BLOCK,
     .doc = "int8 with short codes for small integers",
+    .encode_ns = 2,
+    .decode_ns = 1,
     .params = {
         [BLOCK] = { "block", 1024, 16, GROUP, 1, "elements that share a "
 "scale, a power of two" },
@@ -305,6 +307,8 @@ const struct bny_codec_ops bny_codec_int4z = {
     .family = BNY_CODEC_BLOCK,
     .flags = BNY_CODEC_FEEDBACK,
     .doc = "int4 with short codes for small integers",
+    .encode_ns = 2,
+    .decode_ns = 1,
     .params = {
         [BLOCK] = { "block", 256, 16, GROUP, 1, "elements that share a scale, a power of two" },
         [RANDOM] = { "random", 0, 0, 1, 1, "1: stochastic rounding, unbiased" },

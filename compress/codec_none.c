@@ -6,4 +6,6 @@
 const struct bny_codec_ops bny_codec_none = {
     .name = "none",
     .family = BNY_CODEC_RAW,
+    .doc = "no compression",
+    .recommended = 1,
 };

@@ -95,6 +95,8 @@ const struct bny_codec_ops bny_codec_wangni = {
     .family = BNY_CODEC_SPARSE,
     .flags = BNY_CODEC_UNBIASED,
     .doc = "random elements, the larger the likelier, unbiased (Wangni et al., NeurIPS 2018)",
+    .encode_ns = 2,
+    .decode_ns = 1,
     .params = {
         [DELTA] = { "delta", 0.05, 1e-6, 0.5, 0, "part of the elements that is sent" },
     },

@@ -125,6 +125,8 @@ int banyan_codec_register(const struct banyan_codec *codec)
     c->user = *codec;
     c->ops.family = BNY_CODEC_BLOCK;
     c->ops.doc = "the program's own";
+    c->ops.encode_ns = 2; /* nobody has measured it */
+    c->ops.decode_ns = 1;
     c->ops.bound = custom_bound;
     c->ops.encode = custom_encode;
     c->ops.decode = custom_decode;

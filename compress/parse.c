@@ -160,6 +160,9 @@ int bny_codec_parse(const struct bny_codec **out, const char *text)
 
     snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), text);
     c.ops = len < sizeof name ? bny_codec_find(name) : NULL;
+    if (!c.ops && !strcmp(name, "gtopk"))
+        return bny_fail(BANYAN_EINVAL, "codec: gtopk is an option of topk; write "
+                                       "topk:reselect=1, and schedule binomial for its trees");
     if (!c.ops)
         return bny_fail(BANYAN_EINVAL, "codec: \"%.32s\" is unknown%s; there are: %s", text,
                         bny_did_you_mean(name, name_at, NULL), bny_codec_list());

@@ -4,8 +4,6 @@
 the ring's and against the prediction. Schedules take turns, so that what else the machine does hits all alike.
 
     perf/forests_netns.py BUILD [--sizes 4M,16M] [--rounds 5] [--iters 3] [--cases torus,star,leaf] [--json FILE]
-    perf/forests_netns.py BUILD --manners     how plans send: free running, paced, oldest chunk first, lock-step
-
     perf/forests_netns.py BUILD --probe       plans for a graph that banyan_topo probe has measured, beside those for the given one
 
 Prints the table of perf/RESULTS.md; times are medians of the rounds, with the least and the largest; CPUs are what the job kept busy on the
@@ -80,26 +78,15 @@ def leaf(folder):
     return "2 leaves x 4 hosts, 2:1 oversubscribed", "leaf:2x4:100:200", runs
 
 
-MANNERS = {"free running": {"BANYAN_PACE": "0", "BANYAN_ORDER": "step"}, "paced": {"BANYAN_PACE": "1", "BANYAN_ORDER": "step"},
-           "oldest chunk first": {"BANYAN_PACE": "0", "BANYAN_ORDER": "chunk"},
-           "oldest chunk first, paced": {"BANYAN_PACE": "1", "BANYAN_ORDER": "chunk"}, "lock-step": {"BANYAN_LOCKSTEP": "1"}}
-
-
-def in_all_manners(runs):
-    """The baseline, and each plan for the graph in each manner of sending (docs/collectives.md, Plans for a network)."""
-    plans = [r for r in runs if r[3] and r[1]]
-    return runs[:1] + [(f"{name}, {how}", options, hosts, topo, env) for name, options, hosts, topo in plans for how, env in MANNERS.items()]
-
-
 CASES = {"torus": torus, "star": star, "leaf": leaf}
 
 
-def measure(args, net, size, options, hosts, topo, env):
+def measure(args, net, size, options, hosts, topo):
     command = [CLUSTER, "--net", net, "--timeout", "120"] + (["--order", hosts] if hosts else [])
     command += ["--", os.path.join(args.build, "perf", "banyan_perf"), "allreduce", "-b", size, "-e", size, "-w", "1", "-n", str(args.iters),
                 "--inplace", "0", "--no-roofline", *options] + (["--topo", topo] if topo else ["--chunk", "32K"])
     start, before = time.monotonic(), os.times()
-    p = subprocess.run(command, capture_output=True, text=True, timeout=180, env={**os.environ, "BANYAN_DEBUG": "info", **env})
+    p = subprocess.run(command, capture_output=True, text=True, timeout=180, env={**os.environ, "BANYAN_DEBUG": "info"})
     wall, after = time.monotonic() - start, os.times()
     row = re.search(r"^ +(\d+) +(\d+) +\S+ +\S+ +-?\d+ +([\d.]+)", p.stdout, re.M)
     if p.returncode or not row or "# Out of bounds values : 0 OK" not in p.stdout:
@@ -121,16 +108,15 @@ def probed(args, net, hosts, path):
 
 def run_case(args, case, size, folder):
     title, net, runs = CASES[case](folder)
-    runs = [(*r, {})[:5] for r in (in_all_manners(runs) if args.manners else runs)]
     if args.probe:
-        name, options, hosts, _, env = next(r for r in reversed(runs) if r[3])
+        name, options, hosts, _ = next(r for r in reversed(runs) if r[3])
         runs.append((name.replace("auto", "auto, measured graph"), options, hosts,
-                     probed(args, net, hosts, os.path.join(folder, f"{case}.json")), env))
+                     probed(args, net, hosts, os.path.join(folder, f"{case}.json"))))
     times = {name: [] for name, *_ in runs}
     plans = {}
     for _ in range(args.rounds):
-        for name, options, hosts, topo, env in runs:
-            seconds, *plans[name] = measure(args, net, size, options, hosts, topo, env)
+        for name, options, hosts, topo in runs:
+            seconds, *plans[name] = measure(args, net, size, options, hosts, topo)
             times[name].append(seconds)
     first = statistics.median(times[runs[0][0]])
     rows = []
@@ -154,7 +140,6 @@ def main():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--iters", type=int, default=3, help="of a round")
     p.add_argument("--cases", default="torus,star,leaf")
-    p.add_argument("--manners", action="store_true")
     p.add_argument("--probe", action="store_true", help="also with a graph that banyan_topo probe measures first")
     p.add_argument("--json")
     args = p.parse_args()

@@ -34,7 +34,7 @@ CODECS = [
     ("top-k 10 %", "topk:delta=0.1", 1), ("top-k 10 %, no EF", "topk:delta=0.1", 0),
     ("top-k 1 %", "topk:delta=0.01", 1), ("top-k 1 %, no EF", "topk:delta=0.01", 0),
     ("top-k 0.1 %", "topk:delta=0.001", 1), ("top-k 0.1 %, no EF", "topk:delta=0.001", 0),
-    ("top-k 0.05 %", "topk:delta=0.0005", 1), ("gtop-k 1 %", "gtopk:delta=0.01", 1),
+    ("top-k 0.05 %", "topk:delta=0.0005", 1), ("gtop-k 1 %", "topk:delta=0.01,reselect=1", 1),
     ("DGC 1 %", "dgc:delta=0.01", 1), ("DGC 0.1 %", "dgc:delta=0.001", 1), ("adacomp", "adacomp", 1),
     ("wangni 10 %, no EF", "wangni:delta=0.1", 0), ("random-k 10 %", "randomk:delta=0.1,block=1", 1),
     ("random-k 1 %", "randomk:delta=0.01,block=1", 1), ("PowerSGD r1", "powersgd:rank=1", 1),

@@ -8,7 +8,7 @@ import statistics
 import sys
 
 FILE_LINES, HEADER_LINES, FUNCTION_LINES = 600, 300, 70
-FOLDERS = ["base", "topo", "compress", "transport", "collectives", "include", "perf", "tools",
+FOLDERS = ["base", "topo", "compress", "transport", "collectives", "include", "perf", "tools", "simulator",
            "examples", "tests"]
 
 

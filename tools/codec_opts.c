@@ -31,9 +31,19 @@ static void print_usage(void)
            "  --elements N     of an array, instead\n"
            "  --reps N         samples (31)\n"
            "  --json           one object a row\n"
+           "  --list           the codecs: name, recommended or research, what it is\n"
            "  -h, --help       -V, --version\n"
            "The exit status is 2 for wrong options.\n",
            bny_codec_list());
+}
+
+static void print_list(void)
+{
+    const struct bny_codec_ops *ops;
+
+    for (size_t i = 0; (ops = bny_codec_at(i)); i++)
+        printf("%-12s %-12s %s\n", ops->name, ops->recommended ? "recommended" : "research",
+               ops->doc);
 }
 
 int codec_bad(const char *what, const char *value)
@@ -78,6 +88,7 @@ int codec_opts_parse(struct codec_opts *opt, int argc, char **argv)
 {
     static const struct option options[] = {
         { "json", no_argument, NULL, 'j' },
+        { "list", no_argument, NULL, 'l' },
         { "codec", required_argument, NULL, 'c' },
         { "isa", required_argument, NULL, 'i' },
         { "where", required_argument, NULL, 'w' },
@@ -93,6 +104,7 @@ int codec_opts_parse(struct codec_opts *opt, int argc, char **argv)
     while ((o = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
         switch (o) {
         case 'j': opt->json = 1; break;
+        case 'l': print_list(); return -1;
         case 'c': opt->codec = optarg; break;
         case 'i': opt->isa = optarg; break;
         case 'w': opt->where = optarg; break;

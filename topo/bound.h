@@ -81,7 +81,7 @@ struct bny_graph_builder_ops {
     int (*build)(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
                  int root, const struct bny_build_opts *opts);
 };
-/* NULL-terminated: topo/graph_builders.c */
+/* NULL-terminated: topo/build_graph.h */
 extern const struct bny_graph_builder_ops *const bny_graph_builders[];
 const struct bny_graph_builder_ops *bny_graph_builder_find(const char *name);
 

@@ -13,9 +13,23 @@
 
 #include "topo/forest.h"
 
-extern const struct bny_builder_ops bny_build_ring, bny_build_ring_uni, bny_build_halving,
-    bny_build_double_binary_tree, bny_build_binomial, bny_build_star, bny_build_linear,
-    bny_build_bucket, bny_build_bine, bny_build_trivance, bny_build_pat;
+/* The list of forest builders: one row each, the table that its file defines. */
+#define BNY_BUILDERS(ROW)                                                                      \
+    ROW(bny_build_ring)                                                                        \
+    ROW(bny_build_ring_uni)                                                                    \
+    ROW(bny_build_halving)                                                                     \
+    ROW(bny_build_double_binary_tree)                                                          \
+    ROW(bny_build_binomial)                                                                    \
+    ROW(bny_build_star)                                                                        \
+    ROW(bny_build_linear)                                                                      \
+    ROW(bny_build_bucket)                                                                      \
+    ROW(bny_build_bine)                                                                        \
+    ROW(bny_build_trivance)                                                                    \
+    ROW(bny_build_pat)
+
+#define BNY_BUILDER_DECLARED(table) extern const struct bny_builder_ops table;
+BNY_BUILDERS(BNY_BUILDER_DECLARED)
+#undef BNY_BUILDER_DECLARED
 
 /* Sets nsteps from the trees' steps and hands the forest out; always 0. */
 int bny_forest_finish(struct bny_forest **out, struct bny_forest *f);

@@ -8,10 +8,23 @@
 #include "topo/build.h"
 #include "topo/route.h"
 
-extern const struct bny_graph_builder_ops bny_build_multitree, bny_build_multitree_reference,
-    bny_build_packed, bny_build_joint, bny_build_torus_bucket, bny_build_swing,
-    bny_build_swing_uni, bny_build_ordered_ring, bny_build_ordered_ring_uni,
-    bny_build_hierarchical;
+/* The list of builders that look at the graph: one row each, the table that its file defines.
+ */
+#define BNY_GRAPH_BUILDERS(ROW)                                                                \
+    ROW(bny_build_multitree)                                                                   \
+    ROW(bny_build_multitree_reference)                                                         \
+    ROW(bny_build_packed)                                                                      \
+    ROW(bny_build_joint)                                                                       \
+    ROW(bny_build_torus_bucket)                                                                \
+    ROW(bny_build_swing)                                                                       \
+    ROW(bny_build_swing_uni)                                                                   \
+    ROW(bny_build_ordered_ring)                                                                \
+    ROW(bny_build_ordered_ring_uni)                                                            \
+    ROW(bny_build_hierarchical)
+
+#define BNY_GRAPH_BUILDER_DECLARED(table) extern const struct bny_graph_builder_ops table;
+BNY_GRAPH_BUILDERS(BNY_GRAPH_BUILDER_DECLARED)
+#undef BNY_GRAPH_BUILDER_DECLARED
 
 /* Sets nsteps and routes that are missing, certifies the forest and hands it out. 0, or an
  * error: the forest is freed then. */

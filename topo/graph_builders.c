@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The registry of builders that look at the graph: one line each. */
+/* Builders that look at the graph, by name and number: build_graph.h lists them. */
 #include <string.h>
 
 #include "topo/build_graph.h"
 
-const struct bny_graph_builder_ops *const bny_graph_builders[] = {
-    &bny_build_multitree,
-    &bny_build_multitree_reference,
-    &bny_build_packed,
-    &bny_build_joint,
-    &bny_build_torus_bucket,
-    &bny_build_swing,
-    &bny_build_swing_uni,
-    &bny_build_ordered_ring,
-    &bny_build_ordered_ring_uni,
-    &bny_build_hierarchical,
-    NULL,
-};
+#define ENTRY(table) &table,
+const struct bny_graph_builder_ops *const bny_graph_builders[] = { BNY_GRAPH_BUILDERS(ENTRY)
+                                                                       NULL };
+#undef ENTRY
 
 const struct bny_graph_builder_ops *bny_graph_builder_find(const char *name)
 {

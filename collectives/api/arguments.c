@@ -8,6 +8,7 @@
 #include "base/nearest.h"
 #include "base/sized.h"
 #include "collectives/api/arguments.h"
+#include "collectives/api/group.h"
 #include "collectives/local/memory_kind.h"
 #include "compress/linear.h"
 

@@ -7,24 +7,9 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
-
-/* How often a group was made of a communicator. */
-struct bny_groups {
-    struct bny_groups *next;
-    uint32_t key, calls;
-};
-
-void bny_groups_free(struct banyan_comm *comm)
-{
-    while (comm->groups) {
-        struct bny_groups *g = comm->groups;
-
-        comm->groups = g->next;
-        free(g);
-    }
-}
 
 static uint32_t key_of(const struct banyan_comm *comm, const int *ranks, int n, int tag)
 {

@@ -21,6 +21,7 @@
 #include <sodium.h>
 
 #include "base/param.h"
+#include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
 #include "collectives/progress/progress.h"
@@ -32,29 +33,6 @@ static const char grow[] = "banyan_comm_grow";
 #define LACKING_NS 2000000000u /* how long there may be no memory for a word */
 
 /* ---- ids ---- */
-
-struct bny_grow_id {
-    struct bny_grow_id *next;
-    struct bny_id id;
-};
-
-static void forget(struct bny_grow_id *g)
-{
-    bny_board_unpost(bny_board_get(), &g->id);
-    bny_id_close(&g->id);
-    sodium_memzero(g, sizeof *g);
-    free(g);
-}
-
-void bny_grow_ids_close(struct banyan_comm *comm)
-{
-    struct bny_grow_id *g;
-
-    while ((g = comm->grow_ids)) {
-        comm->grow_ids = g->next;
-        forget(g);
-    }
-}
 
 static struct bny_grow_id **find_id(struct banyan_comm *comm, const struct banyan_id *id)
 {
@@ -298,7 +276,8 @@ static int await_newcomers(struct growth *g, struct bny_newcomers *n)
 
 static int take_newcomers(struct growth *g)
 {
-    struct bny_place place = { .rank = g->comm->n, .nranks = g->comm->n + g->newcomers };
+    struct bny_newcomer_place place = { .rank = g->comm->n,
+                                        .nranks = g->comm->n + g->newcomers };
     struct bny_newcomers *n;
     char text[512];
     int rc = bny_newcomers_start(&n, &g->mine->id, g->newcomers,
@@ -461,7 +440,7 @@ int banyan_comm_grow(struct banyan_comm *comm, const struct banyan_id *id, int n
         rc = run(&g, out);
     if (g.mine) {
         snprintf(text, sizeof text, "%s", banyan_last_error());
-        forget(g.mine);
+        bny_grow_id_free(g.mine);
         bny_set_last_error(text);
     }
     sodium_memzero(&g.next, sizeof g.next);

@@ -84,7 +84,6 @@ void bny_world_free(struct bny_world *w)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_cookies_free(w);
     bny_boards_free(w);
-    bny_plain_free(w);
     if (w->fabric)
         fabric_leave(w->fabric);
     bny_world_close_descriptor(w);

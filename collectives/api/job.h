@@ -4,6 +4,7 @@
 #ifndef BNY_COLLECTIVES_JOB_H
 #define BNY_COLLECTIVES_JOB_H
 
+#include "base/fork.h"
 #include "base/place.h"
 #include "collectives/op/op.h"
 
@@ -35,28 +36,37 @@ int bny_init_fds(struct banyan_comm *comm, int *fds, int cap);
 /* It will not join, for the last error, of code rc: the others are told, where they are there.
  * The sentence stays. */
 void bny_init_give_up(struct banyan_comm *comm, int rc);
-void bny_init_free(struct bny_init *init); /* takes NULL */
 
-/* ---- comm.c ---- */
+/* ---- config.c ---- */
 
 /* A whole and checked config of what a program gave. 0 or -BANYAN_EINVAL. */
 int bny_config_take(struct banyan_config *out, const struct banyan_config *given);
+
+/* ---- comm.c ---- */
+
 /* banyan_comm_init, given up as soon as `from` fails, where it is not NULL. */
 int bny_comm_enter_world(struct banyan_comm **out, const struct banyan_id *id, int nranks,
                          int rank, const struct banyan_config *cfg, struct banyan_comm *from);
-/* Destroys and forgets it; the last error stays. */
-void bny_comm_discard(struct banyan_comm **comm);
+
+/* ---- comm_core.c ---- */
 
 struct banyan_comm *bny_comm_alloc(struct bny_world *w, uint32_t id, int n, int rank,
                                    const int *world_ranks);
 void bny_comm_free(struct banyan_comm *comm);
 /* Endpoints are known: derives what depends on them, and delivers messages that came before. */
 void bny_comm_settle(struct banyan_comm *comm);
+/* Ends and frees it, and the world with its last communicator. */
+void bny_comm_end(struct banyan_comm *comm);
+/* Ends and forgets it; takes NULL in *comm. The last error stays. */
+void bny_comm_discard(struct banyan_comm **comm);
 
 /* Fails it at all ranks, with -BANYAN_EABORTED: rank 3 `did` the communicator: why. Any thread,
  * also while another one finalizes or destroys it. what: the function that is called. */
 int bny_comm_give_up(struct banyan_comm *comm, const char *what, const char *did,
                      const char *why);
+/* A program may give a communicator up, or ask for its failure, by one thread while another
+ * finalizes it: held while the handle goes, before which the world is there. */
+extern struct bny_lock bny_comm_ending;
 
 /* A split in pieces, for callers whose members agree on an id by other means (the MPI
  * interposer: any subset of the ranks, while the others are elsewhere). `ranks` are the members
@@ -68,6 +78,13 @@ int bny_comm_among(struct banyan_comm *parent, const int *ranks, int n,
 uint32_t bny_comm_draw(struct banyan_comm *parent);
 /* All members give it that number. Messages that came before are delivered. */
 void bny_comm_name(struct banyan_comm *comm, uint32_t id);
+/* The next id that this rank may give, or 0: all are in use. The caller holds the lock. */
+uint32_t bny_comm_draw_id(struct bny_world *w);
+/* Does this rank know a communicator of that id, or a message meant for one? The caller holds
+ * the lock. */
+int bny_comm_id_is_used(struct bny_world *w, uint32_t id);
+/* Gives comm the parent's settings. */
+void bny_comm_inherit(struct banyan_comm *comm, const struct banyan_comm *parent);
 
 #define BNY_COMM_MARK 0x6d6d6f63u
 /* Of a communicator that a program hands us: 0, -BANYAN_EINVAL when it is NULL or was finalized
@@ -89,15 +106,6 @@ static inline int bny_comm_enter(const struct banyan_comm *comm, const char *wha
     return bny_in_user_op ? bny_user_op_refuse(what) : bny_comm_check(comm, what);
 }
 
-/* ---- grow.c ---- */
-
-/* Nobody can come any more by ids that were made for this communicator. */
-void bny_grow_ids_close(struct banyan_comm *comm);
-
-/* ---- create_group.c ---- */
-
-void bny_groups_free(struct banyan_comm *comm);
-
 /* ---- submit.c ---- */
 
 /* In place of a request's address: run the call now. */
@@ -117,8 +125,6 @@ int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc);
 /* Of calls that wait for other ranks by operations of their own: what bny_comm_enter() says,
  * -BANYAN_EINVAL while comm still joins, -BANYAN_EBUSY inside a group. */
 int bny_comm_may_wait(const struct banyan_comm *comm, const char *what);
-/* rc, of a call: inside a group that found no memory for it the group will not run. */
-int bny_group_lacks(int rc);
 
 /* ---- again.c ---- */
 
@@ -147,9 +153,5 @@ struct banyan_request {
 /* request.c: an inactive request, or NULL. */
 struct banyan_request *bny_request_new(const struct banyan_comm *comm);
 void bny_request_drop(struct banyan_request *req); /* its memory; its operation's is freed */
-
-/* ---- memory.c ---- */
-
-void bny_plain_free(struct bny_world *w);
 
 #endif

@@ -18,7 +18,7 @@
 #include "base/param.h"
 #include "base/quota.h"
 #include "base/text.h"
-#include "collectives/api/cards.h"
+#include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
 #include "collectives/plan/topology.h"
@@ -26,17 +26,6 @@
 
 #define SETTLE_GRACE_NS 300000000u
 #define MANY_RANKS      64 /* whose init leaves much behind */
-
-struct bny_init {
-    struct bny_world *w;
-    struct bny_bootstrap *boot;
-    struct bny_id id;
-    struct bny_card card, *cards; /* cards: NULL where the bootstrap has them */
-    struct banyan_config cfg;
-    int done, joined, settled, rc;
-    uint64_t deadline_ns, failed_ns; /* failed: a control connection said so first */
-    char text[512];                  /* of rc */
-};
 
 /* ---- this rank's card ---- */
 
@@ -299,22 +288,6 @@ static int join(struct banyan_comm *comm)
 
 /* ---- init ---- */
 
-void bny_init_free(struct bny_init *init)
-{
-    if (!init)
-        return;
-    bny_bootstrap_destroy(init->boot);
-    sodium_memzero(&init->id, sizeof init->id);
-    free(init->cards);
-    free((char *)init->cfg.transport);
-    free((char *)init->cfg.schedule);
-    free((char *)init->cfg.codec);
-    free((char *)init->cfg.ifname);
-    free((char *)init->cfg.port_range);
-    free((char *)init->cfg.topology);
-    free(init);
-}
-
 static struct bny_init *init_new(const struct banyan_config *cfg)
 {
     struct bny_init *in = calloc(1, sizeof *in);
@@ -504,7 +477,7 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
     tell_others(in->boot, rank, rc);
     snprintf(text, sizeof text, "%s", banyan_last_error());
     if (*out) {
-        banyan_comm_destroy(*out);
+        bny_comm_end(*out);
     } else {
         bny_world_free(in->w);
         bny_init_free(in);

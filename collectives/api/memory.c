@@ -7,12 +7,6 @@
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
 
-struct bny_plain { /* without a transport that shares memory */
-    struct bny_plain *next;
-    void *ptr;
-    int owned; /* of banyan_mem_alloc; else registered */
-};
-
 static struct bny_tp *mem_tp(struct banyan_comm *comm)
 {
     for (int i = 0; i < comm->world->ntps; i++)
@@ -63,17 +57,6 @@ static int plain_alloc(struct bny_world *w, size_t bytes, void **out)
         *out = NULL;
     }
     return rc;
-}
-
-void bny_plain_free(struct bny_world *w)
-{
-    while (w->plain) {
-        struct bny_plain *p = w->plain;
-        w->plain = p->next;
-        if (p->owned)
-            free(p->ptr);
-        free(p);
-    }
 }
 
 /* Network devices learn of the memory too. One that does not take it still works, with a copy:

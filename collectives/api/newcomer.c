@@ -19,7 +19,7 @@ static const char what[] = "banyan_comm_join";
 
 /* Waits for its place. A post that is there no more ends the wait with -BANYAN_ERANKDEAD. */
 static int find_place(const struct bny_id *id, struct bny_board *board, uint32_t post,
-                      uint64_t deadline_ns, struct bny_place *place)
+                      uint64_t deadline_ns, struct bny_newcomer_place *place)
 {
     struct bny_arrival *a;
     int rc = bny_arrival_start(&a, id, deadline_ns);
@@ -40,7 +40,7 @@ static int find_place(const struct bny_id *id, struct bny_board *board, uint32_t
     return rc < 0 ? rc : 0;
 }
 
-static int take_place(struct banyan_comm **out, const struct bny_place *place,
+static int take_place(struct banyan_comm **out, const struct bny_newcomer_place *place,
                       const struct banyan_config *cfg)
 {
     int rc = bny_comm_enter_world(out, (const struct banyan_id *)&place->id, place->nranks,
@@ -56,7 +56,7 @@ static int take_place(struct banyan_comm **out, const struct bny_place *place,
 static int join_by_id(struct banyan_comm **out, const struct bny_id *id,
                       const struct banyan_config *cfg)
 {
-    struct bny_place place;
+    struct bny_newcomer_place place;
     int rc = find_place(id, NULL, 0, bny_deadline_in(cfg->init_timeout_s), &place);
 
     if (rc == 0)
@@ -75,7 +75,7 @@ static int may_try_again(int rc)
 static int join_by_board(struct banyan_comm **out, struct bny_board *board,
                          const struct banyan_config *cfg)
 {
-    struct bny_place place;
+    struct bny_newcomer_place place;
     struct bny_id id;
     uint32_t post = 0;
     int rc;
@@ -125,14 +125,4 @@ int banyan_comm_join(struct banyan_comm **out, const struct banyan_id *id,
                         "give an id of banyan_comm_grow_id",
                         what);
     return join_by_board(out, board, &c);
-}
-
-int banyan_job_waiting(void)
-{
-    return bny_board_waiting(bny_board_get());
-}
-
-int banyan_job_restarts(void)
-{
-    return (int)bny_param_int("BANYAN_RESTART_COUNT");
 }

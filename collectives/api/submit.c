@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A checked call becomes an operation: it runs, waits in a group, or is kept as a request. */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "collectives/api/group.h"
 #include "collectives/api/job.h"
 #include "collectives/local/local.h"
 #include "collectives/local/memory_kind.h"
@@ -13,29 +13,11 @@
 
 /* ---- groups ---- */
 
-struct group_call {
-    struct bny_op *op;
-    uint64_t comm_serial; /* of the communicator's handle */
-};
 /* The first error of a group, with its sentence. */
 struct first_error {
     int rc;
     char text[512];
 };
-static _Thread_local struct {
-    struct group_call *calls;
-    size_t n, cap;
-    int lacks; /* of a call that could not be kept: the group does not run; < 0 */
-    char why[256];
-} group;
-static pthread_key_t
-    group_key; /* its value is this thread's group.calls, freed with the thread */
-static pthread_once_t group_once = PTHREAD_ONCE_INIT;
-
-static void group_key_make(void)
-{
-    pthread_key_create(&group_key, free);
-}
 
 /* ---- running ---- */
 
@@ -89,27 +71,10 @@ static int prepare(struct bny_op *op, struct banyan_comm *comm, const struct bny
     return rc;
 }
 
-static int group_room(void)
-{
-    size_t cap = group.cap ? 2 * group.cap : 16;
-    struct group_call *more;
-
-    if (group.n < group.cap)
-        return 0;
-    more = realloc(group.calls, cap * sizeof *more);
-    if (!more)
-        return bny_fail(BANYAN_ENOMEM, "no memory for a group of %zu calls", cap);
-    group.calls = more;
-    group.cap = cap;
-    pthread_once(&group_once, group_key_make);
-    pthread_setspecific(group_key, more);
-    return 0;
-}
-
 static int keep_call(struct banyan_comm *comm, const struct bny_call *call)
 {
     struct bny_op *op;
-    int rc = group_room();
+    int rc = bny_group_room();
 
     if (rc)
         return rc;
@@ -122,18 +87,7 @@ static int keep_call(struct banyan_comm *comm, const struct bny_call *call)
     }
     bny_world_unlock(comm->world);
     if (rc == 0)
-        group.calls[group.n++] = (struct group_call){ op, comm->handle.serial };
-    return rc;
-}
-
-/* What is refused, is at all ranks. What this one lacks the memory for the others run: were the
- * rest of the group to run here, it would be taken for that. */
-int bny_group_lacks(int rc)
-{
-    if (rc == -BANYAN_ENOMEM && bny_group_depth && !group.lacks) {
-        group.lacks = rc;
-        snprintf(group.why, sizeof group.why, "the group did not run: %.200s", bny_why(rc));
-    }
+        bny_group.calls[bny_group.n++] = (struct bny_group_call){ op, comm->handle.serial };
     return rc;
 }
 
@@ -366,7 +320,7 @@ static void note_error(struct first_error *first, int rc)
 }
 
 /* May it run? Else it is dropped, or left to the parent whose it is, and g->op NULL. */
-static int check_call(struct group_call *g)
+static int check_call(struct bny_group_call *g)
 {
     struct bny_op *op = g->op;
     int rc;
@@ -386,7 +340,7 @@ static int check_call(struct group_call *g)
     return rc;
 }
 
-static void give_call(struct group_call *g)
+static void give_call(struct bny_group_call *g)
 {
     bny_op_give(g->op);
     g->op = NULL;
@@ -408,7 +362,7 @@ static int start_call(struct bny_op *op)
 }
 
 /* It has not begun. */
-static void drop_call(struct group_call *g)
+static void drop_call(struct bny_group_call *g)
 {
     struct bny_world *w = g->op->comm->world;
 
@@ -436,16 +390,16 @@ static void await_failure(struct banyan_comm *comm)
  * taken for it. */
 static void start_calls(struct first_error *first)
 {
-    for (size_t i = 0; i < group.n; i++) {
-        const struct bny_op *op = group.calls[i].op;
-        int rc = op ? start_call(group.calls[i].op) : 0;
+    for (size_t i = 0; i < bny_group.n; i++) {
+        const struct bny_op *op = bny_group.calls[i].op;
+        int rc = op ? start_call(bny_group.calls[i].op) : 0;
 
         note_error(first, rc);
         if (rc == -BANYAN_ENOMEM)
             await_failure(op->comm);
-        for (size_t k = i + 1; k < group.n && rc == -BANYAN_ENOMEM; k++)
-            if (group.calls[k].op && group.calls[k].op->comm == op->comm)
-                drop_call(&group.calls[k]);
+        for (size_t k = i + 1; k < bny_group.n && rc == -BANYAN_ENOMEM; k++)
+            if (bny_group.calls[k].op && bny_group.calls[k].op->comm == op->comm)
+                drop_call(&bny_group.calls[k]);
     }
 }
 
@@ -460,14 +414,14 @@ static int is_receive(const struct bny_op *op)
 static void run_short(struct banyan_comm *comm)
 {
     struct bny_op *receives[BNY_SHORT_MAX];
-    struct group_call *of[BNY_SHORT_MAX];
+    struct bny_group_call *of[BNY_SHORT_MAX];
     struct bny_world *w = comm->world;
     uint8_t done[BNY_SHORT_MAX] = { 0 };
     int n = 0, alone = 1;
 
     bny_world_lock(w);
-    for (size_t i = 0; alone && i < group.n; i++) {
-        struct group_call *g = &group.calls[i];
+    for (size_t i = 0; alone && i < bny_group.n; i++) {
+        struct bny_group_call *g = &bny_group.calls[i];
 
         if (g->op && is_receive(g->op) && n < BNY_SHORT_MAX) {
             of[n] = g;
@@ -503,14 +457,14 @@ static int end_call(struct bny_op *op)
 /* None of them has begun: the group may be tried again. */
 static int drop_calls(void)
 {
-    int rc = group.lacks;
+    int rc = bny_group.lacks;
 
-    for (size_t i = 0; i < group.n; i++)
-        if (group.calls[i].op)
-            drop_call(&group.calls[i]);
-    group.n = 0;
-    group.lacks = 0;
-    return bny_fail((enum banyan_error) - rc, "%s", group.why);
+    for (size_t i = 0; i < bny_group.n; i++)
+        if (bny_group.calls[i].op)
+            drop_call(&bny_group.calls[i]);
+    bny_group.n = 0;
+    bny_group.lacks = 0;
+    return bny_fail((enum banyan_error) - rc, "%s", bny_group.why);
 }
 
 int banyan_group_end(void)
@@ -525,14 +479,14 @@ int banyan_group_end(void)
         return bny_fail(BANYAN_EINVAL, "banyan_group_end without banyan_group_start");
     if (--bny_group_depth)
         return 0;
-    for (size_t i = 0; i < group.n; i++) {
-        note_error(&first, check_call(&group.calls[i]));
-        if (group.calls[i].op && comm && group.calls[i].op->comm != comm)
+    for (size_t i = 0; i < bny_group.n; i++) {
+        note_error(&first, check_call(&bny_group.calls[i]));
+        if (bny_group.calls[i].op && comm && bny_group.calls[i].op->comm != comm)
             is_one = 0;
-        if (group.calls[i].op)
-            comm = group.calls[i].op->comm;
+        if (bny_group.calls[i].op)
+            comm = bny_group.calls[i].op->comm;
     }
-    if (group.lacks) {
+    if (bny_group.lacks) {
         first.rc = 0; /* it comes before what else is wrong with calls */
         note_error(&first, drop_calls());
         comm = NULL;
@@ -540,10 +494,10 @@ int banyan_group_end(void)
     if (comm && is_one)
         run_short(comm);
     start_calls(&first);
-    for (size_t i = 0; i < group.n; i++)
-        if (group.calls[i].op)
-            note_error(&first, end_call(group.calls[i].op));
-    group.n = 0;
+    for (size_t i = 0; i < bny_group.n; i++)
+        if (bny_group.calls[i].op)
+            note_error(&first, end_call(bny_group.calls[i].op));
+    bny_group.n = 0;
     if (first.rc)
         bny_set_last_error(first.text);
     return first.rc;

@@ -44,9 +44,9 @@ uint64_t *bny_comm_members(const struct banyan_comm *comm);
 int bny_comm_was_late(const struct banyan_comm *comm);
 /* "ranks 1, 4", as many as there is room for. */
 void bny_rank_list(char *buf, size_t cap, const int *ranks, int n);
-/* comm.c: others would wait for this rank in a communicator that it does not have: id, for want
- * of memory; or, id 0, what the latest split of comm makes, perhaps, as comm failed before this
- * rank heard the number. The calls on comm are counted alike at all. */
+/* comm_core.c: others would wait for this rank in a communicator that it does not have: id, for
+ * want of memory; or, id 0, what the latest split of comm makes, perhaps, as comm failed before
+ * this rank heard the number. The calls on comm are counted alike at all. */
 void bny_comm_not_made(struct banyan_comm *comm, uint32_t id);
 /* Words of a set of the world's ranks. */
 static inline size_t bny_world_words(const struct bny_world *w)

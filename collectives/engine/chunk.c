@@ -14,8 +14,6 @@
 
 /* Pulled at a time when it is added: stays in the first-level cache's reach. */
 #define TILE_BYTES (128u << 10)
-/* Chunks of a peer's link at once, by age: one on its way, one behind it. */
-#define BORROWED_MAX 2
 
 /* ---- encode and send ---- */
 
@@ -90,8 +88,6 @@ static int send_chunk(struct bny_op *op, uint32_t i, uint32_t c)
     else
         rc = bny_engine_send(op, i, &h, bny_in_at(st->src, at * op->esz),
                              (uint32_t)(n * op->esz), (st->pos + at) * op->esz);
-    if (rc == 2)
-        e->peers[s->peer].borrowed++;
     if (rc > 0)
         op->wire_bytes += h.kind == BNY_MSG_PUT ? n * op->esz : h.len;
     if (__builtin_expect(t0 != 0, 0))
@@ -349,7 +345,6 @@ void bny_engine_sent(struct bny_op *op, uint32_t i)
         more += st->early;
         st->early = 0;
     }
-    e->peers[e->program->steps[i].peer].borrowed--;
     bny_engine_rouse(op, i);
     step_done(op, i, more);
 }
@@ -451,55 +446,17 @@ static uint32_t next_ready(const struct bny_engine *e, uint32_t from)
     return bits ? w * 64 + (uint32_t)__builtin_ctzll(bits) : UINT32_MAX;
 }
 
-static void calm(struct bny_engine *e, uint32_t i)
-{
-    e->ready[i / 64] &= ~(1ull << (i % 64));
-}
-
 /* One look at a roused step. 1: moved. It may rouse itself by what it does. */
 static int look_at(struct bny_op *op, uint32_t i)
 {
     struct bny_engine *e = bny_engine_of(op);
     int rc;
 
-    calm(e, i);
+    e->ready[i / 64] &= ~(1ull << (i % 64));
     rc = advance_step(op, i);
     if (rc != STUCK)
         e->ready[i / 64] |= 1ull << (i % 64);
     return rc == 1;
-}
-
-/* Oldest chunk first, of equal ones the earlier step, for each peer; and only as many as keep
- * its link busy, so that what becomes ready later can still overtake. In order of steps alone
- * the far ends of trees starve while all chunks pass the near ones. */
-static int send_by_chunk(struct bny_op *op)
-{
-    struct bny_engine *e = bny_engine_of(op);
-    int moved = 0;
-
-    for (int r = 0; r < op->comm->n; r++)
-        e->peers[r].candidate = UINT32_MAX;
-    for (uint32_t i = next_ready(e, 0); i != UINT32_MAX; i = next_ready(e, i + 1)) {
-        struct bny_engine_peer *pr;
-        enum bny_may may;
-
-        if (!bny_is_send(&e->program->steps[i]))
-            continue;
-        pr = &e->peers[e->program->steps[i].peer];
-        if (pr->borrowed >= BORROWED_MAX ||
-            (pr->candidate != UINT32_MAX &&
-             e->steps[i].posted >= e->steps[pr->candidate].posted))
-            continue;
-        may = bny_engine_may_send(op, i);
-        if (may == BNY_MAY)
-            pr->candidate = i;
-        else if (may == BNY_MAY_NOT)
-            calm(e, i);
-    }
-    for (int r = 0; r < op->comm->n && !bny_comm_has_failed(op->comm); r++)
-        if (e->peers[r].candidate != UINT32_MAX)
-            moved |= look_at(op, e->peers[r].candidate);
-    return moved;
 }
 
 int bny_engine_advance(struct bny_op *op)
@@ -509,10 +466,7 @@ int bny_engine_advance(struct bny_op *op)
 
     for (uint32_t i = next_ready(e, 0); i != UINT32_MAX && !bny_comm_has_failed(op->comm);
          i = next_ready(e, i + 1))
-        if (!op->plan.by_chunk || !bny_is_send(&e->program->steps[i]))
-            moved |= look_at(op, i);
-    if (op->plan.by_chunk)
-        moved |= send_by_chunk(op);
+        moved |= look_at(op, i);
     if (e->steps_left == 0)
         bny_op_complete(op, 0);
     return moved;

@@ -38,8 +38,6 @@ struct bny_step_state {
 struct bny_engine_peer {
     struct bny_xfer xfer; /* what both ends told each other */
     uint32_t parked;      /* 1 + the first send that waits for its READY; 0: none */
-    uint32_t borrowed;    /* chunks that the transport has by reference */
-    uint32_t candidate;   /* of a pass: the send with the oldest chunk; UINT32_MAX: none */
     uint8_t is_awaited;   /* counts in unheard */
 };
 

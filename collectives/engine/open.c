@@ -176,7 +176,7 @@ static int start(struct bny_op *op)
         e->ready[p->nsteps / 64] = (1ull << (p->nsteps % 64)) - 1;
     e->steps_left = p->nsteps;
     e->tile_of = NULL;
-    e->start_ns = op->plan.pace_s > 0 || op->plan.step_s > 0 || e->unheard ? bny_now_ns() : 0;
+    e->start_ns = op->plan.pace_s > 0 || e->unheard ? bny_now_ns() : 0;
     e->close_ns = 0;
     return 0;
 }

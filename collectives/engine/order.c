@@ -40,15 +40,12 @@ int bny_engine_is_ready(const struct bny_op *op, uint32_t i, uint32_t c)
 
 /* A plan for a graph counts on each edge carrying its share at an even rate. A rank that has
  * all its data at once would else fill the queues that others' results must pass, and then fall
- * idle. So chunk c of k waits for c/k of the predicted time; in lock-step, a whole step for the
- * steps before it; and the first ones, a little, for READY of all, so that they go in the order
- * of steps. None needs a barrier. */
-static int too_early(struct bny_op *op, const struct bny_step *s,
-                     const struct bny_step_state *st)
+ * idle. So chunk c of k waits for c/k of the predicted time; and the first ones, a little, for
+ * READY of all, so that they go in the order of steps. None needs a barrier. */
+static int too_early(struct bny_op *op, const struct bny_step_state *st)
 {
     const struct bny_engine *e = bny_engine_of(op);
-    double wait = op->plan.step_s > 0 ? op->plan.step_s * s->time
-                                      : op->plan.pace_s * st->posted / st->nchunks;
+    double wait = op->plan.pace_s * st->posted / st->nchunks;
     uint64_t due, *first = &op->comm->world->due_ns;
 
     if (e->unheard && wait < op->plan.ready_s)
@@ -69,7 +66,7 @@ enum bny_may bny_engine_may_send(struct bny_op *op, uint32_t i)
 
     if (st->posted == st->nchunks || !bny_engine_is_ready(op, i, st->posted))
         return BNY_MAY_NOT;
-    return e->start_ns && too_early(op, &e->program->steps[i], st) ? BNY_MAY_LATER : BNY_MAY;
+    return e->start_ns && too_early(op, st) ? BNY_MAY_LATER : BNY_MAY;
 }
 
 void bny_engine_rouse_users(struct bny_op *op, uint32_t i)

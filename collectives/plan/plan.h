@@ -46,9 +46,7 @@ struct bny_plan {
     size_t arrival_chunk; /* of that one, in bytes */
     double together_s;    /* in order of arrival: so long slots wait for all ranks to come */
     double pace_s;        /* > 0: a step's chunks are sent evenly over so many seconds */
-    double step_s;        /* > 0: lock-step, a time step of the program takes so long */
     double ready_s;       /* > 0: sends wait so long for READY of all who are to say so */
-    uint8_t by_chunk;     /* sends to a peer: the oldest chunk first, few at a time */
     uint8_t raw_in_host;  /* a lossy codec: between ranks of one host nothing is encoded */
     uint8_t hash;         /* of what ranks must agree on */
     char schedule[BNY_NAME_MAX];

@@ -258,20 +258,15 @@ double bny_schedules_seconds(struct bny_scope *s, const struct bny_call *call, d
 
 /* ---- the plan ---- */
 
-/* How a plan for a graph sends: local, ranks need not agree. */
-static void set_manner(const struct bny_scope *s, const struct bny_call *call,
-                       const struct bny_topology_cost *k, struct bny_plan *plan)
+/* When a plan for a graph sends: local, ranks need not agree. Encoded data takes less of the
+ * links than the plan counts on, and joined steps go in turn, each at full rate. */
+static void set_pace(const struct bny_scope *s, const struct bny_call *call,
+                     const struct bny_topology_cost *k, struct bny_plan *plan)
 {
     double bytes = bny_call_bytes(s, call);
 
-    plan->by_chunk = s->manner.order == BNY_ORDER_CHUNK;
     plan->ready_s = s->shares_memory ? 0 : BNY_READY_PART * k->per_byte * bytes;
-    if (s->manner.lockstep)
-        plan->step_s = bny_topology_step_s(k, bytes, BNY_NETWORK_ALPHA_S);
-    else if (s->manner
-                 .pace &&    /* encoded data takes less of the links than the plan counts on; */
-             !plan->codec && /* and joined steps follow each other, each at full rate */
-             !joins_trees(s, call, plan->schedule))
+    if (!plan->codec && !joins_trees(s, call, plan->schedule))
         plan->pace_s = k->per_byte * bytes;
 }
 
@@ -321,6 +316,6 @@ int bny_schedules_plan(struct bny_scope *s, const struct bny_call *call, struct 
     if (call->collective != BNY_SENDRECV && !call->has_set &&
         bny_topology_schedule_known(plan->schedule) &&
         bny_cost_network_chunk(s, call, plan->schedule, bny_call_bytes(s, call), &k))
-        set_manner(s, call, &k, plan);
+        set_pace(s, call, &k, plan);
     return 0;
 }

@@ -10,7 +10,7 @@ const char *bny_schedules_cannot(const struct bny_scope *s, const struct bny_cal
 /* Of the cheapest schedule for which there is a program. */
 double bny_schedules_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                              char *schedule);
-/* Program, chunks, and how a plan for a graph sends. */
+/* Program, chunks, and the pace of a plan for a graph. */
 int bny_schedules_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
 
 #endif

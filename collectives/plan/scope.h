@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the choice of a plan may see of a communicator: its ranks, and what all of them agreed
- * on when it was made. Nothing in here is one rank's own but `manner`, which says how a rank
- * sends and never what; a plan is a function of this and of a call alone, so that every rank
- * makes the same one without asking. Guarded by the world's lock. */
+ * on when it was made. Nothing in here is one rank's own; a plan is a function of this and of a
+ * call alone, so that every rank makes the same one without asking. Guarded by the world's
+ * lock. */
 #ifndef BNY_COLLECTIVES_SCOPE_H
 #define BNY_COLLECTIVES_SCOPE_H
 
@@ -11,8 +11,6 @@
 struct bny_plans;
 struct bny_topology;
 struct bny_way;
-
-enum bny_order { BNY_ORDER_AUTO, BNY_ORDER_STEP, BNY_ORDER_CHUNK };
 
 struct bny_scope {
     int n, rank;
@@ -37,11 +35,7 @@ struct bny_scope {
     size_t chunk_bytes;
     char schedule[BNY_NAME_MAX], codec_spec[64];
     const struct bny_codec *codec; /* NULL: none */
-    struct {
-        int pace, lockstep; /* BANYAN_PACE, BANYAN_LOCKSTEP */
-        enum bny_order order;
-    } manner;
-    struct bny_plans *plans; /* made so far: programs.c; NULL: none yet */
+    struct bny_plans *plans;       /* made so far: programs.c; NULL: none yet */
 };
 
 /* Where `near` is set: do two ranks share memory? */

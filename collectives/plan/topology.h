@@ -98,8 +98,6 @@ double bny_topology_direct_seconds(const struct bny_scope *s, enum bny_collectiv
 double bny_topology_beta(const struct bny_scope *s);
 /* Bytes of a chunk that fills and drains the pipelines about as fast as its own cost allows. */
 size_t bny_topology_chunk(const struct bny_topology_cost *k, double bytes, double alpha_s);
-/* Seconds of a time step in lock-step. */
-double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, double alpha_s);
 /* Are all messages of `bytes` chunks, so that trees may share one? */
 int bny_topology_joins(const struct bny_topology_cost *k, double bytes, size_t chunk);
 /* Seconds for `bytes`, cut into such chunks; scale: how much longer than alone a rank takes for

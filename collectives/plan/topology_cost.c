@@ -250,11 +250,6 @@ int bny_topology_joins(const struct bny_topology_cost *k, double bytes, size_t c
     return k->largest * bytes <= (double)chunk;
 }
 
-double bny_topology_step_s(const struct bny_topology_cost *k, double bytes, double alpha_s)
-{
-    return alpha_s + k->largest * bytes / k->link_Bps / WIRE_SHARE;
-}
-
 double bny_topology_seconds(const struct bny_topology_cost *k, double bytes, size_t chunk,
                             double alpha_s, double scale)
 {

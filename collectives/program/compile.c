@@ -317,8 +317,7 @@ static uint8_t spread_src(const struct compilation *c, const struct message *m)
 static void emit(struct compilation *c, struct bny_writer *w, const struct message *m,
                  uint32_t *made)
 {
-    int in = m->to == c->rank, keep = m->phase == KEEPING,
-        reduces = c->collective == BNY_ALLREDUCE || c->collective == BNY_REDUCE;
+    int in = m->to == c->rank, keep = m->phase == KEEPING;
     uint32_t step;
     struct bny_step s = {
         .chan = m->chan,
@@ -330,7 +329,6 @@ static void emit(struct compilation *c, struct bny_writer *w, const struct messa
         .block = m->block,
         .nblocks = m->nblocks,
         .from = UINT32_MAX,
-        .time = m->time + (m->phase == SPREADING && reduces ? c->f->nsteps : 0),
         .flags = m->phase == SPREADING && c->collective != BNY_REDUCE ? BNY_STEP_PLACE : 0,
         .kind = keep                    ? BNY_KEEP
                 : m->phase == SPREADING ? BNY_RECV_COPY

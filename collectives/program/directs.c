@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The registry of direct programs: one line each. */
+/* Direct programs by name and number: directs.h lists them. */
 #include "collectives/program/directs.h"
 
 #include <string.h>
 
 #include "base/err.h"
 
-const struct bny_direct_ops *const bny_directs[] = {
-    &bny_prog_recursive_doubling,
-    &bny_prog_dissemination,
-    &bny_prog_pairwise,
-    &bny_prog_direct,
-    &bny_prog_chain,
-    &bny_prog_linear_reduce,
-    NULL,
-};
+#define ENTRY(table) &table,
+const struct bny_direct_ops *const bny_directs[] = { BNY_DIRECTS(ENTRY) NULL };
+#undef ENTRY
 
 const struct bny_direct_ops *bny_direct_find(const char *name)
 {

@@ -6,8 +6,18 @@
 
 #include "collectives/program/program.h"
 
-extern const struct bny_direct_ops bny_prog_recursive_doubling, bny_prog_dissemination,
-    bny_prog_pairwise, bny_prog_direct, bny_prog_chain, bny_prog_linear_reduce;
+/* The list of direct programs: one row each, the table that its file defines. */
+#define BNY_DIRECTS(ROW)                                                                       \
+    ROW(bny_prog_recursive_doubling)                                                           \
+    ROW(bny_prog_dissemination)                                                                \
+    ROW(bny_prog_pairwise)                                                                     \
+    ROW(bny_prog_direct)                                                                       \
+    ROW(bny_prog_chain)                                                                        \
+    ROW(bny_prog_linear_reduce)
+
+#define BNY_DIRECT_DECLARED(table) extern const struct bny_direct_ops table;
+BNY_DIRECTS(BNY_DIRECT_DECLARED)
+#undef BNY_DIRECT_DECLARED
 
 /* 0, or -BANYAN_EINVAL with a sentence: ops does not serve c, or rank or root are not in
  * 0..nranks-1 (root is looked at only for collectives that have one). */

@@ -43,9 +43,7 @@ struct bny_step {
     uint8_t flags;    /* enum bny_step_flag */
     int32_t peer;     /* rank; -1 for KEEP */
     uint32_t block,
-        nblocks;   /* operand: blocks [block, block + nblocks) of this rank's table, in order */
-    uint32_t time; /* of a forest's step: its time step, from 0, over both phases (lock-step);
-                      else 0 */
+        nblocks; /* operand: blocks [block, block + nblocks) of this rank's table, in order */
     uint32_t ordinal; /* k: this is the k-th step from src rank to dst rank; the peer's k-th
                          matches */
     uint32_t

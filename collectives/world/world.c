@@ -42,18 +42,6 @@ void bny_world_unlock(struct bny_world *w)
 
 /* ---- making ---- */
 
-static enum bny_order order_asked(void)
-{
-    const char *text = bny_param_str("BANYAN_ORDER");
-
-    if (strcmp(text, "auto") != 0 && strcmp(text, "step") != 0 && strcmp(text, "chunk") != 0 &&
-        bny_param_first_wrong("BANYAN_ORDER"))
-        bny_warn("BANYAN_ORDER=%s is neither auto, step nor chunk; auto is taken", text);
-    return !strcmp(text, "step")    ? BNY_ORDER_STEP
-           : !strcmp(text, "chunk") ? BNY_ORDER_CHUNK
-                                    : BNY_ORDER_AUTO;
-}
-
 struct bny_world *bny_world_new(int nranks, int rank)
 {
     struct bny_world *w = calloc(1, sizeof *w);
@@ -67,9 +55,6 @@ struct bny_world *bny_world_new(int nranks, int rank)
     w->progress_fd = w->progress_timer = -1;
     w->orderly = 1;
     w->spin_us = bny_param_int("BANYAN_SPIN_US");
-    w->pace = (int)bny_param_int("BANYAN_PACE");
-    w->lockstep = (int)bny_param_int("BANYAN_LOCKSTEP");
-    w->order = order_asked();
     w->codec_crc = (int)bny_param_int("BANYAN_CODEC_CRC");
     w->codec_force = (int)bny_param_int("BANYAN_CODEC_FORCE");
     w->encode_threads = bny_param_int("BANYAN_ENCODE_THREADS");
@@ -108,8 +93,21 @@ void bny_world_close_descriptor(struct bny_world *w)
     w->progress_fd = w->progress_timer = -1;
 }
 
+static void plain_free(struct bny_plain *p)
+{
+    while (p) {
+        struct bny_plain *next = p->next;
+
+        if (p->owned)
+            free(p->ptr);
+        free(p);
+        p = next;
+    }
+}
+
 void bny_world_delete(struct bny_world *w)
 {
+    plain_free(w->plain);
     bny_held_free(&w->held);
     bny_members_free(&w->members);
     free(w->memory_of);

@@ -36,6 +36,13 @@ struct bny_limits {
     uint8_t small_slots;   /* some pair may not be able to send more than slot_max at once */
 };
 
+/* Memory of banyan_mem_alloc or banyan_mem_register, without a transport that shares it. */
+struct bny_plain {
+    struct bny_plain *next;
+    void *ptr;
+    int owned; /* of banyan_mem_alloc; else registered */
+};
+
 /* What yields have cost of late. */
 struct bny_yields {
     _Atomic uint32_t dear;     /* of the latest ones, a bit each: it took long */
@@ -74,8 +81,6 @@ struct bny_world {
                                * latest yield */
     long long encode_threads; /* BANYAN_ENCODE_THREADS */
     int64_t spin_us;          /* BANYAN_SPIN_US */
-    int pace, lockstep;       /* BANYAN_PACE, BANYAN_LOCKSTEP */
-    enum bny_order order;     /* BANYAN_ORDER */
     /* Failures: report.c */
     int heard;             /* of bny_control_logged(): what was adopted */
     int has_local_failure; /* without a control plane: adopted at the end of progress */
@@ -95,8 +100,8 @@ struct bny_world {
     struct bny_workers *workers; /* local/workers.h; NULL: none yet, or none at all */
     int workers_tried;
     uint32_t jobs_out;       /* jobs of operations in flight that have not been collected */
-    struct bny_plain *plain; /* api/memory.c: without a transport that shares memory */
-    uint32_t comm_ids;  /* this rank's part of the latest id that it has drawn: api/comm.c */
+    struct bny_plain *plain; /* api/memory.c */
+    uint32_t comm_ids;  /* this rank's part of the latest id that it has drawn: comm_core.c */
     int comm_ids_again; /* they have begun anew: some may be in use */
     int comm_id_bits;   /* of that part */
     atomic_int refs;    /* communicators */

@@ -312,8 +312,8 @@ static int is_same_step(const struct bny_step *a, const struct bny_step *b)
 {
     return a->kind == b->kind && a->chan == b->chan && a->src == b->src && a->dst == b->dst &&
            a->flags == b->flags && a->peer == b->peer && a->block == b->block &&
-           a->nblocks == b->nblocks && a->time == b->time && a->ordinal == b->ordinal &&
-           a->from == b->from && a->dep == b->dep && a->ndeps == b->ndeps;
+           a->nblocks == b->nblocks && a->ordinal == b->ordinal && a->from == b->from &&
+           a->dep == b->dep && a->ndeps == b->ndeps;
 }
 
 /* Whoever compiled before, each rank gets what it would have made alone. */

@@ -82,6 +82,15 @@ Test(codec, parameters_are_what_the_canonical_text_says)
     }
 }
 
+Test(codec, the_old_name_of_an_option_is_refused_with_the_option)
+{
+    const struct bny_codec *c = NULL;
+
+    cr_assert_eq(bny_codec_parse(&c, "gtopk:delta=0.1"), -BANYAN_EINVAL);
+    cr_assert(strstr(banyan_last_error(), "topk:reselect=1"), "%s", banyan_last_error());
+    cr_assert_null(c);
+}
+
 Test(codec, registry_starts_with_none_and_finds_by_name)
 {
     cr_assert_str_eq(bny_codecs[0]->name, "none");
@@ -91,6 +100,9 @@ Test(codec, registry_starts_with_none_and_finds_by_name)
         const struct bny_codec_ops *c = bny_codecs[i];
 
         cr_expect(bny_codec_find(c->name) == c, "%s", c->name);
+        cr_expect(c->doc != NULL, "%s", c->name);
+        cr_expect(c->family == BNY_CODEC_RAW || (c->encode_ns > 0 && c->decode_ns > 0),
+                  "%s: the cost model has no speed", c->name);
         if (c->family == BNY_CODEC_LINEAR)
             cr_expect(c->linear != NULL, "%s", c->name);
         else if (c->family != BNY_CODEC_RAW)

@@ -55,6 +55,13 @@ class Tool(unittest.TestCase):
         self.assertEqual({r["codec"] for r in rows}, {"int8:block=64"})
         self.assertEqual({r["kernel"] for r in rows}, {"encode", "encode_ef"})
 
+    def test_list_says_which_are_recommended(self):
+        done = run("--list")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        marks = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()}
+        self.assertEqual(set(marks.values()), {"recommended", "research"})
+        self.assertEqual((marks["int8"], marks["topk"], marks["eden"]), ("recommended", "recommended", "research"))
+
     def test_unknown_codec_lists_what_exists(self):
         done = run("--codec", "nonsense")
         self.assertEqual(done.returncode, 2)

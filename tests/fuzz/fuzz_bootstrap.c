@@ -45,7 +45,7 @@ _Static_assert(sizeof(struct gather_all) == 8, "root-tells-all, root-gives-place
 _Static_assert(sizeof(struct gather_here) == 24, "large-root-places");
 _Static_assert(sizeof(struct gather_place) == 28, "root-gives-place, root-sends-on");
 _Static_assert(offsetof(struct bny_failure, text) == 24, "failure-and-farewell, agree_view");
-_Static_assert(sizeof(struct bny_place) == 8 + 128, "newcomer_placed");
+_Static_assert(sizeof(struct bny_newcomer_place) == 8 + 128, "newcomer_placed");
 
 static uint64_t rng;
 
@@ -173,18 +173,18 @@ static void peer_close(struct peer *p)
 /* A place in a new world, for whom no input would guess the box of the id. */
 static size_t seal_place(const struct peer *p, uint8_t *box, const uint8_t *at)
 {
-    struct bny_place place;
+    struct bny_newcomer_place place;
 
     memcpy(&place, at, sizeof place);
-    memcpy(box, &place, offsetof(struct bny_place, id));
-    bny_id_seal(box + offsetof(struct bny_place, id), &place.id, p->secret);
-    return offsetof(struct bny_place, id) + BNY_ID_BOX;
+    memcpy(box, &place, offsetof(struct bny_newcomer_place, id));
+    bny_id_seal(box + offsetof(struct bny_newcomer_place, id), &place.id, p->secret);
+    return offsetof(struct bny_newcomer_place, id) + BNY_ID_BOX;
 }
 
 /* Its next frame, when it is its turn. 0: there are no more. */
 static int peer_says(struct peer *p, struct input *in)
 {
-    uint8_t box[offsetof(struct bny_place, id) + BNY_ID_BOX];
+    uint8_t box[offsetof(struct bny_newcomer_place, id) + BNY_ID_BOX];
     uint32_t type, n;
     size_t len;
     const uint8_t *at;
@@ -196,7 +196,7 @@ static int peer_says(struct peer *p, struct input *in)
     type = input_byte(in);
     n = input_short(in);
     at = input_take(in, n, &len);
-    if (p->secret && len == sizeof(struct bny_place)) {
+    if (p->secret && len == sizeof(struct bny_newcomer_place)) {
         len = seal_place(p, box, at);
         at = box;
     }
@@ -353,7 +353,7 @@ static void peer_reset(struct peer *p)
 
 static void doorkeeper(struct input *in, struct bny_id id)
 {
-    struct bny_place place = { .rank = NRANKS, .nranks = NRANKS + 2, .id = id };
+    struct bny_newcomer_place place = { .rank = NRANKS, .nranks = NRANKS + 2, .id = id };
     int wanted = 1 + input_byte(in) % 2, rc = 0, more = 1;
     struct bny_addr at = bny_addr_loopback(0);
     struct bny_newcomers *n;
@@ -385,7 +385,7 @@ static void doorkeeper(struct input *in, struct bny_id id)
 static void newcomer(struct input *in, struct bny_id id)
 {
     int listener = listen_for(&id), rc = 0, more = 1;
-    struct bny_place place = { 0 };
+    struct bny_newcomer_place place = { 0 };
     struct bny_arrival *a;
     struct bny_conn_self self;
     struct bny_addr from;

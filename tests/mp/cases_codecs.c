@@ -20,9 +20,8 @@
 static const char *variant(const char *name, int step, char *buf, size_t cap)
 {
     static const char *const others[][2] = {
-        { "topk", "delta=0.1" },         { "gtopk", "delta=0.1" }, { "sidco", "delta=0.05" },
-        { "topk_exact", "delta=0.002" }, { "int8", "block=64" },   { "randomk", "delta=0.2" },
-        { "powersgd", "rank=4" },
+        { "topk", "delta=0.1,reselect=1" }, { "sidco", "delta=0.05" }, { "int8", "block=64" },
+        { "randomk", "delta=0.2" },         { "powersgd", "rank=4" },
     };
 
     snprintf(buf, cap, "%s:force=1", name);

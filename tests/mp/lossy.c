@@ -32,10 +32,15 @@ size_t lossy_count(int which)
 static const char *random_codec(uint64_t *s, char *buf, size_t cap)
 {
     static const char *const others[][2] = {
-        { "topk", "delta=0.1" },       { "gtopk", "delta=0.1" }, { "sidco", "delta=0.05" },
-        { "topk_exact", "delta=0.1" }, { "int8", "block=64" },   { "randomk", "delta=0.2" },
-        { "powersgd", "rank=4" },      { "int8", "random=1" },   { "int4", "random=1" },
-        { "maxnorm", "width=16" },     { "ebint", "rel=0.01" },
+        { "topk", "delta=0.1,reselect=1" },
+        { "sidco", "delta=0.05" },
+        { "int8", "block=64" },
+        { "randomk", "delta=0.2" },
+        { "powersgd", "rank=4" },
+        { "int8", "random=1" },
+        { "int4", "random=1" },
+        { "maxnorm", "width=16" },
+        { "ebint", "rel=0.01" },
     };
     size_t count = 0, k;
     const char *params = "";

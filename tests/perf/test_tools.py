@@ -338,7 +338,8 @@ class Perf(unittest.TestCase):
                                ("BANYAN_DETERMINISTIC=2", "is not a number in [0, 1]; using 0"),
                                ("BANYAN_OP_TIMEOUT=1s", "is not a number >= 0; using 300"),
                                ("BANYAN_OP_TIMEOUT=1e400", "is not a number >= 0"),
-                               ("BANYAN_ORDER=x", "BANYAN_ORDER=x is neither"),
+                               ("BANYAN_ORDER=chunk", "unknown variable BANYAN_ORDER"), ("BANYAN_LOCKSTEP=1", "unknown variable BANYAN_LOCKSTEP"),
+                               ("BANYAN_PACE=0", "unknown variable BANYAN_PACE"),
                                ("BANYAN_SKIP_GUEST=1", None)):
             p = sh("env", "-u", "BANYAN_DEBUG", setting, PERF, "allreduce", "-e", "4", "-n", "1", "--no-roofline")
             self.assertEqual(p.returncode, 0, p.stderr)

@@ -6,8 +6,9 @@ same in meson.build, banyan.h and CHANGELOG.md, files of this tree that document
 (folder/.../name.ext) exist, and no line of a document is too long.
 Usage: check_docs.py ROOT [--write copies the program and the list]
 
-A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
-the .name of the table that its symbol defines, in any file of the folder."""
+A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`, or a list of rows `ROW(bny_x_a)`. The user's name
+of an entry is the .name of the table that its symbol defines, in any file of the folder. compress/README.md names the codecs
+whose tables say .recommended = 1, in a sentence that begins with `Recommended:`."""
 import pathlib
 import re
 import sys
@@ -17,16 +18,17 @@ from check_text import tracked
 
 # Forests and direct programs share one table: a user chooses among both.
 REGISTRIES = {"transport/registry.c": "transport/README.md",
-              "compress/registry.c": "compress/README.md",
-              "topo/builders.c": "collectives/README.md",
-              "topo/graph_builders.c": "topo/README.md",
-              "collectives/program/directs.c": "collectives/README.md"}
+              "compress/codecs.h": "compress/README.md",
+              "topo/build.h": "collectives/README.md",
+              "topo/build_graph.h": "topo/README.md",
+              "collectives/program/directs.h": "collectives/README.md"}
 MAX_COLUMNS = 120
 DOCUMENTS = ["*.md", "docs/*.md", "perf/*.md", "*/README.md", "*/*/README.md"]
 # A path from the root, as text and comments write it: not inside a longer one, a link or a pattern.
-NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|tests|"
+NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|simulator|tests|"
                    r"scripts|packaging|docs|examples)/[\w/.-]+\.(?:c|h|py|sh|md|txt|svg|abi|ini))\b(?![/*<{])")
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
+ROW = re.compile(r"^ +ROW\((\w+)\)", re.M)
 TABLE = re.compile(r"const\s+struct\s+bny_\w+_ops\s+(\w+)\s*=\s*\{(.*?)\n\};", re.S)
 NAME = re.compile(r'\.name\s*=\s*"([^"]+)"')
 
@@ -59,10 +61,11 @@ def check(root, registry, document):
     readme = root / document
     if not readme.exists():
         return [f"{registry}: {readme.relative_to(root)} does not exist; it needs one row an entry"]
-    array = ARRAY.search(path.read_text(encoding="utf-8"))
-    symbols = re.findall(r"&(\w+)", array.group(1)) if array else []
+    text = path.read_text(encoding="utf-8")
+    array = ARRAY.search(text)
+    symbols = re.findall(r"&(\w+)", array.group(1)) if array else ROW.findall(text)
     if not symbols:
-        return [f"{registry}: no array `*const bny_...[] = {{ &entry, ..., NULL }}` was found"]
+        return [f"{registry}: neither an array `*const bny_...[] = {{ &entry, ..., NULL }}` nor rows `ROW(entry)` were found"]
     names, rows, wrong = tables(path.parent), documented(readme), []
     for symbol in symbols:
         if symbol not in names:
@@ -70,6 +73,19 @@ def check(root, registry, document):
         elif names[symbol] not in rows:
             wrong.append(f"{readme.relative_to(root)}: no row for {names[symbol]}")
     return wrong
+
+
+def recommended(root):
+    """Codecs that README.md recommends without their tables, or the other way round."""
+    readme = root / "compress/README.md"
+    if not readme.exists():
+        return
+    marked = {NAME.search(body).group(1) for path in readme.parent.glob("*.c")
+              for _, body in TABLE.findall(path.read_text(encoding="utf-8")) if ".recommended = 1" in body}
+    said = re.search(r"^Recommended:(.*?)[.;]", readme.read_text(encoding="utf-8"), re.M | re.S)
+    named = set(re.findall(r"`([^`]+)`", said.group(1))) if said else set()
+    for name in sorted(marked ^ named):
+        yield f"compress/README.md: {name} is recommended {'by its table alone' if name in marked else 'here alone'}"
 
 
 def documents(root):
@@ -185,7 +201,7 @@ def main():
     root = pathlib.Path(sys.argv[1])
     found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
     found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root), *long_lines(root), *excerpts(root),
-              *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
+              *recommended(root), *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
     print("\n".join(found) or "registries, links, the program and the variables are as the documents say")
     return 1 if found else 0
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Who may include whom: base <- topo, compress, transport <- collectives <- training <- integrations,
-perf, tools, examples. Examples see only the public header. The folders of collectives/ have an
+perf, tools, simulator, examples. Examples see only the public header. The folders of collectives/ have an
 order of their own (folder_order.py). Usage: check_includes.py ROOT"""
 import pathlib
 import re
@@ -18,9 +18,9 @@ MAY_SEE = {
     "training": {"base", "training"},  # above it only the public headers
     "examples": {"examples"},
 }
-# perf, tools, tests and integrations may include anything.
+# perf, tools, simulator, tests and integrations may include anything.
 FOLDERS = {"base", "topo", "compress", "transport", "collectives", "training", "integrations",
-           "perf", "tools", "examples", "tests"}
+           "perf", "tools", "simulator", "examples", "tests"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
 

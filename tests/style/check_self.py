@@ -14,6 +14,11 @@ SPDX = "/* SPDX-License-Identifier: BSD-3-Clause */\n"
 REGISTRY = SPDX + """
 const struct bny_codec_ops *const bny_codecs[] = { &bny_codec_none, &bny_codec_f16, NULL };
 """
+LIST = SPDX + """
+#define BNY_CODECS(ROW) \\
+    ROW(bny_codec_none) \\
+    ROW(bny_codec_f16)
+"""
 TABLES = SPDX + """
 const struct bny_codec_ops bny_codec_none = {
     .name = "none",
@@ -106,14 +111,23 @@ class Planted(unittest.TestCase):
                 self.expect("check_calls.py", files, wrong if status else "calls go down", status, [f"{out}/a.a"])
 
     def test_registry_entry_without_a_row(self):
-        files = {"compress/registry.c": REGISTRY, "compress/codecs.c": TABLES}
-        self.expect("check_docs.py", files, "README.md does not exist")
-        rows = "| name | file |\n|---|---|\n| `none` | - |\n"
-        self.expect("check_docs.py", {**files, "compress/README.md": rows}, "no row for f16")
-        rows += "| [`f16`](codecs.c) | - |\n"
-        self.expect("check_docs.py", {**files, "compress/README.md": rows}, "as the documents say", status=0)
-        files["compress/codecs.c"] = SPDX
-        self.expect("check_docs.py", {**files, "compress/README.md": rows}, "no table with a .name")
+        for folder, name, entries in ("transport", "registry.c", REGISTRY), ("compress", "codecs.h", LIST):
+            files, readme = {f"{folder}/{name}": entries, f"{folder}/codecs.c": TABLES}, f"{folder}/README.md"
+            self.expect("check_docs.py", files, "README.md does not exist")
+            rows = "| name | file |\n|---|---|\n| `none` | - |\n"
+            self.expect("check_docs.py", {**files, readme: rows}, "no row for f16")
+            rows += "| [`f16`](codecs.c) | - |\n"
+            self.expect("check_docs.py", {**files, readme: rows}, "as the documents say", status=0)
+            files[f"{folder}/codecs.c"] = SPDX
+            self.expect("check_docs.py", {**files, readme: rows}, "no table with a .name")
+            self.expect("check_docs.py", {**files, f"{folder}/{name}": SPDX, readme: rows}, "were found")
+
+    def test_recommended_codecs(self):
+        files = {"compress/codecs.h": LIST, "compress/codecs.c": TABLES.replace('"f16",', '"f16",\n    .recommended = 1,')}
+        rows = "Recommended: `{}`.\n\n| name | file |\n|---|---|\n| `none` | - |\n| `f16` | - |\n"
+        self.expect("check_docs.py", {**files, "compress/README.md": rows.format("f16")}, "as the documents say", status=0)
+        self.expect("check_docs.py", {**files, "compress/README.md": rows.format("none`, `f16")}, "none is recommended here alone")
+        self.expect("check_docs.py", {**files, "compress/README.md": rows.replace("Recomm", "R")}, "f16 is recommended by its table alone")
 
     def test_documents(self):
         files = {"README.md": "[a](a.c#x)\n```c\nint a;\n```\n", "examples/allreduce.c": "int a;\n",

@@ -16,7 +16,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.$}/])/(?:work|home/\w+|root|Users|srv|worksp
 # A program that took its user's locale may call the library, whose text other machines and ranks read. Our own programs stay in
 # locale C: they take no other. DPDK's and oneDNN's modules have no base/.
 LIBRARY = re.compile(r"(base|topo|compress|transport|collectives|training|integrations)/(?!.*/module/|lgc/module/).*\.[ch]$")
-OWN_LOCALE = re.compile(r"(tools|perf|examples)/.*\.[ch]$")
+OWN_LOCALE = re.compile(r"(tools|simulator|perf|examples)/.*\.[ch]$")
 BY_LOCALE = re.compile(r"\b(strto(?:d|f|ld)|ato[f]|strn?casecmp|strcasestr|v\w*printf|cJSON_(?:Parse|Print)\w*)\s*\(")
 FORMATTED = re.compile(r"\b((?:f|s|sn|d|as)?printf|f?scanf|sscanf)\s*\(")
 NUMBER = re.compile(r"%[-+ #0'*\d.$]*[lL]?[aefgAEFG]")

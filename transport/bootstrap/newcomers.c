@@ -234,7 +234,7 @@ int bny_newcomers_progress(struct bny_newcomers *n)
                             (double)(bny_now_ns() - n->start_ns) / 1e9));
 }
 
-int bny_newcomers_place(struct bny_newcomers *n, const struct bny_place *first)
+int bny_newcomers_place(struct bny_newcomers *n, const struct bny_newcomer_place *first)
 {
     for (int i = 0; i < n->nconn; i++) {
         int32_t where[2] = { first->rank + n->conn[i]->slot, first->nranks };
@@ -361,7 +361,7 @@ static int attempt_failed(struct bny_arrival *a)
 }
 
 /* What the job says, or its end. */
-static int hear(struct bny_arrival *a, struct bny_place *out)
+static int hear(struct bny_arrival *a, struct bny_newcomer_place *out)
 {
     uint32_t type, code = 0;
     const uint8_t *data;
@@ -394,7 +394,7 @@ static int hear(struct bny_arrival *a, struct bny_place *out)
                     at, type, len);
 }
 
-int bny_arrival_progress(struct bny_arrival *a, struct bny_place *out)
+int bny_arrival_progress(struct bny_arrival *a, struct bny_newcomer_place *out)
 {
     char at[BNY_ADDR_TEXT];
     int rc = a->conn ? 0 : connect_to(a);

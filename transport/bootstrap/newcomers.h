@@ -15,7 +15,7 @@
 
 #include "transport/bootstrap/bootstrap.h"
 
-struct bny_place {
+struct bny_newcomer_place {
     int32_t rank, nranks;
     struct bny_id id; /* of the new world */
 };
@@ -31,7 +31,7 @@ int bny_newcomers_start(struct bny_newcomers **out, const struct bny_id *id, int
  * -BANYAN_ETIMEDOUT, -BANYAN_ERANKDEAD (one that had come has ended), -BANYAN_EVERSION. */
 int bny_newcomers_progress(struct bny_newcomers *n);
 /* Tells them their places: rank, rank + 1, ... in the order in which they came. */
-int bny_newcomers_place(struct bny_newcomers *n, const struct bny_place *first);
+int bny_newcomers_place(struct bny_newcomers *n, const struct bny_newcomer_place *first);
 /* Tells those who came that nothing comes of it. */
 void bny_newcomers_refuse(struct bny_newcomers *n, enum banyan_error code, const char *text);
 void bny_newcomers_free(struct bny_newcomers *n); /* takes NULL */
@@ -43,7 +43,7 @@ struct bny_arrival;
 int bny_arrival_start(struct bny_arrival **out, const struct bny_id *id, uint64_t deadline_ns);
 /* 1: *out is filled. 0: not yet. -BANYAN_ERANKDEAD: nobody listens any more, or who did has
  * ended; -BANYAN_EPROTO: who listens knows no such id; -BANYAN_ETIMEDOUT; what was refused. */
-int bny_arrival_progress(struct bny_arrival *a, struct bny_place *out);
+int bny_arrival_progress(struct bny_arrival *a, struct bny_newcomer_place *out);
 int bny_arrival_fd(const struct bny_arrival *a); /* to sleep on, some milliseconds */
 void bny_arrival_free(struct bny_arrival *a);    /* takes NULL */
 

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/rng.h"
-#include "tools/sim/work.h"
+#include "simulator/work.h"
 
 #define ELEMS_MAX      (1u << 16)
 #define SIM_ROUNDS_MAX 4096
@@ -259,10 +259,14 @@ static uint64_t hash_of(const void *data, size_t bytes)
 /* A sum of floats by a codec that loses some of it. */
 static int run_lossy(struct job *j)
 {
-    static const char *const codecs[] = {
-        "int8:force=1", "topk:delta=0.1,force=1",  "powersgd:rank=2",         "randomk:force=1",
-        "e4m3:force=1", "gtopk:delta=0.1,force=1", "sidco:delta=0.1,force=1", "bf16:force=1"
-    };
+    static const char *const codecs[] = { "int8:force=1",
+                                          "topk:delta=0.1,force=1",
+                                          "powersgd:rank=2",
+                                          "randomk:force=1",
+                                          "e4m3:force=1",
+                                          "topk:delta=0.1,reselect=1,force=1",
+                                          "sidco:delta=0.1,force=1",
+                                          "bf16:force=1" };
     struct banyan_opts o = BANYAN_OPTS_INIT;
     uint64_t members = hash_of(j->members, (size_t)j->n * sizeof *j->members), bits;
     float *in = (float *)j->in;

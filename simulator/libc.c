@@ -2,7 +2,7 @@
 /* The functions of libc and libsodium that the copies of the library call: the program exports
  * them, so the dynamic linker finds these first. Threads that are none of the simulation, and
  * descriptors that are none of its, get the real ones. */
-#include "tools/sim/real.h"
+#include "simulator/real.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 #include <sodium.h>
 
 #include "base/rng.h"
-#include "tools/sim/sim.h"
+#include "simulator/sim.h"
 
 /* glibc declares addresses as unions of all their types. */
 #pragma GCC diagnostic ignored "-Wpedantic"

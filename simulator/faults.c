@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tools/sim/faults.h"
+#include "simulator/faults.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "tools/sim/sim.h"
+#include "simulator/sim.h"
 
 #define SEGMENT     65536u
 #define SNDBUF      (2u << 20)

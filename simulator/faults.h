@@ -4,7 +4,7 @@
 #ifndef BNY_SIM_FAULTS_H
 #define BNY_SIM_FAULTS_H
 
-#include "tools/sim/sim.h"
+#include "simulator/sim.h"
 
 enum sim_fault_kind {
     SIM_KILL,    /* a process, at a time */

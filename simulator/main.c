@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "tools/sim/faults.h"
-#include "tools/sim/real.h"
-#include "tools/sim/work.h"
+#include "simulator/faults.h"
+#include "simulator/real.h"
+#include "simulator/work.h"
 
 static struct {
     int ranks, per_host, some, verbose;

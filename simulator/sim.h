@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
-#include "tools/sim/turn.h"
+#include "simulator/turn.h"
 
 #define SIM_NEVER UINT64_MAX
 #define SIM_US    1000u

@@ -4,7 +4,7 @@
 #define BNY_SIM_WORK_H
 
 #include "banyan/banyan.h"
-#include "tools/sim/sim.h"
+#include "simulator/sim.h"
 
 /* The library's functions, of one copy. In the order of SIM_API_NAMES. */
 struct sim_api {

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "tools/sim/real.h"
-#include "tools/sim/sim.h"
+#include "simulator/real.h"
+#include "simulator/sim.h"
 
 #define WAKE_NS   2000u  /* from a wake-up to its thread running */
 #define JITTER_NS 3000u  /* and by chance so much more */

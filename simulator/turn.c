@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/memcheck.h"
-#include "tools/sim/real.h"
-#include "tools/sim/turn.h"
+#include "simulator/real.h"
+#include "simulator/turn.h"
 
 #define STACK_BYTES (256u << 10)
 /* At the far end of its stack a thread sleeps; what runs there begins so far from it. */

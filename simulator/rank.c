@@ -15,7 +15,7 @@
 
 #include "base/rng.h"
 #include "collectives/plan/shared.h"
-#include "tools/sim/work.h"
+#include "simulator/work.h"
 
 struct sim_rank *sim_ranks;
 int sim_nranks;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/sim/sim.h"
+#include "simulator/sim.h"
 
 #define IDLE_NS 1000u
 

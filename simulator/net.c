@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/sim/sim.h"
+#include "simulator/sim.h"
 #include "topo/graph.h"
 #include "topo/route.h"
 

@@ -81,8 +81,8 @@ struct bny_last_reads {
 };
 #define BNY_LAST_READS_NS 2000000000u /* at most so long */
 /* With no read for so long nothing more comes by itself: the peer's kernel sends what it has,
- * and a lost segment again after 200 ms. What is left may wait for other ranks, who wait for
- * us. */
+ * and a lost segment again after 200 ms. What is left may wait for other ranks, which wait for
+ * this one. */
 #define BNY_LAST_QUIET_NS 250000000u
 
 /* May more come? The first call, with since_ns 0, begins. */
@@ -242,8 +242,8 @@ struct bny_transport_ops {
 
     /* The peer's window as memory of this process, for storing results straight into it (a
      * reduction's second output): [offset, offset + len), until put_unmap. NULL: not mapped
-     * here, or closed; use put(). At most one range of an endpoint at a time. Present when caps has
-     * BNY_TP_PUT_SYNC. */
+     * here, or closed; use put(). At most one range of an endpoint at a time. Present when caps
+     * has BNY_TP_PUT_SYNC. */
     void *(*put_map)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
                      uint32_t len);
     void (*put_unmap)(struct bny_ep *ep);

@@ -26,8 +26,8 @@ enum bny_msg_kind {
 
 struct bny_sig {
     uint64_t count;      /* elements of the call (0 for v-variants with local counts); with a
-                            participation set, or counts by rank, the count (or sum) has 48 bits, and
-                            a mark of those is above, which begins with a 1 */
+                            participation set, or counts by rank, the count (or sum) takes
+                            48 bits, below a mark of those that begins with a 1 */
     uint32_t root_tag;   /* root rank (collectives with root), xor opts.tag rotated by 16 bits;
                             point to point: tag */
     uint8_t collective;  /* enum bny_collective */

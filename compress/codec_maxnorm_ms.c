@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* maxnorm with two scales (MaxNorm-MultiScale, arXiv 2109.12497): an element that is small on
- * every rank gets steps that are 2^fine times smaller, in the same field.
+ * every rank gets steps 2^fine times smaller, in the same field.
  *
- * Stages: MAX of one f32; AND of a bit an element, set where the rank's |v| is small enough for
+ * Stages: MAX of one f32; AND of one bit per element, set if the rank's |v| is small enough for
  * the fine scale; SUM of fields. |sum - decoded| < nranks * max / s, and 2^fine times less for
  * fine elements; unbiased. */
 #include <math.h>
@@ -48,8 +48,8 @@ static size_t ms_code(const struct bny_codec *c, size_t n, int64_t rows, int64_t
                                 n); /* bits, in whole words, are never more */
 }
 
-/* The rank's integers at..at + n: fine elements are multiplied by a power of two first, which
- * is exact. */
+/* The rank's integers at..at + n: first multiplies fine elements by a power of two, which is
+ * exact. */
 static void quantise(const struct bny_linear *l, const struct work *w, int32_t *q, size_t at,
                      size_t n)
 {
@@ -104,7 +104,7 @@ static int ms_contribute(struct bny_linear *l, int k, struct bny_stage *s)
         *s = (struct bny_stage){ BANYAN_U8, BANYAN_BAND, (l->n + 7) / 8 };
         return 0;
     }
-    memcpy(w->bits, l->code, (l->n + 7) / 8); /* the rest of the last word does not matter */
+    memcpy(w->bits, l->code, (l->n + 7) / 8); /* the rest of the last word is unused */
     for (size_t at = 0; at < l->n; at += TILE) {
         size_t m = l->n - at < TILE ? l->n - at : TILE;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Exactly the k largest elements of each chunk, by a radix histogram of their magnitudes: what
- * thresholds are judged by. Slow: four passes.
+/* Exactly the k largest elements of each chunk, by a radix histogram of their magnitudes: the
+ * reference for thresholds. Slow: four passes.
  *
- * Wire: sparse.h. k is delta * n rounded, at least 1; of equal magnitudes the first. The rest
- * waits in the residual. */
+ * Wire: sparse.h. k is delta * n rounded, at least 1; the first of equal magnitudes. The
+ * residual keeps the rest. */
 #include <math.h>
 
 #include "compress/codecs.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The codecs' tables, one a file: read by registry.c alone. */
+/* The codecs' tables, one per file: only registry.c uses them. */
 #ifndef BNY_COMPRESS_CODECS_H
 #define BNY_COMPRESS_CODECS_H
 

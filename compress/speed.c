@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Constants of the cost model: one core with AVX2 or better, data streamed from memory
- * (banyan_codec --where dram shows this machine's; they matter in proportion to the link only).
- * Codecs that are not listed get their family's. */
+ * (banyan_codec --where dram measures this machine's; only their ratio to the link matters).
+ * Codecs not listed get their family's. */
 #include "compress/speed.h"
 
 #include <math.h>
@@ -42,8 +42,7 @@ struct bny_codec_speed bny_codec_speed(const struct bny_codec *c, enum banyan_dt
     case BNY_CODEC_LINEAR:
         s.wire_bytes = (double)ops->linear->code_bytes(c, many, 256, 256) / (double)many;
         if (!strcmp(ops->name, "ebint"))
-            s.wire_bytes =
-                2; /* room is for the widest fields, which are for another bound than this */
+            s.wire_bytes = 2; /* the widest fields have room, but for another bound than this */
         break;
     default: s.wire_bytes = (double)ops->bound(c, many, dtype) / (double)many;
     }

@@ -10,14 +10,13 @@
 
 enum bny_msg_kind {
     BNY_MSG_DATA = 1,   /* one chunk of a step */
-    BNY_MSG_READY = 2,  /* sender waits for you in operation seq (sig); payload: its plan */
-    BNY_MSG_PUT = 3,    /* a chunk of a step whose codec declined it: unencoded */
-    BNY_MSG_PROBE = 4,  /* for matching alone: collectives/match/ */
-    BNY_MSG_RAW = 5,    /* to a desk of collectives/arrival/; dropped if that is closed */
-    BNY_MSG_CREDIT = 6, /* of an object store: collectives/objects/; step selects the kind */
-    BNY_MSG_ARRIVE = 7, /* to a desk of collectives/arrival/, which may have closed: then it is
-                         * dropped */
-    BNY_MSG_OBJECT = 8, /* of an object store: collectives/objects/; step says which */
+    BNY_MSG_READY = 2,  /* payload: struct bny_window; its sender has started operation seq */
+    BNY_MSG_PUT = 3,    /* a chunk that already lies at its final place (no payload) */
+    BNY_MSG_PROBE = 4,  /* sender waits in operation seq (sig) for you; payload: its plan */
+    BNY_MSG_RAW = 5,    /* a chunk of a step whose codec declined it: unencoded */
+    BNY_MSG_CREDIT = 6, /* for matching alone: collectives/match/ */
+    BNY_MSG_ARRIVE = 7, /* to a desk of collectives/arrival/; dropped if that is closed */
+    BNY_MSG_OBJECT = 8, /* of an object store: collectives/objects/; step selects the kind */
 };
 
 /* An operation's signature in 16 bytes, so that a receiver can name both sides of a

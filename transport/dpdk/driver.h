@@ -73,9 +73,9 @@ enum bny_dpdk_caps {
     BNY_DPDK_EXT_ANY = 1 << 1,    /* a segment may be in any memory of the process */
     BNY_DPDK_EXT_EAL = 1 << 2,    /* ... or only in memory of alloc() and of map() */
     BNY_DPDK_PAIR = 1 << 3,       /* one port for each peer */
-    BNY_DPDK_LOSSLESS = 1 << 4,   /* what the driver takes arrives, in order */
-    BNY_DPDK_LINK_TELLS = 1 << 5, /* all frames that the driver accepts arrive, in order */
-    BNY_DPDK_KERNEL_IP = 1 << 6,  /* the link goes down when the peer's process ends */
+    BNY_DPDK_LOSSLESS = 1 << 4,   /* all frames that the driver accepts arrive, in order */
+    BNY_DPDK_LINK_TELLS = 1 << 5, /* the link goes down when the peer's process ends */
+    BNY_DPDK_KERNEL_IP = 1 << 6,  /* the kernel has the interface too, and answers ARP */
     BNY_DPDK_CSUM = 1 << 7,       /* computes IP and UDP checksums */
     BNY_DPDK_VERIFIES =
         1

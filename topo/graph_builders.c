@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The registry of builders that look at the graph: one line each. */
+/* The registry of builders that use the graph: one line each. */
 #include <string.h>
 
 #include "topo/build_graph.h"

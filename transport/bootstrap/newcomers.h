@@ -4,8 +4,9 @@
  * When the job grows, that rank accepts as many as are wanted, and once all have come sends
  * each its place in the new world and that world's id. They then join it by bootstrap.h.
  *
- * Frames after the handshake (conn.h, purpose BNY_CONN_JOIN), all to the newcomer: PLACE   i32
- *   rank, i32 nranks, the new world's id in a box (bny_id_seal) REFUSE  u32 code, the sentence
+ * Frames after the handshake (conn.h, purpose BNY_CONN_JOIN), all to the newcomer:
+ *   PLACE   i32 rank, i32 nranks, the new world's id in a box (bny_id_seal)
+ *   REFUSE  u32 code, the sentence
  *
  * One thread at a time; only bny_newcomers_place blocks, for a moment. */
 #ifndef BNY_BOOTSTRAP_NEWCOMERS_H

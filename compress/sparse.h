@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the sparse codecs share: the message, its writer and its reader, thresholds.
+/* Common parts of the sparse codecs: the message, its writer and its reader, thresholds.
  *
  * Wire: for each segment of 65536 elements (the last may be shorter) a u32, kept | form << 30,
  * then

@@ -4,8 +4,8 @@
  * bny_forest_recheck (with the graph) confirm it.
  *
  *   { "banyan_plan": 1, "name": "packed", "use": "allreduce", "root": -1, "ranks": 9,
- *     "steps": 5, "topology": { "name": "torus:3x3", "hash": "91b0..", "nodes": 9, "links": 36
- *     },
+ *     "steps": 5,
+ *     "topology": { "name": "torus:3x3", "hash": "91b0..", "nodes": 9, "links": 36 },
  *     "claim": { "time": "16/9", "bound": "16/9", "kind": "ports", "cut": [0, 1, 2] },
  *     "trees": [ { "root": 0, "weight": "1/9", "pipeline": 0,
  *                  "parent": [-1, 0, ..], "step": [0, 3, ..], "up": [[], 4, [5, 7], ..],

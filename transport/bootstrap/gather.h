@@ -8,7 +8,7 @@
  * a tree of their own, over Unix sockets (near.h), and its head represents them at the root: it
  * reports the ranks that have come. A rank that is alone on its host, or cannot join the host's
  * tree, is a head too. Once all ranks have come the root makes a tree of the heads and sends
- * each its place and the number of heads below it; at a timeout it makes a tree of those that
+ * each its place and the number of ranks below it; at a timeout it makes a tree of those that
  * came. So no rank guesses what to wait for. The root itself serves a rank that cannot reach
  * its place or is refused there. A head stays connected to the root until it has the table.
  *

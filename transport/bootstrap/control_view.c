@@ -34,8 +34,7 @@
  * would cause N messages over each link. */
 #define PACED_RANKS  128
 #define PACE_NS      (1ull * MS)
-#define AWAKE_MAX_NS (300ull * MS) /* longest time between two checks; more: we were stopped   \
-                                    */
+#define AWAKE_MAX_NS (300ull * MS) /* between two checks; more: we were stopped */
 
 int view_init(struct bny_control *c)
 {

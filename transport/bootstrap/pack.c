@@ -9,9 +9,7 @@
 
 #include "base/err.h"
 
-#define HEAD                                                                                   \
-    3 /* shorter runs of equal bytes cost more than they save: two lengths take 2 bytes mostly \
-       */
+#define HEAD 3 /* shorter runs of equal bytes do not pay for two lengths, mostly 2 bytes */
 #define LONG 255
 
 static const uint8_t zero;

@@ -30,8 +30,7 @@
 #include "transport/tcp/tcp.h"
 
 #define CONNECT_AGAIN_NS                                                                       \
-    500000000u             /* for a lost connection: its path may be back any moment           \
-                            */
+    500000000u             /* for a lost connection: the path may be back at any moment */
 #define ROUNDS_MAX       6 /* times that all addresses of a peer may fail */
 #define ROUNDS_MIN       2 /* however late it is: we may have been away since the first */
 #define BACKOFF_NS       20000000u /* after the first round; doubles */

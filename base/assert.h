@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* BNY_ASSERT states what a function relies on and its callers owe it: a slot that is taken, a
- * credit that is left, an offset within its range. For our own mistakes only; what a peer or
- * the user may cause is an error with its sentence (base/err.h).
+/* BNY_ASSERT states a precondition that callers guarantee: a slot that is taken, a credit that
+ * is left, an offset within its range. For our own mistakes only; anything that a peer or user
+ * may cause is an error with its sentence (base/err.h).
  *
- * Builds for development check it (BNY_CHECKS=1: debug builds, sanitizers; meson.build).
- * Release builds do not even evaluate the condition, so that it may stand in inner loops; it
- * must therefore have no effect of its own. */
+ * Development builds check it (BNY_CHECKS=1: debug builds, sanitizers; meson.build). Release
+ * builds do not even evaluate the condition, so it may be used in inner loops, and must have no
+ * side effect. */
 #ifndef BNY_BASE_ASSERT_H
 #define BNY_BASE_ASSERT_H
 
@@ -27,7 +27,7 @@ bny_assert_failed(const char *what, const char *file, int line, const char *func
 #define BNY_ASSERT(cond)                                                                       \
     ((cond) ? (void)0 : bny_assert_failed(#cond, __FILE__, __LINE__, __func__))
 #else
-/* Compiled, so that it cannot rot, and dropped. */
+/* Compiled, so that it stays valid, and dropped. */
 #define BNY_ASSERT(cond) ((void)(0 && (cond)))
 #endif
 

@@ -14,12 +14,11 @@ static inline uint64_t bny_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Longer than any process lives; infinity, and what does not fit into nanoseconds, is beyond
- * it. */
+/* Longer than any process lives; infinity, and values that overflow nanoseconds, exceed it. */
 #define BNY_FOREVER_S 1e9
 
-/* Absolute deadline `seconds` after from_ns; 0 (none) when seconds <= 0, from BNY_FOREVER_S on,
- * and for NaN. */
+/* Absolute deadline `seconds` after from_ns; 0 (none) if seconds <= 0, >= BNY_FOREVER_S or
+ * NaN. */
 static inline uint64_t bny_deadline_after(uint64_t from_ns, double seconds)
 {
     return seconds > 0 && seconds < BNY_FOREVER_S ? from_ns + (uint64_t)(seconds * 1e9) : 0;

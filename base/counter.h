@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A count that one thread at a time adds to, under a lock of its owner, and that any thread
- * reads without it: adding costs what it costs on a plain integer. */
+/* A count that one thread at a time increments, under its owner's lock, and any thread reads
+ * without it: adding is as cheap as on a plain integer. */
 #ifndef BNY_BASE_COUNTER_H
 #define BNY_BASE_COUNTER_H
 

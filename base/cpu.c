@@ -9,8 +9,8 @@
 #include "base/param.h"
 
 #if defined(__x86_64__)
-/* clang 14's __builtin_cpu_supports does not know "f16c". That the system saves the wide
- * registers is part of its answer for "avx2". */
+/* clang 14's __builtin_cpu_supports does not know "f16c". Its answer for "avx2" includes that
+ * the system saves the wide registers. */
 static int has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -37,11 +37,11 @@ static unsigned look(void)
     return flags & (unsigned)bny_param_int("BANYAN_CPU_MASK");
 }
 
-/* Asked for every chunk; under a hypervisor each cpuid instruction costs tens of microseconds.
- */
+/* Called for every chunk; under a hypervisor each cpuid instruction costs tens of
+ * microseconds. */
 unsigned bny_cpu_flags(void)
 {
-    static _Atomic unsigned known; /* flags and one bit more */
+    static _Atomic unsigned known; /* flags and one more bit: valid */
     unsigned flags = known;
 
     if (!flags)

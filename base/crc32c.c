@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* CRC-32C: the processor's instruction where it has one, else a table of 16 entries (a nibble a
- * turn). */
+/* CRC-32C: the processor's instruction if it has one, else a table of 16 entries (a nibble per
+ * step). */
 #include "base/crc32c.h"
 
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "base/text.h"
 
 static _Thread_local char last_error[512];
-static _Thread_local int last_code; /* that last_error came with; 0: unknown */
+static _Thread_local int last_code; /* code of last_error; 0: unknown */
 
 static const char *const phrases[BANYAN_ERROR_COUNT] = {
     [BANYAN_OK] = "success",

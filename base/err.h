@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Errors inside the library: every function that can fail returns 0 or a negative BANYAN_E*
- * code (include/banyan/banyan.h), and says the sentence once, where the error is born, with
- * bny_fail(). -EAGAIN-like answers ("not now") are BNY_AGAIN: never an error, never leaves the
- * library. */
+ * code (include/banyan/banyan.h); the function that detects the error sets the sentence once,
+ * with bny_fail(). BNY_AGAIN means "not now", like EAGAIN: it is never an error and never
+ * leaves the library. */
 #ifndef BNY_BASE_ERR_H
 #define BNY_BASE_ERR_H
 
@@ -17,12 +17,12 @@
  * code is positive: return bny_fail(BANYAN_EINVAL, "rank %d: ...", r). Any thread. */
 int bny_fail(enum banyan_error code, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* As bny_fail(BANYAN_ESYSTEM), with ": <strerror(errno)>" appended. */
+/* Same as bny_fail(BANYAN_ESYSTEM), with ": <strerror(errno)>" appended. */
 int bny_fail_errno(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Replaces the last error sentence (to hand on one that was kept). */
+/* Replaces the last error sentence, to pass on a saved one. */
 void bny_set_last_error(const char *text);
-/* Why what has just returned rc failed: the last error sentence, when it came with that code,
- * else the code's phrase. A sentence of another code is of another, older failure. */
+/* The reason of rc, which a call has just returned: the last error sentence if it has that
+ * code, else the code's phrase. A sentence with another code belongs to an older failure. */
 const char *bny_why(int rc);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A bit for each descriptor, in pages that are never freed: a fork may come at any time. */
+/* One bit for each descriptor, in pages that are never freed: a fork may come at any time. */
 #include "base/fd.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #include "base/fork.h"
 
-#define PAGES      256 /* the kernel's own limit, fs.nr_open, is 2^20 where nobody raised it */
+#define PAGES      256 /* the kernel's own limit, fs.nr_open, is 2^20 by default */
 #define PAGE_WORDS 64
 #define PAGE_FDS   (PAGE_WORDS * 64)
 
@@ -65,7 +65,7 @@ int bny_fd_own(int fd)
     return fd;
 }
 
-/* Forgotten first: closed, the number may be anybody's at once. */
+/* Cleared first: after close() another thread may get the number at once. */
 void bny_fd_close(int fd)
 {
     struct page *p = page_of(fd, 0);

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Descriptors of the library. A child of fork has them all, and a connection whose descriptor
- * lives there does not end when this process dies: its peers would not see the death. So a
- * child gives them up in its fork handler. Their numbers stay taken there, by an empty eventfd,
- * until they are closed: what the child still frees closes no file of its own.
+/* Descriptors of the library. A child of fork inherits them all, and a connection whose
+ * descriptor stays open there does not end when this process dies: its peers would not detect
+ * the death. So a child replaces them in its fork handler. An empty eventfd keeps each number
+ * occupied until it is closed, so that frees in the child close no file of its own.
  *
- * Not for what other libraries open (librdmacm, PMIx, DPDK). A fork of one thread between
- * another's socket() and bny_fd_own() misses that one descriptor. */
+ * Descriptors that other libraries open are not covered (librdmacm, PMIx, DPDK). A fork in one
+ * thread between another's socket() and bny_fd_own() misses that descriptor. */
 #ifndef BNY_BASE_FD_H
 #define BNY_BASE_FD_H
 
-/* A descriptor that was just made, under a number that is no standard file's: where the program
- * has closed one of these, what it prints would else go to a peer. Close-on-exec, if it is not
- * above already. fd < 0: as it is. -1 and errno: there is no other number. Every descriptor of
- * the library passes here, or through bny_fd_own. Any thread. */
+/* Moves a new descriptor to a number above the standard files': if the program has closed one
+ * of these, its output would otherwise go to a peer. Close-on-exec if it is moved. fd < 0:
+ * returned as it is. -1 and errno: no other number is free. Every descriptor of the library
+ * passes here, or through bny_fd_own. Any thread. */
 int bny_fd_high(int fd);
-/* As this, and takes note of it: the library alone uses it. Any thread. */
+/* Same, and records that only the library uses it. Any thread. */
 int bny_fd_own(int fd);
-/* Closes fd, which is ours (also where bny_fd_own had no memory to note it). Any thread. */
+/* Closes fd, which is ours (even if bny_fd_own had no memory to record it). Any thread. */
 void bny_fd_close(int fd);
 
 void bny_fds_in_child(void); /* base/fork.c calls it; async-signal-safe */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The limit of a file's size; see filesize.h. */
+/* File size limits; see filesize.h. */
 #include "base/filesize.h"
 
 #include <errno.h>

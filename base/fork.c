@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The only handler of forks, and the locks that it knows. */
+/* The only fork handler, and the locks that it resets. */
 #include "base/fork.h"
 
 #include <stddef.h>
@@ -36,7 +36,7 @@ void bny_fork_watch(void)
     pthread_once(&once, watch);
 }
 
-/* Before its first use: who finds it known may hold it in a fork. */
+/* Registers the lock before its first use: once registered, it may be held in a fork. */
 static void know(struct bny_lock *l)
 {
     bny_fork_watch();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A child of fork has the memory as it was, and of the threads only the one that forked. What
- * the parent made is known by its generation. A lock of the process (struct bny_lock) is made
- * anew in a child: it may have been another thread's, in the middle of a change. */
+/* A child of fork inherits the memory, but only the thread that forked. A generation number
+ * identifies objects that the parent made. A child resets each process-wide lock (struct
+ * bny_lock), as another thread may have held it in the middle of a change. */
 #ifndef BNY_BASE_FORK_H
 #define BNY_BASE_FORK_H
 
@@ -10,20 +10,19 @@
 
 extern atomic_uint bny_generation;
 
-/* Another one in each child of fork, once bny_fork_watch() was called. Any thread. */
+/* A different number in each child of fork, once bny_fork_watch() was called. Any thread. */
 static inline unsigned bny_process_generation(void)
 {
     return atomic_load_explicit(&bny_generation, memory_order_relaxed);
 }
 
-void bny_fork_watch(void); /* any thread, any number of times; the first lock calls it, too */
+void bny_fork_watch(void); /* any thread, any number of times; the first lock also calls it */
 
-struct bny_lock { /* static: it stays for the life of the process */
+struct bny_lock { /* static: lives as long as the process */
     pthread_mutex_t mutex;
-    /* In a child: makes what the lock guards whole again, which may be half changed; or NULL.
-     */
+    /* In a child: repairs the guarded data, which may be half changed; or NULL. */
     void (*in_child)(struct bny_lock *l);
-    atomic_int known; /* on the list */
+    atomic_int known; /* registered */
     struct bny_lock *next;
 };
 #define BNY_LOCK(in_child_)                                                                    \

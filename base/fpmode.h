@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One floating-point mode for the library's arithmetic: to nearest, with subnormal numbers,
- * without traps. A program, or one of its threads, may have chosen another; who of them adds is
- * a race, and all ranks promise the same bits. */
+/* One floating-point mode for the library's arithmetic: round to nearest, with subnormal
+ * numbers, without traps. A program or thread may have set another mode, and which thread adds
+ * is a race, but all ranks promise the same bits. */
 #ifndef BNY_BASE_FPMODE_H
 #define BNY_BASE_FPMODE_H
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 
-#define BNY_FP_FLAGS 0x3fu   /* of what happened; not a mode */
+#define BNY_FP_FLAGS 0x3fu   /* status flags, not mode bits */
 #define BNY_FP_FIXED 0x1f80u /* all exceptions masked; rounds to nearest, no FTZ, no DAZ */
 typedef unsigned bny_fp_mode;
 
@@ -25,7 +25,7 @@ static inline void bny_fp_set(bny_fp_mode m)
 #elif defined(__aarch64__)
 #include <stdint.h>
 
-#define BNY_FP_FLAGS 0u /* they have a register of their own */
+#define BNY_FP_FLAGS 0u /* status flags are in another register */
 #define BNY_FP_FIXED 0u
 typedef uint64_t bny_fp_mode;
 
@@ -66,9 +66,9 @@ static inline void bny_fp_leave(const bny_fp_mode *before)
         bny_fp_set(*before);
 }
 
-/* From here to the end of the block, for arithmetic on memory, or of functions that the
- * compiler does not see (kernels, codecs): it knows nothing of modes, and may move the rest out
- * of the block. */
+/* From here to the end of the block, for arithmetic on memory, or in functions that the
+ * compiler does not see (kernels, codecs): the compiler ignores modes, and may move other code
+ * out of the block. */
 #define BNY_FIXED_FP_MODE                                                                      \
     __attribute__((cleanup(bny_fp_leave), unused)) const bny_fp_mode fp_mode_before =          \
         bny_fp_enter()

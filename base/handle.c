@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Handles are made and freed seldom: a lock and a queue. */
+/* Handles are rarely made and freed: a lock and a queue suffice. */
 #include "base/handle.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/memcheck.h"
 
-/* The address sanitizer goes on finding what reads a freed handle, but for its mark. */
+/* The address sanitizer still finds reads of a freed handle, except of its mark. */
 #if BNY_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
@@ -19,7 +19,7 @@
 
 static atomic_uint_fast64_t serials;
 
-/* The queue may be half changed: what it held is not used again. */
+/* The queue may be half changed: its memory is not reused. */
 void bny_handles_in_child(struct bny_lock *l)
 {
     struct bny_handles *kind =

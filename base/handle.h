@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of the handles that programs hold. It is never given back to the system, and not used
- * again before many others of its kind were freed after it: a call with a handle that was freed
- * reads a cleared mark, and can say so, where it would else read foreign memory. One load and
- * one comparison tell. */
+/* Memory of the handles that programs hold. It is never returned to the system, and reused only
+ * after many others of its kind were freed: a call with a freed handle reads a cleared mark and
+ * can report it, instead of reading foreign memory. The check is one load and one
+ * comparison. */
 #ifndef BNY_BASE_HANDLE_H
 #define BNY_BASE_HANDLE_H
 
@@ -12,11 +12,11 @@
 
 #include "base/fork.h"
 
-#define BNY_HANDLES_KEPT 64 /* freed ones of a kind that are not used again yet */
+#define BNY_HANDLES_KEPT 64 /* freed ones of a kind that are not reused yet */
 
-struct bny_handle {   /* the first member of what a handle points to */
+struct bny_handle {   /* the first member of the object */
     atomic_uint mark; /* of its kind; 0: freed */
-    uint64_t serial;  /* no two handles of a process have the same */
+    uint64_t serial;  /* unique in the process */
     struct bny_handle *next;
 };
 
@@ -35,7 +35,7 @@ void bny_handles_in_child(struct bny_lock *l);
 
 /* A live handle, all else zero; NULL: no memory. Any thread. */
 void *bny_handle_new(struct bny_handles *kind);
-/* Takes a live handle's memory; all of it but the handle is cleared. Any thread. */
+/* Takes a live handle's memory and clears all of it but the handle. Any thread. */
 void bny_handle_free(struct bny_handles *kind, struct bny_handle *h);
 
 static inline int bny_handle_is(const struct bny_handle *h, unsigned mark)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Loads libraries on first use (lazy.h), and has the tables. */
+/* Loads libraries on first use (lazy.h); has the tables. */
 #include "base/lazy.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 
 static int load(struct bny_lazy *l)
 {
-    /* Global: hwloc's plugins find its symbols only so. */
+    /* Global: otherwise hwloc's plugins do not find its symbols. */
     void *lib = dlopen(l->soname, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
 
     if (!lib)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Libraries that are loaded on first use, so that neither the shared library nor a static
- * program needs them to start. A header of its own for each (lazy_*.h) lists the functions,
- * includes the library's header, and redirects the names to a table; the table may be used once
- * its bny_lazy_NAME() has returned 0. */
+/* Libraries loaded on first use, so that neither the shared library nor a static program needs
+ * them to start. A header for each (lazy_*.h) lists the functions, includes the library's
+ * header, and redirects the names to a table, which may be used once its bny_lazy_NAME() has
+ * returned 0. */
 #ifndef BNY_BASE_LAZY_H
 #define BNY_BASE_LAZY_H
 
@@ -16,8 +16,8 @@ struct bny_lazy {
     int loaded;
 };
 
-/* 0, or -BANYAN_ENOTSUP with how to get the library. Any thread; tried again after a failure.
- * The library stays. */
+/* Returns 0, or -BANYAN_ENOTSUP with the package to install. Any thread; a later call retries
+ * after a failure. The library stays loaded. */
 int bny_lazy_load(struct bny_lazy *l);
 
 #endif

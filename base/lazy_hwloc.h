@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hwloc, loaded on first use (lazy.h). hwloc's inline functions that call others
- * (hwloc_get_obj_by_type and the like) go past the table: use the functions by depth. */
+ * (hwloc_get_obj_by_type and the like) bypass the table: use the functions by depth. */
 #ifndef BNY_BASE_LAZY_HWLOC_H
 #define BNY_BASE_LAZY_HWLOC_H
 

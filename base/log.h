@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Log lines to one sink (banyan_set_log; default stderr). Level from BANYAN_DEBUG: error, warn
- * (default), info, debug. Log where an error is born, then only return it. Any thread. */
+ * (default), info, debug. The function that detects an error logs it, its callers only return
+ * it. Any thread. */
 #ifndef BNY_BASE_LOG_H
 #define BNY_BASE_LOG_H
 
 #include "banyan/banyan.h"
 
-/* The level with that name, in any case, or -1. */
+/* The level with that name, in upper or lower case, or -1. */
 int bny_log_level_named(const char *text);
-/* The rank that prefixes this process's lines; -1: none. */
+/* Sets the rank that prefixes this process's lines; -1: none. */
 void bny_log_set_rank(int rank);
 int bny_log_enabled(enum banyan_log_level level);
 void bny_log(enum banyan_log_level level, const char *fmt, ...)

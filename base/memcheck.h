@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which tool watches our memory. bny_memcheck_written() tells valgrind's memcheck what it
- * cannot see: that another process wrote there. That is a few instructions without effect
- * outside of valgrind, none at all if its headers were missing when this was built. */
+/* Which tool checks our memory. bny_memcheck_written() tells valgrind's memcheck that another
+ * process wrote there, which it cannot see. It costs a few instructions without effect outside
+ * of valgrind, none if its headers were missing at build time. */
 #ifndef BNY_BASE_MEMCHECK_H
 #define BNY_BASE_MEMCHECK_H
 
@@ -11,7 +11,7 @@
 #include <valgrind/memcheck.h>
 #endif
 
-/* gcc defines macros of its own; clang answers __has_feature. */
+/* gcc defines its own macros; clang has __has_feature. */
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif

@@ -26,7 +26,7 @@ void bny_module_find(char *path, size_t cap, const char *file, const char *folde
         return;
     if (strchr(info.dli_fname, '/')) {
         snprintf(here, sizeof here, "%s", info.dli_fname);
-    } else { /* a program that was found on PATH */
+    } else { /* a program found on PATH */
         n = readlink("/proc/self/exe", here, sizeof here - 1);
         here[n > 0 ? n : 0] = '\0';
     }
@@ -43,7 +43,7 @@ void bny_module_find(char *path, size_t cap, const char *file, const char *folde
     }
 }
 
-/* Of the first object, the program: does it name an interpreter? */
+/* Does the first object, the program, name an interpreter? */
 static int has_interpreter(struct dl_phdr_info *info, size_t size, void *found)
 {
     for (int i = 0; i < info->dlpi_phnum; i++)

@@ -13,7 +13,7 @@ static unsigned smaller(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* Letters that are missing, too many or wrong, and pairs that stand the wrong way round. */
+/* Number of missing, extra and wrong letters, and of transposed pairs. */
 static unsigned distance(const char *a, const char *b)
 {
     unsigned rows[3][NAME_MAX_LEN + 2], n = (unsigned)strlen(b), i;
@@ -36,7 +36,7 @@ static unsigned distance(const char *a, const char *b)
     return rows[(i - 1) % 3][n];
 }
 
-/* Farther from each other than that, they have nothing to do with each other. */
+/* Names farther apart than this are unrelated. */
 static unsigned far_for(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);

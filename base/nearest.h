@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What somebody may have meant by a name that does not exist. */
+/* Suggestions for a name that does not exist. */
 #ifndef BNY_BASE_NEAREST_H
 #define BNY_BASE_NEAREST_H
 
 #include <stddef.h>
 
-/* The i-th of the names that exist, NULL past the end. */
+/* The i-th existing name, NULL past the end. */
 typedef const char *(*bny_name_fn)(size_t i);
 
 /* " (did you mean ring?)" with the name of the smallest edit distance from text, for the end of
- * a sentence; "" when none is near: more than a third of its letters are wrong. Valid until the
+ * a sentence; "" if none is near: more than a third of its letters are wrong. Valid until the
  * thread's next call. more: a further name, or NULL. */
 const char *bny_did_you_mean(const char *text, bny_name_fn name, const char *more);
 

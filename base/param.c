@@ -20,7 +20,7 @@ extern char **environ;
 
 struct param {
     const char *name, *type, *def, *doc;
-    int64_t min, max; /* of whole numbers */
+    int64_t min, max; /* range of whole numbers */
 };
 
 static const struct param params[] = {
@@ -176,7 +176,7 @@ static const struct param params[] = {
 };
 #define NPARAMS (sizeof params / sizeof params[0])
 
-static atomic_int told[NPARAMS]; /* of its wrong value: some are read at every init */
+static atomic_int told[NPARAMS]; /* the wrong value was reported: some are read at every init */
 
 int banyan_param(size_t i, const char **name, const char **type, const char **def,
                  const char **doc)
@@ -300,7 +300,7 @@ static const char *name_at(size_t i)
     return i < NPARAMS ? params[i].name : NULL;
 }
 
-/* Variables of the tests, and of scripts/softroce-guest and scripts/test. */
+/* Variables of the tests, of scripts/softroce-guest and scripts/test. */
 static int is_no_parameter(const char *name)
 {
     static const char *const others[] = { "BANYAN_TEST_", "BANYAN_GUEST_",

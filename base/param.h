@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The typed registry of environment variables: BANYAN_<NAME>. All of them stand in param.c's
- * table with type, default and doc; unknown BANYAN_* names are warned about once, with the
- * nearest known name. */
+/* The typed registry of environment variables: BANYAN_<NAME>. param.c's table has all of them
+ * with type, default and doc; unknown BANYAN_* names cause one warning each, with the nearest
+ * known name. */
 #ifndef BNY_BASE_PARAM_H
 #define BNY_BASE_PARAM_H
 
@@ -9,16 +9,15 @@
 #include <stdint.h>
 
 /* Name with the BANYAN_ prefix, e.g. "BANYAN_IFNAME". Returns the environment's value or the
- * table's default, "" when none. Asserts that the name is in the table. Any thread. */
+ * table's default, "" if none. Asserts that the name is in the table. Any thread. */
 const char *bny_param_str(const char *name);
-/* Whole number, with K, M, G suffixes; a value that does not parse or is out of range is warned
- * about, once per process, and the default is used. */
+/* Whole number, with K, M, G suffixes; a value that does not parse or is out of range causes a
+ * warning, once per process, and the default is used. */
 int64_t bny_param_int(const char *name);
 double bny_param_real(const char *name);
-/* 1: nobody has warned about this variable's value in this process; from now on somebody has.
- */
+/* 1: this process has not warned about this variable's value yet; marks it as warned about. */
 int bny_param_first_wrong(const char *name);
-/* 1 when the variable is set (and not empty) in the environment. */
+/* 1 if the variable is set (and not empty) in the environment. */
 int bny_param_is_set(const char *name);
 /* Warns about unknown BANYAN_* variables in the environment; once per process. */
 void bny_param_check_unknown(void);

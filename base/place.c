@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where a thread is. */
+/* A thread's context. */
 #include "base/place.h"
 
 #include "base/err.h"
@@ -8,11 +8,10 @@ _Thread_local int bny_in_user_op, bny_group_depth;
 
 int bny_user_op_refuse(const char *what)
 {
-    return bny_fail(
-        BANYAN_EBUSY,
-        "%s: called from inside a user operation, which may only compute; of banyan, "
-        "it may ask for rank, count, stats and errors, and abort",
-        what);
+    return bny_fail(BANYAN_EBUSY,
+                    "%s: called from inside a user operation, which may only compute, query "
+                    "rank, count, stats and errors, and abort",
+                    what);
 }
 
 int bny_place_may_wait(const char *what)

@@ -26,7 +26,7 @@ static int read_text(const char *folder, const char *file, char *text, size_t ca
     return n > 0;
 }
 
-/* CPUs that a group grants; 0: as many as there are. */
+/* CPUs that a group grants; 0: no limit. */
 static int limit_of(const char *folder, int v2)
 {
     char text[64], *end;
@@ -45,7 +45,7 @@ static int limit_of(const char *folder, int v2)
     return (int)((quota + period - 1) / period);
 }
 
-/* The folder and all above it, up to `top` bytes of its name. */
+/* Checks the folder and all above it, up to `top` bytes of its name. */
 static int narrowest(char *folder, size_t top, int v2, uint64_t *group)
 {
     int least = 0;
@@ -67,7 +67,7 @@ static int narrowest(char *folder, size_t top, int v2, uint64_t *group)
 }
 
 /* A line of /proc/self/cgroup: "4:cpu,cpuacct:/pods/a", or "0::/pods/a" of v2. In a namespace
- * of its own a container's path is its root there. */
+ * of its own a container sees its path as the root. */
 static int limit_of_line(char *line, const char *mount, uint64_t *group)
 {
     char *controllers = strchr(line, ':'), *path, folder[PATH_MAX_HERE];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rings: lists that an item leaves without being looked for. A link of zeros is in none, and a
- * head of zeros is an empty ring. */
+/* Rings: lists from which an item is removed without a search. A zeroed link is in none, and a
+ * zeroed head is an empty ring. */
 #ifndef BNY_BASE_RING_H
 #define BNY_BASE_RING_H
 
@@ -20,7 +20,7 @@ static inline int bny_link_is_in(const struct bny_link *l)
     return l->next != NULL;
 }
 
-/* Nothing when it is in none. */
+/* No effect if it is in none. */
 static inline void bny_link_out(struct bny_link *l)
 {
     if (!l->next)
@@ -30,7 +30,7 @@ static inline void bny_link_out(struct bny_link *l)
     *l = (struct bny_link){ 0 };
 }
 
-/* At the end of the ring of head; nothing when it is in it. */
+/* Appends to the ring of head; no effect if it is in it. */
 static inline void bny_link_in(struct bny_link *head, struct bny_link *l)
 {
     if (l->next)
@@ -54,7 +54,7 @@ static inline void bny_ring_move(struct bny_link *to, struct bny_link *from)
     *from = (struct bny_link){ 0 };
 }
 
-/* What a link is a member of. */
+/* The object that contains a link. */
 #define BNY_LINK_OF(link, type, member)                                                        \
     ((type *)(void *)((char *)(link)-offsetof(type, member)))
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Settings: copied from callers of any age. */
+/* Settings, copied from callers of any version. */
 #include "base/sized.h"
 
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "base/lazy_cjson.h"
 
-/* The C library has this locale built in: nothing is loaded, and nothing can fail. */
+/* The C library has this locale built in: nothing is loaded, so it cannot fail. */
 static locale_t c_locale(void)
 {
     static _Atomic(locale_t) kept;
@@ -22,7 +22,7 @@ static locale_t c_locale(void)
     return c;
 }
 
-/* What a thread had chosen: its locale, and how numbers are rounded. */
+/* The thread's settings: its locale, and its rounding mode. */
 struct chosen {
     locale_t locale;
     fenv_t fp;

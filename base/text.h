@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Text that machines read: numbers with a decimal point, and letters of ASCII, whatever locale
- * and rounding the program or its thread has chosen. The rest of the library calls none of what
- * these stand for (check_text.py). Any thread. */
+/* Text that machines read: numbers with a decimal point, and ASCII letters, whatever the locale
+ * and rounding mode of the program or thread. The rest of the library does not call the
+ * functions that these replace (check_text.py). Any thread. */
 #ifndef BNY_BASE_TEXT_H
 #define BNY_BASE_TEXT_H
 
@@ -20,8 +20,8 @@ int bny_snprintf(char *buf, size_t cap, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int bny_fprintf(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* cJSON_ParseWithLengthOpts; call bny_lazy_cjson() before. *end: behind the value, or where it
- * is wrong. The caller frees it by cJSON_Delete. */
+/* cJSON_ParseWithLengthOpts; call bny_lazy_cjson() before. *end: behind the value, or the
+ * position of an error. The caller frees it with cJSON_Delete. */
 struct cJSON *bny_json_parse(const char *text, size_t len, const char **end);
 
 #endif

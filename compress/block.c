@@ -20,7 +20,7 @@ size_t bny_block_bytes(const struct bny_block_layout *l, const struct bny_codec 
 {
     size_t block = block_of(l, c);
 
-    /* Each block's codes fill whole bytes; blocks are even. */
+    /* Each block's codes fill whole bytes, as blocks are even. */
     return scales_bytes(l, n, block) + (l->bits == 8 ? n : n / 2 + n % 2);
 }
 
@@ -52,8 +52,8 @@ long bny_block_encode(const struct bny_block_layout *l, const struct bny_enc *e,
     return (long)bny_block_bytes(l, e->codec, n);
 }
 
-/* What no encoder writes is refused: scales that are negative, infinite or NaN would spread
- * over whole blocks. */
+/* Refuses scales that no encoder writes: negative, infinite or NaN ones would corrupt whole
+ * blocks. */
 static int scales_ok(const struct bny_block_layout *l, const void *wire, size_t bytes)
 {
     const unsigned char *p = wire;

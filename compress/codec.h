@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codecs: elements <-> wire bytes. One codec a file, with a row in codecs.h. No codec keeps
- * state of its own, waits or allocates: what must survive an operation (residuals, thresholds)
- * lies in memory that the caller owns (state.h).
+/* Codecs: elements <-> wire bytes. One codec per file, with a row in codecs.h. A codec keeps no
+ * state of its own, does not wait and does not allocate: the caller owns memory that must
+ * outlive an operation (residuals, thresholds; state.h).
  *
- * The law of error feedback. A rank encodes every element of a tensor once an operation: what
- * it contributes to another rank's sum, or, as the owner of a block, the block's sum. So one
- * residual an element suffices:
+ * The law of error feedback. A rank encodes every element of a tensor once per operation: its
+ * contribution to another rank's sum or, as the owner of a block, the block's sum. So one
+ * residual per element suffices:
  *     v = src + ef_scale * ef;    wire = encode(v);    ef' = v - decode(wire)
- * and sum(inputs) + sum(old residuals) = result + sum(new residuals), whoever owns what,
- * whatever the forest. With a residual encode() contracts: what it leaves out of v is shorter
- * than v, in the mean over seeds, or residuals would grow without end; a code that does not is
- * made to where ef is not NULL (feedback.h: bny_shrunk). Sums, not averages, are encoded: AVG
- * is applied when the result is decoded (bny_dec.scale), the same bits everywhere. */
+ * and sum(inputs) + sum(old residuals) = result + sum(new residuals), for any owners and any
+ * forest. With a residual encode() contracts: the part of v that it omits is shorter than v, in
+ * the mean over seeds, or residuals would grow without bound; codes that do not are shrunk if
+ * ef is not NULL (feedback.h: bny_shrunk). Sums, not averages, are encoded: AVG is applied when
+ * the result is decoded (bny_dec.scale), with the same bits on all ranks. */
 #ifndef BNY_COMPRESS_CODEC_H
 #define BNY_COMPRESS_CODEC_H
 
@@ -22,17 +22,16 @@
 
 enum bny_codec_family {
     BNY_CODEC_RAW,    /* "none": the engine moves the bytes itself and calls nothing here */
-    BNY_CODEC_EXACT,  /* decode gives the bits back: any forest, any operation; coded again at
+    BNY_CODEC_EXACT,  /* decode restores the bits: any forest, any operation; encoded again at
                          each hop */
-    BNY_CODEC_BLOCK,  /* fixed rate, lossy: decode, add, encode again at inner nodes and owners
-                       */
-    BNY_CODEC_SPARSE, /* variable rate, lossy: some elements travel, others wait in the residual
-                       */
+    BNY_CODEC_BLOCK,  /* fixed rate, lossy: inner nodes and owners decode, add, encode again */
+    BNY_CODEC_SPARSE, /* variable rate, lossy: some elements are sent, the residual keeps the
+                         others */
     BNY_CODEC_LINEAR, /* codes are summed: stages of ordinary allreduces (bny_linear_ops) */
 };
 
 enum bny_codec_flag {
-    BNY_CODEC_FEEDBACK = 1 << 0, /* meant to be used with a residual; converges badly without */
+    BNY_CODEC_FEEDBACK = 1 << 0, /* needs a residual; converges badly without */
     BNY_CODEC_UNBIASED = 1 << 1, /* E[decode(encode(v))] = v over seeds */
     BNY_CODEC_FIXED = 1 << 2,    /* encode writes exactly bound(n) bytes */
     BNY_CODEC_TRACKED = 1 << 3,  /* has begin() and end() */
@@ -49,43 +48,42 @@ struct bny_codec_param {
 
 struct bny_codec_ops;
 
-/* A configured codec, immutable; made by bny_codec_parse, lives until the process ends (they
- * are few and interned: the same spec gives the same pointer). */
+/* A configured codec, immutable; bny_codec_parse makes it, and it lives until the process ends
+ * (they are few and interned: the same spec gives the same pointer). */
 struct bny_codec {
     const struct bny_codec_ops *ops;
     double param[BNY_CODEC_PARAMS];
-    int force; /* "force=1", which every codec takes: use it even where it is predicted to lose
+    int force; /* "force=1", which every codec accepts: use it even if it is predicted to lose
                 */
-    char spec[80]; /* canonical: "topk:delta=0.01", parameters at their default left out */
+    char spec[80]; /* canonical: "topk:delta=0.01", without parameters at their default */
     uint32_t hash; /* of spec: ranks compare it */
 };
 
 /* One encoding. */
 struct bny_enc {
     const struct bny_codec *codec;
-    unsigned cpu_flags;      /* enum bny_cpu_flag: kernels are chosen by it */
-    enum banyan_dtype dtype; /* of src: EXACT any the codec takes (ops->dtypes), others F32 */
-    float *ef;      /* [n] residuals of these elements, updated; NULL: what is lost is lost */
+    unsigned cpu_flags;      /* enum bny_cpu_flag: selects kernels */
+    enum banyan_dtype dtype; /* of src: for EXACT any in ops->dtypes, for others F32 */
+    float *ef;      /* [n] residuals of these elements, updated; NULL: losses are final */
     float ef_scale; /* 1, or the ratio of learning rates since the last operation */
-    float *more;    /* ops->elem_floats further floats an element (DGC's velocity): the k-th of
-                     * element i is    more[k * more_stride + i]; NULL: no state */
+    float *more;    /* ops->elem_floats further floats per element (DGC's velocity): the k-th of
+                       element i is more[k * more_stride + i]; NULL: no state */
     size_t more_stride;
     uint64_t seed;     /* of the tensor; the same on all ranks */
     uint32_t step;     /* number of this tensor's operation; the same on all ranks */
-    uint32_t rank;     /* for random choices that must differ between ranks */
+    uint32_t rank;     /* for random choices that differ between ranks */
     uint32_t nsum;     /* contributions summed in src: 1, or more at inner nodes and owners */
     uint64_t index;    /* of src[0] in the tensor: random choices are functions of (seed, step,
                           rank, index) */
-    const void *track; /* [ops->track_bytes] what begin() left; NULL: no state */
-    void *stats; /* [ops->stats_bytes] this call's own, zeroed before, for end(); NULL: no state
-                  */
+    const void *track; /* [ops->track_bytes] set by begin(); NULL: no state */
+    void *stats;       /* [ops->stats_bytes] of this call, zeroed, for end(); NULL: no state */
 };
 
 struct bny_dec {
     const struct bny_codec *codec;
     unsigned cpu_flags;
     enum banyan_dtype dtype;
-    float scale;   /* decode() multiplies by it when it is not 1 (not EXACT) */
+    float scale;   /* decode() multiplies by it if it is not 1 (not EXACT) */
     uint64_t seed; /* as in bny_enc, of the encoder */
     uint32_t step, rank;
     uint64_t index;
@@ -106,7 +104,7 @@ struct bny_codec_ops {
     double encode_ns, decode_ns;
     double wire_bytes; /* bytes an element, where far fewer than bound() are usual; 0: not so */
     struct bny_codec_param params[BNY_CODEC_PARAMS];
-    /* Refuses combinations of parameters that single ranges allow; NULL: none. -BANYAN_EINVAL
+    /* Rejects combinations of parameters that single ranges allow; NULL: none. -BANYAN_EINVAL
      * with its sentence. */
     int (*check)(const struct bny_codec *c);
 
@@ -115,29 +113,30 @@ struct bny_codec_ops {
      * always possible instead). */
     size_t (*bound)(const struct bny_codec *c, size_t n, enum banyan_dtype dtype);
     /* Encodes src[n] (any alignment) to wire (any alignment). cap >= bound(n); SPARSE with a
-     * residual takes any cap >= 64 and leaves what does not fit in the residual. Returns bytes
-     * written; or -BANYAN_ENOTSUP when this chunk is better sent raw (NaN or infinity that the
-     * format cannot hold, no gain): then wire may be written, ef is not. Never writes past cap.
-     * Any thread; several chunks of one tensor at the same time. */
+     * residual accepts any cap >= 64 and keeps the rest in the residual. Returns bytes written;
+     * or -BANYAN_ENOTSUP if this chunk is better sent raw (NaN or infinity that the format
+     * lacks, no gain): then wire may be written, ef is not. Never writes past cap. Any thread;
+     * several chunks of one tensor at the same time. */
     long (*encode)(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n);
-    /* dst[i] = decoded[i] (* scale). wire is foreign input, any alignment: 0, or -BANYAN_EPROTO
-     * with its sentence when these bytes cannot come from encode() of n elements; dst is
-     * unchanged then, and nothing outside wire[len] and dst[n] is touched, ever. */
+    /* dst[i] = decoded[i] (* scale). wire is untrusted input, any alignment: returns 0, or
+     * -BANYAN_EPROTO with its sentence if these bytes cannot come from encode() of n elements;
+     * dst is unchanged then, and nothing outside wire[len] and dst[n] is ever touched. */
     int (*decode)(const struct bny_dec *d, void *dst, const void *wire, size_t len, size_t n);
-    /* dst[i] = acc[i] + decoded[i], added in f32; dst may be acc (exactly). As decode
-     * otherwise; scale is ignored. EXACT codecs leave it NULL: the engine decodes and reduces,
-     * for any operation. */
+    /* dst[i] = acc[i] + decoded[i], added in f32; dst may be acc (exactly). Otherwise like
+     * decode; ignores scale. NULL for EXACT codecs: the engine decodes and reduces, for any
+     * operation. */
     int (*decode_add)(const struct bny_dec *d, float *dst, const float *acc, const void *wire,
                       size_t len, size_t n);
 
     /* ---- TRACKED: statistics of a tensor from one operation to the next ---- */
     size_t track_bytes, stats_bytes;
-    unsigned elem_floats; /* further floats an element that survive with the residual
+    unsigned elem_floats; /* further floats per element that persist with the residual
                              (bny_enc.more); at most 3 */
     /* Before an operation's first chunk. track is zero before the first operation of a tensor.
      */
     void (*begin)(const struct bny_codec *c, void *track, uint32_t step);
-    /* After its last: stats of the nchunks encodings, stats_bytes apart, in order of index. */
+    /* After its last chunk: stats of the nchunks encodings, stats_bytes apart, in order of
+     * index. */
     void (*end)(const struct bny_codec *c, void *track, const void *stats, size_t nchunks);
 
     const struct bny_linear_ops *linear; /* LINEAR only: linear.h */
@@ -146,18 +145,18 @@ struct bny_codec_ops {
 /* NULL-terminated; the first is "none" with NULL functions. */
 extern const struct bny_codec_ops *const bny_codecs[];
 const struct bny_codec_ops *bny_codec_find(const char *name);
-/* Adds one of the program's own, for as long as the process lives; its functions are trusted.
+/* Adds a codec of the program, for the life of the process; its functions are trusted. Returns
  * 0, -BANYAN_EINVAL (the name is taken), -BANYAN_ENOMEM. Any thread. */
 #define BNY_CODECS_ADDED 16
 int bny_codec_add(const struct bny_codec_ops *ops);
 const struct bny_codec_ops *bny_codec_at(size_t i); /* of both sorts; NULL past the end */
 /* "name" or "name:param=value,param=value". Returns 0 and the interned codec; -BANYAN_EINVAL:
- * unknown names and parameters (the sentence lists what exists), values out of range;
+ * unknown names and parameters (the sentence lists the known ones), values out of range;
  * -BANYAN_ENOMEM. Any thread. */
 int bny_codec_parse(const struct bny_codec **out, const char *text);
 /* "none, f16, bf16, ..." for messages. */
 const char *bny_codec_list(void);
-/* The value of a parameter; the codec has it. */
+/* The value of a parameter, which the codec must have. */
 double bny_codec_get(const struct bny_codec *c, const char *param);
 
 /* ---- messages: what travels (message.c)
@@ -167,8 +166,8 @@ double bny_codec_get(const struct bny_codec *c, const char *param);
 #define BNY_CODED_MAGIC 0x4342 /* "BC" */
 
 enum bny_coded_flag {
-    BNY_CODED_RAW = 1 << 0,       /* payload is the elements themselves */
-    BNY_CODED_CRC = 1 << 1,       /* crc is there */
+    BNY_CODED_RAW = 1 << 0,       /* the payload is the elements */
+    BNY_CODED_CRC = 1 << 1,       /* crc is set */
     BNY_CODED_NONFINITE = 1 << 2, /* raw because of NaN or infinity */
 };
 
@@ -187,14 +186,14 @@ _Static_assert(sizeof(struct bny_coded_hdr) == 32, "wire format");
  * well. */
 size_t bny_message_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype,
                          int room_for_raw);
-/* Encodes a chunk with its header. Where the codec declines, sends raw when cap allows (v = src
- * + ef_scale * ef, residual 0; with NaN or infinity in src: v = src, and the residuals wait),
+/* Encodes a chunk with its header. If the codec declines, sends raw if cap allows (v = src +
+ * ef_scale * ef, residual 0; with NaN or infinity in src: v = src, and the residuals stay),
  * else returns -BANYAN_ENOTSUP with nothing changed. with_crc: adds the checksum. Returns
  * bytes. */
 long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const void *src,
                         size_t n, int with_crc);
-/* Checks everything (codec, n, index, step, lengths, crc), then decodes. 0 or -BANYAN_EPROTO,
- * dst unchanged. */
+/* Checks everything (codec, n, index, step, lengths, crc), then decodes. Returns 0 or
+ * -BANYAN_EPROTO, dst unchanged. */
 int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
                        size_t n);
 int bny_message_decode_add(const struct bny_dec *d, float *dst, const float *acc,

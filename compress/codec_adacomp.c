@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* AdaComp (AAAI 2018): in each bin of elements, what would be among the largest if the latest
- * gradient came once more. With v = g + e (gradient and residual): v is sent where |v + g| >=
- * the bin's largest |v|. No threshold to track, nothing to tune but the bin.
+/* AdaComp (AAAI 2018): in each bin, selects elements that would be among the largest if the
+ * latest gradient came once more. With v = g + e (gradient and residual): v is sent if |v + g|
+ * >= the bin's largest |v|. No threshold to track, nothing to tune but the bin.
  *
- * Wire: sparse.h; values travel as they are (the paper also makes them ternary). The rest waits
- * in the residual. */
+ * Wire: sparse.h; values are uncompressed (the paper also makes them ternary). The residual
+ * keeps the rest. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -12,7 +12,7 @@
 
 enum { BIN };
 
-/* Elements at..end of a segment that starts at `from`. */
+/* Elements at..end of a segment that begins at `from`. */
 static void put_bin(const struct bny_enc *e, struct bny_sparse *s, const void *src, size_t from,
                     size_t at, size_t end)
 {

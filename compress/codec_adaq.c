@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Integers of as many bits as the data's spread asks for, chosen for each chunk: the fewest
- * from 2 to 8 with which the expected relative error (root mean square) stays below `error`.
+/* Integers with as many bits as the data's spread requires, chosen for each chunk: the fewest
+ * from 2 to 8 for which the expected relative error (root mean square) stays below `error`.
  * With the step D = largest / (2^(bits-1) - 1) of a block, a rounding error has the variance
- * D^2 / 12; so what counts is how far blocks' largest elements stand out from the mean square.
- * The idea is that of AQG's mean-to-deviation ratio; the rule is our own.
+ * D^2 / 12; so the ratio of blocks' largest elements to the mean square decides. The idea is
+ * that of AQG's mean-to-deviation ratio; the rule is our own.
  *
  * Wire: u8 bits, three bytes 0, f32 largest |v| of each block of 256 elements, then codes v / D
  * + 2^(bits-1), packed (kernels/code.h). |v - decoded| <= D / 2 (1 + 2^-20). */
@@ -18,7 +18,7 @@
 enum { ERROR };
 
 #define BLOCK 256
-#define TILE  4096      /* elements coded at a time: whole blocks, whole bytes of any packing */
+#define TILE  4096 /* elements encoded at a time: whole blocks, whole bytes of any packing */
 #define LEAST 0x1p-100f /* smaller blocks are sent as zeros: 1 / D must be finite */
 
 static size_t blocks(size_t n)
@@ -35,7 +35,7 @@ static size_t adaq_bound(const struct bny_codec *c, size_t n, enum banyan_dtype 
 {
     size_t most = 0;
 
-    /* Not always that of 8 bits: packed codes of odd widths fill up groups of eight. */
+    /* Not always that of 8 bits: packed codes of odd widths are padded to groups of eight. */
     for (unsigned bits = 2; bits <= 8; bits++)
         if (message_bytes(bits, n) > most)
             most = message_bytes(bits, n);
@@ -111,7 +111,7 @@ static long adaq_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     return (long)message_bytes(bits, n);
 }
 
-/* The bits of a foreign message; < 0: it cannot be one. */
+/* The bits of an untrusted message; < 0: invalid. */
 static int check(const void *wire, size_t len, size_t n)
 {
     uint8_t head[4] = { 0 };

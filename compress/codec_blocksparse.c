@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks that are all zero are left out, after OmniReduce (SIGCOMM 2021). Nothing is lost: only
- * blocks whose every bit is 0 are left out, so any type, operation and forest will do.
+/* Omits all-zero blocks, after OmniReduce (SIGCOMM 2021). Lossless: it omits only blocks whose
+ * every bit is 0, so any type, operation and forest works.
  *
- * Wire: (blocks + 7) / 8 bytes, bit i of byte j for block 8 j + i; the blocks that are there,
- * one after another. The last block may be shorter. Declined when no block is zero. */
+ * Wire: (blocks + 7) / 8 bytes, bit i of byte j for block 8 j + i; the other blocks, one after
+ * another. The last block may be shorter. Declines if no block is zero. */
 #include <string.h>
 
 #include "base/err.h"
@@ -86,7 +86,7 @@ static int blocksparse_decode(const struct bny_dec *d, void *dst, const void *wi
     for (size_t at = 0, b = 0; at < bytes; at += block, b++) {
         size_t m = bytes - at < block ? bytes - at : block;
 
-        /* The bitmap may lie where a peer can still write: never past the end. */
+        /* A peer may still write to the bitmap: never read past the end. */
         if ((bits[b / 8] >> b % 8 & 1) == 0 || len - used < m) {
             memset((char *)dst + at, 0, m);
             continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Deep gradient compression (ICLR 2018): top-k of the velocity. u = m u + g and v = v + u for
  * each element; the largest v are sent, and u and v restart from 0 there. v is the residual, u
- * a further float an element. The part sent falls in five steps over the first `warmup`
+ * a further float per element. The fraction sent falls in five steps over the first `warmup`
  * operations.
  *
  * Wire: sparse.h. Without state it is topk. */
@@ -25,7 +25,7 @@ static double delta_at(const struct bny_codec *c, uint32_t step)
                 0.5);
 }
 
-/* What is added to the velocity, and u's next value. */
+/* The increment of the velocity, and u's next value. */
 static float push(const struct bny_enc *e, float g, float u, float *next)
 {
     float m = (float)e->codec->param[MOMENTUM];
@@ -34,7 +34,7 @@ static float push(const struct bny_enc *e, float g, float u, float *next)
     return e->codec->param[NESTEROV] != 0 ? *next + g : *next;
 }
 
-/* Not finite, or so large that sums might not be. */
+/* Not finite, or so large that sums may not be. */
 static uint32_t too_large(float v)
 {
     uint32_t bits;

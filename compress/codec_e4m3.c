@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* FP8 E4M3 (Micikevicius et al., FP8 Formats for Deep Learning, 2022; OCP OFP8) with an f32
- * scale for each block: small elements of a block keep three bits of mantissa where int8 loses
- * them.
+ * scale for each block: small elements of a block keep three bits of mantissa, which int8
+ * loses.
  *
  * Wire: ceil(n / block) f32 scales; n bytes: sign, 4 bits of exponent (bias 7), 3 of mantissa.
  * scale = absmax / 448, in units of which |x - decoded| <= 2^-4 |x| (1 + 2^-20) from 2^-6 on
  * and <= 2^-10 below; to nearest even. The codes 7f and ff (NaN in OCP) are never written and
- * decode as +-480. Small, large and foreign values as in int8. */
+ * decode as +-480. Small, large and untrusted values as in int8. */
 #include "compress/block.h"
 #include "compress/codecs.h"
 

@@ -3,9 +3,9 @@
  * rounded to nearest; ranks agree on the largest |q|, and so on the narrowest field (fields.h)
  * that holds every sum.
  *
- * Stages: MAX of one f32 (with rel: from which the bound follows); SUM of fields. |v - decoded|
- * <= bound for each rank's part (plus rounding in f32), so |sum - decoded| <= nranks * bound.
- * Sums are exact in code space. */
+ * Stages: MAX of one f32 (with rel: determines the bound); SUM of fields. |v - decoded| <=
+ * bound for each rank's part (plus rounding in f32), so |sum - decoded| <= nranks * bound. Sums
+ * are exact in code space. */
 #include <math.h>
 
 #include "base/err.h"

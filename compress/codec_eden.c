@@ -30,8 +30,8 @@ static const float points[5][8] = {
       2.7326358f },
 };
 
-/* Is a group of m sent as it is? Its m floats are not longer than the codes of a whole group.
- */
+/* Is a group of m sent uncompressed? If its m floats are not longer than the codes of a whole
+ * group. */
 static int is_plain(const struct bny_codec *c, size_t m)
 {
     return 4 * m <= bny_packed_bytes((unsigned)c->param[0], BNY_FWHT);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 4-bit integers -7..7 with a scale for each block. Loses enough that training wants a
+/* 4-bit integers -7..7 with a scale for each block. Loses so much that training needs a
  * residual.
  *
  * Wire: ceil(n / block) f32 scales; ceil(m / 2) bytes for each block of m elements: byte j has
- * element j in its low half and element j + ceil(m / 2) in its high half, each plus 8 (0 where
- * there is none). scale = absmax / 7. |x - decoded|
- * <= absmax (1/14 + 2^-22) to nearest, twice that with random=1. Small, large and foreign
- * values as in int8. */
+ * element j in its low half and element j + ceil(m / 2) in its high half, each plus 8 (0 if
+ * there is none). scale = absmax / 7. |x - decoded| <= absmax (1/14 + 2^-22) to nearest, twice
+ * that with random=1. Small, large and untrusted values as in int8. */
 #include "compress/block.h"
 #include "compress/codecs.h"
 

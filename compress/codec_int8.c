@@ -4,11 +4,11 @@
  *
  * Wire: ceil(n / block) f32 scales, little endian; n bytes, two's complement. scale = absmax /
  * 127, decoded = scale * code. Rounded to nearest even: |x - decoded| <= absmax (1/254 +
- * 2^-22), the second term being f32's own rounding; blocks whose absmax is below 2^-110 become
+ * 2^-22), the second term being f32's own rounding; blocks with absmax below 2^-110 become
  * zeros. random=1: rounded up with the probability of the fraction, unbiased, |x - decoded| <=
  * absmax (1/127 + 2^-22). Blocks with absmax from 2^127 on, infinities and NaN are not encoded
- * (raw). A scale that is negative or not finite is refused when decoding; other foreign bytes
- * decode to numbers. */
+ * (raw). Decoding rejects a scale that is negative or not finite; all other bytes decode to
+ * numbers. */
 #include "compress/block.h"
 #include "compress/codecs.h"
 

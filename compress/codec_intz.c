@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* int8 and int4 with shorter codes behind: most integers of a block with one scale are small,
- * so those near zero get short codes and the others an escape, with the loops and the choice of
- * the lossless codec (kernels/exact.h), for each 4096 elements. After NCCLZ's entropy stage
- * (arXiv 2605.12396); they decode to what int8 and int4 decode to.
+/* int8 and int4 with shorter codes: most integers of a block with one scale are small, so those
+ * near zero get short codes and the others an escape, with the loops and the selection of the
+ * lossless codec (kernels/exact.h), for each 4096 elements. After NCCLZ's entropy stage (arXiv
+ * 2605.12396); they decode to the same values as int8 and int4.
  *
  * Wire: for each group of 4096 elements (the last may be shorter)
- *     u8 base, u8 width, u16 escapes     width = 8 or 4: codes as int8 and int4 write them
- *     f32 scales                         one a block
+ *     u8 base, u8 width, u16 escapes     width = 8 or 4: codes as in int8 and int4
+ *     f32 scales                         one per block
  *     codes                              8 * width bytes for 64; int4's symbols are its halves
  *                                        of bytes, low half first
  *     escaped symbols                    8 or 4 bits each, low half first */
@@ -92,7 +92,7 @@ static void join(uint8_t *out, const uint8_t *in, size_t bytes)
         out[i] = (uint8_t)((in[2 * i] & 15) | in[2 * i + 1] << 4);
 }
 
-/* Codes of a group, coded. Returns their bytes. */
+/* Encodes a group's codes. Returns their bytes. */
 static size_t put_codes(const struct bny_enc *e, struct head *h, char *p, const uint8_t *codes,
                         const struct group *g)
 {
@@ -137,7 +137,7 @@ static long intz_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     uint8_t codes[GROUP];
     char *p = wire;
 
-    /* Nothing may change when a later group declines. */
+    /* Nothing may change if a later group declines. */
     if (bny_code_kernels_for(e->cpu_flags)->absmax(src, e->ef, e->ef_scale, n) >= (127u + 127)
                                                                                       << 23)
         return -BANYAN_ENOTSUP;
@@ -165,7 +165,7 @@ static int wrong(const struct bny_codec *c, const char *what, size_t at, size_t 
                     c->ops->name, n, what, at);
 }
 
-/* The group's header, when the group lies in len bytes. */
+/* The group's header, if the group fits in len bytes. */
 static int get_head(const struct bny_codec *c, struct head *h, const struct group *g,
                     const char *p, size_t len, size_t at, size_t n)
 {
@@ -215,7 +215,7 @@ static int check(const struct bny_dec *d, const char *p, size_t len, size_t n)
     return used == len ? 0 : wrong(d->codec, "goes on", n, n);
 }
 
-/* Codes as int8 and int4 write them. */
+/* Codes as in int8 and int4. */
 static void get_codes(const struct bny_dec *d, uint8_t *codes, const struct head *h,
                       const struct group *g, const char *p)
 {

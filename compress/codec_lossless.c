@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Floats without loss: exponents of gradients take few values, so each is a short code; sign
- * and mantissa travel as they are. After ZipCCL (arXiv 2604.27844), with a window of symbols
- * chosen for each group from a sample instead of fixed statistics.
+/* Floats without loss: exponents of gradients have few values, so each gets a short code; sign
+ * and mantissa are unchanged. After ZipCCL (arXiv 2604.27844), with a window of symbols chosen
+ * for each group from a sample instead of fixed statistics.
  *
  * Wire: for each group of 4096 elements (the last may be shorter)
  *     u8 base, u8 width, u16 escapes     width 1..7; 8: plain symbols; 9: all bits zero,
  *                                        nothing follows
- *     with 128 added to width: a mask    u64 for 64 elements; those whose bit is 0 are zero and
- *                                        do not follow
+ *     with 128 added to width: a mask    u64 for 64 elements; bit 0: zero and omitted
  *     the rest of each element           kernels/exact.h
- *     codes                              8 * width bytes for 64 elements; width 8: a byte an
+ *     codes                              8 * width bytes for 64 elements; width 8: a byte per
  *                                        element
  *     escaped symbols                    a byte each
- * Every bit of every element comes back. Declined when it saves less than 1/32. */
+ * Every bit of every element is restored. Declines if it saves less than 1/32. */
 #include <string.h>
 
 #include "base/err.h"
@@ -22,7 +21,7 @@
 #define GROUP BNY_EXACT_GROUP
 #define PLAIN 8
 #define ZERO  9
-/* Elements after which a chunk that saves nothing is given up. */
+/* Number of elements after which a chunk without savings is given up. */
 #define EARLY (16 * (size_t)GROUP)
 
 #define MASKED 128
@@ -32,10 +31,10 @@ struct head {
     uint16_t escapes;
 };
 
-/* A group; what was read from a message is a copy that nobody changes. */
+/* A group; data read from a message is a copy that nobody changes. */
 struct group {
     struct head h;
-    size_t m, kept; /* elements; those that follow */
+    size_t m, kept; /* elements; those in the message */
     uint64_t mask[GROUP / 64];
 };
 
@@ -59,7 +58,7 @@ static int is_zero(const char *p, size_t bytes)
     return bytes == 0 || (*p == 0 && memcmp(p, p + 1, bytes - 1) == 0);
 }
 
-/* Whether leaving zeros out pays for the mask: one in sixteen of a sample. */
+/* Does omitting zeros pay for the mask? If one in sixteen of a sample is zero. */
 static int many_zeros(const char *src, size_t m, unsigned lg)
 {
     size_t stride = m > BNY_EXACT_SAMPLE ? m / BNY_EXACT_SAMPLE : 1, zeros = 0, samples = 0;
@@ -79,7 +78,7 @@ static int many_zeros(const char *src, size_t m, unsigned lg)
     return 16 * zeros > samples;
 }
 
-/* m elements behind the header, which is completed. Returns bytes; 0: more than cap. */
+/* Writes m elements behind the header, and completes it. Returns bytes; 0: more than cap. */
 static size_t put_elements(const struct bny_exact_kernels *k, struct head *h, char *p,
                            size_t cap, const void *src, size_t m, unsigned lg)
 {
@@ -180,7 +179,7 @@ static size_t group_bytes(const struct group *g, unsigned lg)
            g->h.escapes;
 }
 
-/* The group at wire, when it lies in len bytes. */
+/* The group at wire, if it fits in len bytes. */
 static int get_head(struct group *g, const char *wire, size_t len, size_t m, unsigned lg,
                     size_t at, size_t n)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* QSGD with a norm that all ranks share (QSGD-MaxNorm, arXiv 2109.12497): integers that can be
- * summed. The largest |v| of all ranks is agreed on first; then v becomes q = v s / max,
- * rounded up or down at random, and integers are summed in fields.h's fields. s = 2^bits - 1
- * or, with bits=0, as many as the field holds for this number of ranks. What an element draws
- * depends on seed, step, rank and its place.
+ * summed. Ranks first agree on the largest |v|; then v becomes q = v s / max, rounded up or
+ * down at random, and integers are summed in fields.h's fields. s = 2^bits - 1 or, with bits=0,
+ * as many as the field holds for this number of ranks. An element's random choice depends on
+ * seed, step, rank and index.
  *
  * Stages: MAX of one f32; SUM of fields. |sum - decoded| < nranks * max / s; unbiased, variance
- * at most (max / s)^2 / 4 a rank. Where all are below 2^-100, nothing is sent (and waits in the
- * residual). */
+ * at most (max / s)^2 / 4 per rank. If all are below 2^-100, nothing is sent (the residual
+ * keeps it). */
 #include <math.h>
 
 #include "base/err.h"
@@ -70,8 +70,8 @@ static int limit_for(const struct bny_linear *l, struct work *w)
         limit = ((uint64_t)1 << bits) - 1;
     if (limit > (1 << 23))
         limit = 1 << 23;
-    /* A unit as large as the largest value may leave out as much as there is: a residual, which
-     * takes that, would grow without end. */
+    /* A unit as large as the largest value may omit as much as there is: the residual would
+     * grow without bound. */
     if (limit < (l->ef ? 2 : 1) || 2 * limit * (uint64_t)l->nranks > most)
         return bny_fail(
             BANYAN_ENOTSUP,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Natural compression (Horvath, Ho, Horvath, Sahu, Canini, Richtarik: Natural Compression for
- * Distributed Deep Learning, 2019): each element to one of the two powers of two beside it, at
- * random so that the mean is exact; variance at most x^2 / 8.
+ * Distributed Deep Learning, 2019): rounds each element to one of the two adjacent powers of
+ * two, at random so that the mean is exact; variance at most x^2 / 8.
  *
- * Wire: an f32 power of two for each group of 4096, 2^ceil(log2 absmax); a byte an element:
- * sign in bit 7, k in the lower bits: 0 for 0, else scale * 2^(k - 127). What lies below the
- * smallest of these powers (or below 2^-126) becomes 0 or that power at random, exact in the
- * mean too. Values from 2^60 on are not encoded (raw); a foreign scale that is negative or not
- * finite is refused. */
+ * Wire: an f32 power of two for each group of 4096, 2^ceil(log2 absmax); a byte per element:
+ * sign in bit 7, k in the lower bits: 0 for 0, else scale * 2^(k - 127). Values below the
+ * smallest of these powers (or below 2^-126) become 0 or that power at random, also exact in
+ * the mean. Values from 2^60 on are not encoded (raw); an untrusted scale that is negative or
+ * not finite is rejected. */
 #include "compress/codecs.h"
 #include "compress/feedback.h"
 #include "compress/kernels/code.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* 1-bit SGD (Seide, Fu, Droppo, Li, Yu: 1-Bit Stochastic Gradient Descent, Interspeech 2014):
- * the signs, and the mean of the elements of each sign, per group of `block` where the paper
- * has columns. Needs a residual.
+ * the signs, and the mean of the elements of each sign, per group of `block`, for which the
+ * paper has columns. Needs a residual.
  *
  * Wire: for each group two f32, the mean of the elements >= 0 and of those < 0; then ceil(m /
- * 8) bytes for each group of m, bit i set where element i has its sign bit set, lowest first.
- * Optimal reconstruction of two points: the group's squared error is the sum of both sides'
- * variances. Values from 2^60 on are not encoded (raw); foreign means that are not finite are
- * refused. */
+ * 8) bytes for each group of m, bit i set if element i has its sign bit set, lowest first.
+ * Optimal reconstruction with two points: the group's squared error is the sum of both sides'
+ * variances. Values from 2^60 on are not encoded (raw); untrusted means that are not finite are
+ * rejected. */
 #include <math.h>
 
 #include "compress/codecs.h"

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Low rank (PowerSGD, NeurIPS 2019): the tensor is a matrix M, rows x cols, and what travels
- * are factors of rank r, which are summed. Each rank's M includes its residual.
+/* Low rank (PowerSGD, NeurIPS 2019): the tensor is a matrix M, rows x cols, and ranks sum
+ * factors of rank r. Each rank's M includes its residual.
  *
- * One-sided (epfml's newer form): with B orthonormal, A = M B is summed and M is taken as A
- * B^T; A, made orthonormal, is the other side's B in the next operation. One stage of 4 r rows
- * or 4 r cols bytes. classic=1: P = M Q is summed and made orthonormal, Q = M^T P is summed, M
- * is taken as P Q^T. Two stages. Both start warm from the operation before. A matrix that is
- * too small to gain is summed as it is.
+ * One-sided (epfml's newer form): with B orthonormal, A = M B is summed and M becomes A B^T; A,
+ * made orthonormal, is the other side's B in the next operation. One stage of 4 r rows or 4 r
+ * cols bytes. classic=1: P = M Q is summed and made orthonormal, Q = M^T P is summed, M becomes
+ * P Q^T. Two stages. Both start warm from the operation before. A matrix that is too small to
+ * gain is summed uncompressed.
  *
- * Wire: factors of f32, column after column, which lie one by one: r * rows or r * cols of them
- * a stage. The error is what no matrix of rank r holds, and waits in the residual. Factors are
- * equal on all ranks, so everything here that works on sums has a fixed order of additions. */
+ * Wire: factors of f32, column after column, each contiguous: r * rows or r * cols of them per
+ * stage. The error is the part outside any matrix of rank r; the residual keeps it. Factors are
+ * equal on all ranks, so all computation on sums has a fixed order of additions. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -49,7 +49,7 @@ static size_t powersgd_keep(const struct bny_codec *c, size_t n, int64_t rows, i
                : sizeof(struct keep) + factor_bytes(c, rows, cols);
 }
 
-/* The rank's own factor; and a place for keep where there is no state. */
+/* The rank's own factor; and space for keep if there is no state. */
 static size_t powersgd_work(const struct bny_codec *c, size_t n, int64_t rows, int64_t cols)
 {
     return powersgd_is_dense(c, 0, rows, cols)
@@ -69,7 +69,7 @@ static int powersgd_nstages(const struct bny_codec *c)
 
 /* ---- factors: column k of one with m rows at f[k * m] ---- */
 
-/* In 8 sums, so that the processor adds them side by side; their order is fixed. */
+/* In 8 partial sums, which the processor adds in parallel; their order is fixed. */
 static double dot(const float *a, const float *b, size_t m)
 {
     double part[8] = { 0 };
@@ -90,7 +90,8 @@ static void draw(float *column, size_t m, size_t k, struct bny_rand key)
         column[i] = (float)bny_rand_at(key, (uint32_t)(k * m + i)) * 0x1p-31f - 1;
 }
 
-/* Column k orthogonal to those before, twice, and of length 1; 0: nothing was left of it. */
+/* Makes column k orthogonal to those before, twice, and of length 1; 0: nothing was left of
+ * it. */
 static int straighten(float *f, size_t m, size_t k)
 {
     float *column = f + k * m;
@@ -118,7 +119,7 @@ static int straighten(float *f, size_t m, size_t k)
     return 1;
 }
 
-/* Modified Gram-Schmidt, twice. A column that vanishes is drawn anew, or it would stay zero for
+/* Modified Gram-Schmidt, twice. A column that vanishes is redrawn, as it would stay zero for
  * ever. */
 static void orthonormalise(const struct bny_linear *l, float *f, size_t m, size_t r)
 {
@@ -170,8 +171,8 @@ static size_t times_cols(struct bny_linear *l, float *factor, size_t r, int stra
     return rows * r;
 }
 
-/* What is not finite makes the rank's factor so too (0 times infinity is NaN), and the sum of
- * the factors. */
+/* A value that is not finite makes the rank's factor, and the sum, not finite (0 times infinity
+ * is NaN). */
 static int powersgd_contribute(struct bny_linear *l, int stage, struct bny_stage *s)
 {
     size_t r = rank_of(l->codec, l->rows, l->cols), count;

@@ -4,11 +4,11 @@
  * down at random so that the mean is exact.
  *
  * Wire: an f32 for each group, norm / s; then level + s of each element, 0..2s, packed in b =
- * ceil(log2(2 s + 1)) bits (kernels/code.h: pack). The norm is Euclid's, or with max=1 the
+ * ceil(log2(2 s + 1)) bits (kernels/code.h: pack). The norm is Euclidean, or with max=1 the
  * largest |v|. |x - decoded| < norm / s; variance of a group of d at most min(d / s^2, sqrt(d)
- * / s) norm^2 with Euclid's. With a residual a smaller scale goes on the wire (feedback.h:
- * bny_shrunk). Values from 2^60 on are not encoded (raw); a foreign scale that is
- * negative or not finite is refused. */
+ * / s) norm^2 for the Euclidean. With a residual the wire has a smaller scale (feedback.h:
+ * bny_shrunk). Values from 2^60 on are not encoded (raw); an untrusted scale that is negative
+ * or not finite is rejected. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -42,7 +42,7 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
 
     k->moments(&mo, v, m);
     scales[0] = (e->codec->param[2] != 0 ? mo.max : (float)sqrt(mo.sum2)) / s;
-    /* The squares of a small group underflow: its maximum is a norm as well, and its scale must
+    /* The squares of a small group underflow: its maximum is also a norm, and its scale must
      * have an inverse. */
     if (!(scales[0] > 0x1p-60f))
         scales[0] = mo.max > 0x1p-120f ? mo.max : 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The same random blocks of elements on every rank (random-k with a shared seed): only values
- * travel, and they are summed like any others. The blocks of a tensor are divided into as many
- * groups as are sent; each group draws one, by seed and step.
+ * are sent, and summed like any others. The blocks of a tensor are divided into as many groups
+ * as are sent; each group draws one, by seed and step.
  *
- * One stage: SUM of f32, delta * n of them. The rest waits in the residual; with unbiased=1,
- * and no residual, a block is multiplied by its group's size instead, and E[decoded] = sum. */
+ * One stage: SUM of f32, delta * n of them. The residual keeps the rest; with unbiased=1, and
+ * no residual, a block is multiplied by its group's size instead, and E[decoded] = sum. */
 #include "compress/codecs.h"
 #include "compress/fields.h"
 #include "compress/kernels/code.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* SIDCo (MLSys 2021): a threshold from fitted distributions. |v| is taken as exponential or
+/* SIDCo (MLSys 2021): a threshold from fitted distributions. |v| is modelled as exponential or
  * generalised Pareto; after the first stage, which keeps a quarter, each stage fits the
  * excesses over the threshold before it. A controller changes the number of stages every five
  * operations while the number kept is off by more than a fifth.
  *
- * Wire: sparse.h. The rest waits in the residual. */
+ * Wire: sparse.h. The residual keeps the rest. */
 #include <math.h>
 
 #include "base/err.h"
@@ -15,7 +15,7 @@
 enum { DELTA, FIT, STAGES, RESELECT };
 enum { EXPONENTIAL, PARETO };
 
-#define FIRST   0.25 /* part that the first of several stages keeps */
+#define FIRST   0.25 /* fraction that the first of several stages keeps */
 #define PERIOD  5    /* operations between the controller's decisions */
 #define ALLOWED 0.2
 
@@ -30,7 +30,7 @@ struct count {
     double kept, asked;
 };
 
-/* Where a part r of the tail lies, from mean and mean square of what is over. */
+/* The threshold of a fraction r of the tail, from mean and mean square of the excesses. */
 static double quantile(int fit, double mean, double square, double r)
 {
     double variance = square - mean * mean, ratio = mean * mean / variance;
@@ -79,7 +79,8 @@ static double threshold(const struct bny_enc *e, const void *src, size_t n, int 
     return eta;
 }
 
-/* Below the largest |v|: of equal values, which no tail fits, all would wait for ever. */
+/* Below the largest |v|: equal values fit no tail, and all would stay in the residual for
+ * ever. */
 static float below_largest(const struct bny_enc *e, const void *src, size_t n, double eta)
 {
     uint32_t most = bny_code_kernels_for(e->cpu_flags)->absmax(src, e->ef, e->ef_scale, n);

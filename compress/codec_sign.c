@@ -4,10 +4,10 @@
  * 2019), per group of 4096.
  *
  * Wire: an f32 for each group, the mean of |v|; then ceil(m / 8) bytes for each group of m, bit
- * i set where element i has its sign bit set, lowest first. decoded = +-scale; the group's
- * squared error is sum v^2 - (sum |v|)^2 / m. Not for use without a residual. Groups whose sum
- * of |v| is not finite are not encoded (raw); a foreign scale that is negative or not finite is
- * refused. */
+ * i set if element i has its sign bit set, lowest first. decoded = +-scale; the group's squared
+ * error is sum v^2 - (sum |v|)^2 / m. Requires a residual. Groups whose sum of |v| is not
+ * finite are not encoded (raw); an untrusted scale that is negative or not finite is
+ * rejected. */
 #include "compress/codecs.h"
 #include "compress/feedback.h"
 #include "compress/kernels/code.h"
@@ -45,7 +45,7 @@ static long sign_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     if (n == 0)
         return 0;
     codes = (char *)(scales + count(n));
-    /* All scales before any residual: a chunk that is not encoded keeps its own. */
+    /* All scales before any residual: a chunk that is not encoded keeps its residual. */
     for (size_t at = 0, g = 0; at < n; at += GROUP, g++) {
         size_t m = n - at < GROUP ? n - at : GROUP;
         double sum = k->l1(x + at, e->ef ? e->ef + at : NULL, e->ef_scale, m);

@@ -2,15 +2,16 @@
 /* Count sketch with top-k recovery (SketchedSGD, NeurIPS 2019). Ranks sum small tables in which
  * each element has a place, with a random sign, in each of a few rows; the median of its places
  * estimates an element of the sum. Then the exact values of the largest estimates are summed.
- * Places are hashed by blocks of 32 elements, which lie side by side: one hash and a few
- * vectors a block and row.
+ * Places are hashed by contiguous blocks of 32 elements: one hash and a few vectors per block
+ * and row.
  *
- * With k elements much larger than the rest and c cells a row, an element is taken for one of
- * them where most of its places collide with theirs: about (k / c)^((rows + 1) / 2). So ask for
- * several times what matters. A tensor that is shorter than its table is summed as it is.
+ * With k elements much larger than the rest and c cells per row, an element is taken for one of
+ * them if most of its places collide with theirs: with probability about (k / c)^((rows + 1) /
+ * 2). So request several times as many as matter. A tensor shorter than its table is summed
+ * uncompressed.
  *
  * Wire: SUM of the f32 table, row after row; SUM of f32 values of the elements found, in order
- * of index. What is found is exact, the rest waits in the residual. */
+ * of index. Found elements are exact, the residual keeps the rest. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -21,7 +22,7 @@
 enum { DELTA, RATIO, ROWS };
 
 #define LEAST_CELLS (4 * BNY_SKETCH_BLOCK)
-#define SAMPLE      16384 /* estimates, to guess how large the largest are */
+#define SAMPLE      16384 /* estimates sampled to predict the largest */
 
 static size_t found(const struct bny_codec *c, size_t n)
 {
@@ -57,7 +58,7 @@ static int sketch_nstages(const struct bny_codec *c)
     return 2;
 }
 
-struct room { /* of an operation */
+struct room { /* memory of an operation */
     float *estimates;
     uint32_t *place; /* of the elements found */
     uint32_t *index; /* of candidates */
@@ -113,8 +114,8 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* Elements that may be among the k largest, all of those: above what a sample says 2 k or more
- * are. 0: ask all. */
+/* Elements that may be among the k largest, including all that are: those above a value that,
+ * by a sample, at least 2 k exceed. 0: try all. */
 static size_t candidates(const struct bny_linear *l, const struct room *w, size_t k)
 {
     const struct bny_enc plain = { .ef_scale = 1 };
@@ -132,7 +133,7 @@ static size_t candidates(const struct bny_linear *l, const struct room *w, size_
     return sel.over >= k && sel.over <= w->cap ? kept : 0;
 }
 
-/* Places of the k largest estimates, of equals the first. The same on all ranks. */
+/* Places of the k largest estimates, the first of equals. The same on all ranks. */
 static void choose(const struct bny_linear *l, const struct room *w, size_t k)
 {
     const struct bny_enc plain = { .ef_scale = 1 };
@@ -152,7 +153,7 @@ static void choose(const struct bny_linear *l, const struct room *w, size_t k)
     }
 }
 
-/* What is not finite makes its cells so too, and the sum of the tables. */
+/* A value that is not finite makes its cells, and the sum of the tables, not finite. */
 static int sketch_contribute(struct bny_linear *l, int stage, struct bny_stage *s)
 {
     const struct bny_linear_kernels *kernels = bny_linear_kernels_for(l->cpu_flags);

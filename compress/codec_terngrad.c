@@ -3,12 +3,12 @@
  * Communication in Distributed Deep Learning, NIPS 2017): s = largest |v| of a group; an
  * element becomes sign * s with probability |v| / s, else 0.
  *
- * Wire: an f32 s for each group; then 2 bits an element: 0 for -s, 1 for 0, 2 for s, lowest
- * bits first. Exact in the mean; variance |v| (s - |v|). clip=c first cuts v to c standard
- * deviations of the group (the paper trains with 2.5), which biases what it cuts and lowers s.
- * With a residual a smaller s goes on the wire (feedback.h: bny_shrunk).
- * Values from 2^60 on are not encoded (raw); a foreign s that is negative or not finite is
- * refused, a code of 3 decodes as 2s. */
+ * Wire: an f32 s for each group; then 2 bits per element: 0 for -s, 1 for 0, 2 for s, lowest
+ * bits first. Exact in the mean; variance |v| (s - |v|). clip=c first limits v to c standard
+ * deviations of the group (the paper trains with 2.5), which biases limited elements and lowers
+ * s. With a residual the wire has a smaller s (feedback.h: bny_shrunk). Values from 2^60 on are
+ * not encoded (raw); an untrusted s that is negative or not finite is rejected, a code of 3
+ * decodes as 2s. */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -20,7 +20,7 @@ static size_t terngrad_bytes(const struct bny_codec *c, size_t m)
     return bny_packed_bytes(2, m);
 }
 
-/* What is expected of <v, q> and |q|^2, q being what is drawn, over s^2. */
+/* Expectations of <v, q> and |q|^2, q being the random code, over s^2. */
 static double along(const float *v, float s, size_t m)
 {
     double sum = 0;
@@ -57,7 +57,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
             sum += (double)v[i];
         variance = mo.sum2 / n - sum / n * (sum / n);
         s = fminf(s, (float)(e->codec->param[1] * sqrt(variance > 0 ? variance : 0)));
-        if (e->ef) /* of equal values, which would all wait, the deviation is 0 */
+        if (e->ef) /* for equal values, all of which the residual would keep, the deviation is 0
+                    */
             s = fmaxf(s, (float)sqrt(mo.sum2 / n));
     }
     s = s > 0x1p-120f ? s : 0;

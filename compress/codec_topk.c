@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The largest elements, by a threshold that is tracked from one operation to the next
- * (sparse.h), so that one pass selects; the others wait in the residual. Without state, and in
- * a tensor's first operation, the threshold is exact.
+ * (sparse.h), so that one pass selects; the residual keeps the others. Without state, and in a
+ * tensor's first operation, the threshold is exact.
  *
- * Wire: sparse.h. Error: what is not sent, |v| <= threshold; it stays in the residual. Owners
- * send the sum of what they received without loss, or with reselect=1 its largest elements, as
+ * Wire: sparse.h. Error: unsent elements, |v| <= threshold; the residual keeps them. Owners
+ * send the sum of the received parts without loss, or with reselect=1 its largest elements, as
  * Ok-Topk (PPoPP 2022) does; on binomial trees, where each hop is an owner, that is gTop-k
  * (ICDCS 2019). */
 #include "compress/codecs.h"

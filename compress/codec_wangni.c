@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Unbiased sparsification (Wangni et al., NeurIPS 2018): element v is sent with probability p =
- * min(lambda |v|, 1), as v / p. lambda makes the expected part delta; where p saturates, two
- * rounds give the rest its share. What an element draws depends on seed, step, rank and its
- * place.
+ * min(lambda |v|, 1), as v / p. lambda makes the expected fraction delta; if p saturates, two
+ * rounds give the rest its share. An element's random choice depends on seed, step, rank and
+ * index.
  *
- * Wire: sparse.h. E[decoded] = v, variance v^2 (1 / p - 1). Meant to go without residual; with
- * one smaller values travel (feedback.h: bny_shrunk). */
+ * Wire: sparse.h. E[decoded] = v, variance v^2 (1 / p - 1). Meant for use without residual;
+ * with one smaller values are sent (feedback.h: bny_shrunk). */
 #include <math.h>
 
 #include "compress/codecs.h"
@@ -14,7 +14,7 @@
 
 enum { DELTA };
 
-/* lambda, with which about delta n elements are expected. */
+/* lambda for about delta n expected elements. */
 static double lambda_for(const struct bny_enc *e, const void *src, size_t n, double l1)
 {
     double want = e->codec->param[DELTA] * (double)n, lambda = l1 > 0 ? want / l1 : 0;
@@ -37,7 +37,7 @@ static double lambda_for(const struct bny_enc *e, const void *src, size_t n, dou
     return lambda;
 }
 
-/* What a value over its probability is multiplied by. */
+/* The factor of a value over its probability. */
 static float shrink(const struct bny_enc *e, const void *src, size_t n, double lambda)
 {
     double along = 0, squares = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codecs that a program brings: the public table of three functions, wrapped into one of ours.
- * Residuals, sums and the promise that a refused message changes nothing are made here, with
- * memory for a chunk. */
+/* Codecs of the program: wraps the public table of three functions into one of ours. This file
+ * handles residuals and sums, and ensures that a rejected message changes nothing, with memory
+ * for a chunk. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "compress/codec.h"
 
 struct custom {
-    struct bny_codec_ops ops; /* first: codec->ops leads here */
+    struct bny_codec_ops ops; /* first: codec->ops points here */
     struct banyan_codec user;
 };
 

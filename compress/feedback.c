@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The loops of feedback.h: tile by tile, so that what they hold between the steps stays in the
- * L1 cache. */
+/* The loops of feedback.h: tile by tile, so that intermediate values stay in the L1 cache. */
 #include "compress/feedback.h"
 
 #include <string.h>

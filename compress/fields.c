@@ -55,7 +55,7 @@ void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *
 {
     const unsigned char *in = (const unsigned char *)code + at * width / 8;
     uint32_t bias =
-        (uint32_t)limit * (uint32_t)nranks; /* below 2^31: the width is wide enough */
+        (uint32_t)limit * (uint32_t)nranks; /* below 2^31: the width is large enough */
 
     if (width == 4)
         for (size_t i = 0; i < n; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the linear codecs share: integers that are summed in narrow fields, and small helpers.
- * An integer q, |q| <= limit, travels as q + limit in a field of 4, 8, 16 or 32 bits, wide
- * enough for the sum over all ranks; so sums of bytes (U8) or words (U32) carry nothing from
- * one field into the next. */
+/* Common parts of linear codecs: integers that are summed in narrow fields, and small helpers.
+ * An integer q, |q| <= limit, is sent as q + limit in a field of 4, 8, 16 or 32 bits, large
+ * enough for the sum over all ranks; so sums of bytes (U8) or words (U32) never carry into the
+ * next field. */
 #ifndef BNY_COMPRESS_FIELDS_H
 #define BNY_COMPRESS_FIELDS_H
 
@@ -11,7 +11,7 @@
 #include "compress/kernels/linear.h"
 #include "compress/linear.h"
 
-/* The narrowest width for limit and the number of ranks; 0: none is wide enough. */
+/* The smallest width for limit and the number of ranks; 0: none is large enough. */
 unsigned bny_fields_width(uint64_t limit, int nranks);
 size_t bny_fields_bytes(unsigned width, size_t n);
 /* The sum of n fields. */
@@ -23,7 +23,7 @@ void bny_fields_put(const struct bny_linear_kernels *k, void *code, unsigned wid
 void bny_fields_get(const struct bny_linear_kernels *k, int32_t *q, const void *code,
                     unsigned width, size_t at, size_t n, int32_t limit, int nranks);
 
-/* src[i] + ef_scale * ef[i]; src is the user's and may lie at any address. */
+/* src[i] + ef_scale * ef[i]; src is the user's and may have any alignment. */
 static inline float bny_linear_value(const struct bny_linear *l, size_t i)
 {
     float x;
@@ -32,7 +32,7 @@ static inline float bny_linear_value(const struct bny_linear *l, size_t i)
     return l->ef ? x + l->ef_scale * l->ef[i] : x;
 }
 
-/* dst[i] = sum * scale, wherever dst lies. */
+/* dst[i] = sum * scale, with any alignment of dst. */
 static inline void bny_linear_result(const struct bny_linear *l, size_t i, float sum)
 {
     sum *= l->scale;
@@ -45,18 +45,18 @@ static inline struct bny_values bny_linear_from(const struct bny_linear *l, size
     return (struct bny_values){ l->src + at, l->ef ? l->ef + at : NULL, l->ef_scale };
 }
 
-/* A stage: the largest |v| of all ranks; infinity where something is not finite. */
+/* A stage: the largest |v| of all ranks; infinity if a value is not finite. */
 void bny_linear_max(struct bny_linear *l, struct bny_stage *s);
-/* Its result, checked: -BANYAN_ENOTSUP on every rank alike when it is 2^63 or more. */
+/* Its result, checked: -BANYAN_ENOTSUP on all ranks alike if it is 2^63 or more. */
 int bny_linear_max_got(const struct bny_linear *l, float *max);
 
-/* Sums of f32: a rank that has something not finite makes code's first element NaN, and so the
- * sum's; then every rank alike gets -BANYAN_ENOTSUP and keeps its residual. */
+/* Sums of f32: a rank with a value that is not finite makes code's first element NaN, and so
+ * the sum's; then all ranks alike get -BANYAN_ENOTSUP and keep their residuals. */
 void bny_linear_poison(struct bny_linear *l);
 int bny_linear_poisoned(const struct bny_linear *l, const void *sum, size_t bytes);
 
-/* A tensor that is too small for its codec: stage 0 sums it as it is, further stages are empty.
- */
+/* A tensor that is too small for its codec: stage 0 sums it uncompressed, further stages are
+ * empty. */
 void bny_linear_dense(const struct bny_linear *l, int stage, struct bny_stage *s);
 int bny_linear_dense_finish(struct bny_linear *l);
 

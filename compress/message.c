@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A chunk as it travels: header, payload, and raw instead where the codec declines. codec.h has
- * the layout. */
+/* A chunk's message: header, payload, and raw instead if the codec declines. codec.h has the
+ * layout. */
 #include <math.h>
 #include <string.h>
 
@@ -31,8 +31,8 @@ static int is_finite(const void *v, size_t n)
     return !bad;
 }
 
-/* The elements themselves with their residuals; where not all of them are finite, residuals
- * wait for better days. Returns the flags. */
+/* Writes the elements with their residuals; if some are not finite, residuals stay. Returns the
+ * flags. */
 static uint8_t put_raw(const struct bny_enc *e, char *wire, const void *src, size_t n)
 {
     int lame;
@@ -54,7 +54,8 @@ static uint8_t put_raw(const struct bny_enc *e, char *wire, const void *src, siz
     return lame ? BNY_CODED_RAW | BNY_CODED_NONFINITE : BNY_CODED_RAW;
 }
 
-/* What must agree besides index and step: the codec, its parameters, the tensor's seed. */
+/* Facts that must agree besides index and step: the codec, its parameters, the tensor's
+ * seed. */
 static uint32_t codec_hash(const struct bny_codec *c, uint64_t seed)
 {
     return c->hash ^ (uint32_t)((seed * 0x9e3779b97f4a7c15u) >> 32);
@@ -98,7 +99,7 @@ long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     return (long)sizeof h + len;
 }
 
-/* Everything but the payload's meaning. */
+/* Checks everything except the payload's content. */
 static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *wire, size_t len,
                  size_t n)
 {

@@ -97,7 +97,7 @@ static int params_parse(struct bny_codec *c, const char *text)
                             c->ops->name, p->name, p->name, p->def);
         v = bny_strtod(text + len + 1, &end);
         bny_snprintf(digits, sizeof digits, "%.10g",
-                     v); /* what the canonical text says, which ranks compare */
+                     v); /* as in the canonical text, which ranks compare */
         v = bny_strtod(digits, NULL);
         if (end == text + len + 1 || (*end && *end != ',') || !(v >= p->min && v <= p->max) ||
             (p->integer && v != floor(v)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Element-wise reduction: picks the inner loop for a type, an op and an instruction set. */
+/* Element-wise reduction: selects the inner loop for a type, an op and an instruction set. */
 #include "compress/reduce.h"
 
 #include <assert.h>
@@ -38,9 +38,8 @@ bny_reduce_many_fn bny_reduce_many_get(enum banyan_dtype dtype, enum banyan_op_k
     return arrays == 4 ? k->sum4[dtype] : arrays == 8 ? k->sum8[dtype] : NULL;
 }
 
-/* Division has no vector instruction: plain loops. wide is the type of the division, no
- * narrower than an int, so that a divisor above the element's range (i8 on 200 ranks) is
- * right. */
+/* Division has no vector instruction: plain loops. wide is the type of the division, at least
+ * an int, so that a divisor above the element's range (i8 on 200 ranks) is correct. */
 #define DIVIDE(elem, wide)                                                                     \
     static void divide_##elem(void *dst, const void *src, size_t n, int divisor)               \
     {                                                                                          \
@@ -69,7 +68,7 @@ static void scale(void *dst, const void *src, size_t n, enum banyan_dtype dtype,
     bny_kernels()->scale[dtype](dst, src, n, scalar);
 }
 
-/* volatile: the compiler knows nothing of modes, and would divide before or after. */
+/* volatile: the compiler ignores modes, and might divide before or after. */
 float bny_reciprocal(int divisor)
 {
     BNY_FIXED_FP_MODE;

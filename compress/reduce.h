@@ -13,7 +13,7 @@
  * AVG reduces as SUM (the division is bny_scale's). min/max: see enum banyan_op_kind. */
 typedef void (*bny_reduce_fn)(void *dst, const void *a, const void *b, size_t n);
 
-/* The function for a type and built-in op, for a set of bny_cpu_flags; NULL when the op is not
+/* The function for a type and built-in op, for a set of bny_cpu_flags; NULL if the op is not
  * defined for the type (bitwise on floats). Pure; any thread. */
 bny_reduce_fn bny_reduce_get(enum banyan_dtype dtype, enum banyan_op_kind op,
                              unsigned cpu_flags);
@@ -24,8 +24,8 @@ typedef void (*bny_reduce2_fn)(void *dst, void *copy, const void *a, const void 
 bny_reduce2_fn bny_reduce2_get(enum banyan_dtype dtype, enum banyan_op_kind op,
                                unsigned cpu_flags);
 
-/* dst[i] = in[0][i] + in[1][i] + ..., from the first on: the bits of one addition after the
- * other. Of 4 or 8 arrays; dst may be one of them. For SUM of f32 and f64; else NULL. */
+/* dst[i] = in[0][i] + in[1][i] + ..., from the first on: the bits of sequential additions. For
+ * 4 or 8 arrays; dst may be one of them. For SUM of f32 and f64; else NULL. */
 typedef void (*bny_reduce_many_fn)(void *dst, const void *const in[], size_t n);
 bny_reduce_many_fn bny_reduce_many_get(enum banyan_dtype dtype, enum banyan_op_kind op,
                                        int arrays, unsigned cpu_flags);
@@ -33,7 +33,7 @@ bny_reduce_many_fn bny_reduce_many_get(enum banyan_dtype dtype, enum banyan_op_k
 /* dst[i] = src[i] / divisor (floats: multiplied in f32/f64 by 1/divisor, rounded once;
  * integers: truncated division). For AVG. dst may be src. */
 void bny_divide(void *dst, const void *src, size_t n, enum banyan_dtype dtype, int divisor);
-/* 1 / divisor to nearest: the factor of decoded averages. */
+/* 1 / divisor to nearest: the factor for decoded averages. */
 float bny_reciprocal(int divisor);
 /* dst[i] = src[i] * scalar, floats only. For premul-sum. dst may be src. */
 void bny_scale(void *dst, const void *src, size_t n, enum banyan_dtype dtype, double scalar);

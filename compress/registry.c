@@ -11,8 +11,7 @@
 const struct bny_codec_ops *const bny_codecs[] = { BNY_CODECS(ENTRY) NULL };
 #undef ENTRY
 
-/* Those that a program brought: codec.h. Written under the lock, counted last, never removed.
- */
+/* Codecs of the program: codec.h. Written under the lock, counted last, never removed. */
 static const struct bny_codec_ops *added[BNY_CODECS_ADDED];
 static atomic_size_t nadded;
 static struct bny_lock lock = BNY_LOCK(NULL);

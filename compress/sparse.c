@@ -8,7 +8,7 @@
 #include "compress/kernels/kernels.h"
 
 #define SEGMENT BNY_SPARSE_SEGMENT
-#define TILE    4096 /* elements selected on the stack, for bitmaps; a multiple of 64 */
+#define TILE    4096 /* elements selected on the stack for bitmaps; a multiple of 64 */
 
 enum form { LIST, BITMAP, DENSE };
 
@@ -41,8 +41,8 @@ static void put_head(char *p, enum form f, size_t kept)
     memcpy(p, &head, sizeof head);
 }
 
-/* What is selected takes 6 bytes an element while it is collected: all elements of short
- * chunks find room, so that not even one of a single element waits for ever. */
+/* A selected element takes 6 bytes while it is collected: all elements of short chunks fit, so
+ * that even a single element never waits for ever. */
 static size_t bound_of(size_t n)
 {
     size_t more = 4 * ((n + SEGMENT - 1) / SEGMENT) + 2 * n;
@@ -136,7 +136,7 @@ static size_t nonzeros(const struct bny_enc *e, const void *src, size_t at, size
     return count;
 }
 
-/* Everything but zeros of a segment as a bitmap. */
+/* Writes the nonzero elements of a segment as a bitmap. */
 static void put_bitmap(const struct bny_enc *e, char *p, const char *src, float *ef, size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
@@ -179,8 +179,8 @@ static void put_segment(const struct bny_enc *e, char *p, const char *src, float
     }
 }
 
-/* Without a residual one pass is enough where no more than two of three elements are there, as
- * in most sums: nothing is lost when it turns out otherwise. Returns bytes; 0: the long way. */
+/* Without a residual one pass suffices if at most two of three elements are nonzero, as in most
+ * sums: nothing is lost otherwise. Returns bytes; 0: use two passes. */
 static long all_at_once(const struct bny_enc *e, void *wire, size_t cap, const void *src,
                         size_t n)
 {
@@ -267,7 +267,7 @@ static int bits_ok(const char *bits, size_t m, size_t kept)
     return count == kept && (m % 8 == 0 || (uint8_t)bits[bytes - 1] >> m % 8 == 0);
 }
 
-/* Where the parts of the segment at p lie, of len bytes left: what is returned is safe to read,
+/* Locates the parts of the segment at p, with len bytes left: the result is safe to read,
  * whatever the bytes. */
 static int read_segment(const struct bny_dec *d, struct segment *s, const char *p, size_t len,
                         size_t at, size_t n)
@@ -312,7 +312,7 @@ static int check(const struct bny_dec *d, const char *wire, size_t len, size_t n
 }
 
 /* Indexes of up to TILE elements of the segment, from kept index *next or element *at on; both
- * move. Safe to use. */
+ * advance. Safe to use. */
 static size_t next_indexes(const struct bny_code_kernels *k, uint16_t *idx,
                            const struct segment *s, size_t *at, size_t *next)
 {
@@ -336,7 +336,7 @@ static size_t next_indexes(const struct bny_code_kernels *k, uint16_t *idx,
     return count;
 }
 
-/* Adds to what dst has, or sets. */
+/* Adds to dst, or sets it. */
 static void apply(const struct bny_dec *d, char *dst, const struct segment *s, int add)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(d->cpu_flags);
@@ -358,8 +358,7 @@ static void apply(const struct bny_dec *d, char *dst, const struct segment *s, i
     }
 }
 
-/* The bytes may lie in memory that a peer can still write: they passed check(), and are trusted
- * no more for that. */
+/* A peer may still write to these bytes: they passed check(), but are not trusted. */
 static void apply_all(const struct bny_dec *d, char *dst, const char *wire, size_t len,
                       size_t n, int add)
 {

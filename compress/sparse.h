@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the sparse codecs share: the message, its writer and its reader, thresholds.
+/* Common parts of the sparse codecs: the message, its writer and its reader, thresholds.
  *
  * Wire: for each segment of 65536 elements (the last may be shorter) a u32, kept | form << 30,
  * then
@@ -17,8 +17,8 @@
 
 #define BNY_SPARSE_SEGMENT 65536
 
-/* A message being written. Between open and close, elements of one segment are kept in order.
- */
+/* A message being written. Between open and close, elements of one segment are added in
+ * order. */
 struct bny_sparse {
     char *wire;
     size_t cap, at;
@@ -28,14 +28,13 @@ struct bny_sparse {
 
 size_t bny_sparse_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype);
 
-/* A message of n elements: of at most cap bytes, and of bny_sparse_bound() however much more
- * there is. */
+/* A message of n elements: at most cap bytes, and never more than bny_sparse_bound(). */
 struct bny_sparse bny_sparse_start(void *wire, size_t cap, size_t n);
 void bny_sparse_open(struct bny_sparse *s, size_t m);
 /* Chooses the shorter of list and bitmap. */
 void bny_sparse_close(struct bny_sparse *s);
 
-/* Keeps element i of the open segment; 0: no room, it is not kept. */
+/* Adds element i of the open segment; 0: no room, not added. */
 static inline int bny_sparse_keep(struct bny_sparse *s, size_t i, float v)
 {
     uint16_t index = (uint16_t)i;
@@ -65,15 +64,15 @@ static inline float bny_sparse_value(const struct bny_enc *e, const void *src, s
     return e->ef ? v + e->ef_scale * bny_f32_at(e->ef, i) : v;
 }
 
-/* Sends elements with |v| > eta as far as there is room; the others stay in the residual. All v
- * are finite. Adds to *sel. Returns bytes. */
+/* Sends elements with |v| > eta up to the room; the residual keeps the others. All v are
+ * finite. Adds to *sel. Returns bytes. */
 long bny_sparse_over(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n,
                      float eta, struct bny_selection *sel);
-/* Sends everything but zeros in the shortest form; -BANYAN_ENOTSUP as encode(): not finite, or
- * no room and no residual to leave the rest in. */
+/* Sends all nonzero elements in the shortest form; -BANYAN_ENOTSUP as encode(): not finite, or
+ * no room and no residual to keep the rest. */
 long bny_sparse_all(const struct bny_enc *e, void *wire, size_t cap, const void *src, size_t n);
 
-/* Zeroes a and b (or NULL) where the message, our own, has an element. */
+/* Zeroes a and b (or NULL) at the elements of the message, which is our own. */
 void bny_sparse_clear(const struct bny_enc *e, float *a, float *b, const void *wire, size_t len,
                       size_t n);
 
@@ -97,8 +96,8 @@ uint32_t bny_kth_largest(const struct bny_enc *e, const void *src, size_t n, siz
 struct bny_track {
     struct bny_track_side {
         float c, mean;  /* 0: nothing known */
-        double delta;   /* what c was found for */
-        uint32_t fresh; /* operations since delta has been this, at most 4 */
+        double delta;   /* for which c was found */
+        uint32_t fresh; /* operations with this delta, at most 4 */
         uint32_t nchunks;
         struct {
             uint64_t index;
@@ -111,9 +110,9 @@ struct bny_track_stats { /* of one encoding */
     uint32_t n, owner;
     uint64_t over;
     double sum;   /* of |v| */
-    double delta; /* asked for */
+    double delta; /* requested */
     double eta;
-    double excess; /* sum of (|v| - eta) / eta over what was over */
+    double excess; /* sum of (|v| - eta) / eta over selected elements */
 };
 
 /* The threshold for a chunk whose |v| sum to l1. Without history it is exact. */
@@ -123,7 +122,7 @@ void bny_track_note(const struct bny_enc *e, double delta, double l1, float eta,
                     const struct bny_selection *sel, size_t n);
 /* bny_codec_ops.end. */
 void bny_track_end(const struct bny_codec *c, void *track, const void *stats, size_t nchunks);
-/* The whole of encode() for part delta of the elements: -BANYAN_ENOTSUP where they are not
+/* All of encode() for fraction delta of the elements: -BANYAN_ENOTSUP if they are not
  * finite. */
 long bny_track_encode(const struct bny_enc *e, double delta, void *wire, size_t cap,
                       const void *src, size_t n);

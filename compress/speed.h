@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a codec costs and saves, as constants that are the same on all ranks: the choice of
- * plans rests on them. */
+/* Cost and savings of a codec, as constants that are the same on all ranks: the choice of plans
+ * uses them. */
 #ifndef BNY_COMPRESS_SPEED_H
 #define BNY_COMPRESS_SPEED_H
 
@@ -8,7 +8,7 @@
 
 struct bny_codec_speed {
     double encode_s, decode_s; /* seconds an element, one core, data from memory */
-    double wire_bytes;         /* bytes an element, as expected */
+    double wire_bytes;         /* expected bytes per element */
 };
 struct bny_codec_speed bny_codec_speed(const struct bny_codec *c, enum banyan_dtype dtype);
 

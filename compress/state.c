@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codec states: made, saved, loaded and re-bucketed by the user; lent to operations by state.h.
- */
+/* Codec states: users make, save, load and re-bucket them; state.h lends them to operations. */
 #include "compress/state.h"
 
 #include <math.h>
@@ -25,14 +24,13 @@ struct saved { /* little endian; then residuals, track, keep */
     uint32_t crc; /* crc32c of this header with crc 0, then all that follows */
     uint64_t track_bytes, keep_bytes;
     int64_t rows, cols;
-    char spec[80]; /* of the codec that track and keep belong to; "": none */
+    char spec[80]; /* the codec of track and keep; "": none */
 };
 _Static_assert(sizeof(struct saved) == 152, "saved format");
 
-/* The state as it was when the latest operation began. */
+/* A copy of the state when the latest operation began. */
 struct bny_state_kept {
-    int valid; /* an operation has begun since undo was asked for, and nothing else changed it
-                */
+    int valid; /* an operation has begun since undo was enabled, and nothing else changed it */
     uint32_t step;
     unsigned planes;
     float ef_scale;
@@ -115,7 +113,7 @@ static int check(const struct banyan_codec_state *st, const char *what)
     return 0;
 }
 
-/* The state changes by other means than operations: what undo would restore is of no use. */
+/* Something other than an operation changes the state: undo can no longer restore it. */
 static void changed(struct banyan_codec_state *st)
 {
     if (st->kept)
@@ -157,7 +155,7 @@ const float *banyan_codec_state_residual(const struct banyan_codec_state *st)
     return bny_state_check(st, "banyan_codec_state_residual") == 0 ? st->ef : NULL;
 }
 
-/* At least so many planes; new ones are zero. */
+/* Ensures at least this many planes; new ones are zero. */
 static int grow_planes(struct banyan_codec_state *st, unsigned planes)
 {
     float *more;
@@ -202,8 +200,7 @@ int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at,
         float *to = dst->ef + k * dst->count + dst_at,
               *from = src->ef + k * src->count + src_at;
         float unit =
-            k ? 1
-              : src->ef_scale / dst->ef_scale; /* factors that wait apply to residuals only */
+            k ? 1 : src->ef_scale / dst->ef_scale; /* pending factors apply to residuals only */
         for (size_t i = 0; i < count; i++) {
             to[i] += unit == 1 ? from[i] : unit * from[i];
             from[i] = 0;
@@ -425,7 +422,7 @@ int banyan_codec_state_keep_undo(struct banyan_codec_state *st, int on)
     return st->kept ? 0 : bny_fail(BANYAN_ENOMEM, "no memory to undo a codec state");
 }
 
-/* Before an operation changes anything. */
+/* Called before an operation changes anything. */
 static int keep_for_undo(struct banyan_codec_state *st)
 {
     struct bny_state_kept *k = st->kept;
@@ -459,7 +456,7 @@ static int keep_for_undo(struct banyan_codec_state *st)
     return 0;
 }
 
-/* Memory of a codec has only ever been replaced by memory of another length since. */
+/* Since then a codec's memory was at most replaced by memory of another length. */
 static int restore(struct banyan_codec_state *st)
 {
     const struct bny_state_kept *k = st->kept;
@@ -520,7 +517,7 @@ int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec
     if (rc)
         return rc;
     if (st->codec &&
-        st->codec->ops != ops) { /* another codec's are of no use; its residuals are */
+        st->codec->ops != ops) { /* another codec's are unusable; its residuals are valid */
         memset(st->ef + st->count, 0, (st->planes - 1) * plane_bytes(st));
         if (st->track)
             memset(st->track, 0, st->track_bytes);

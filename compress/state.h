@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a tensor keeps from one operation to the next: residuals by element, a codec's further
- * floats an element, its statistics, its matrices. Owned by the user (banyan_codec_state), lent
- * to one operation at a time. */
+/* A tensor's data between operations: residuals, a codec's further floats per element, its
+ * statistics, its matrices. The user owns it (banyan_codec_state), and lends it to one
+ * operation at a time. */
 #ifndef BNY_COMPRESS_STATE_H
 #define BNY_COMPRESS_STATE_H
 
 #include "base/handle.h"
 #include "compress/codec.h"
 
-struct bny_state_kept; /* what undo needs */
+struct bny_state_kept; /* data for undo */
 
 struct banyan_codec_state {
     struct bny_handle handle;
@@ -17,23 +17,23 @@ struct banyan_codec_state {
     uint32_t step;                 /* operations so far: the same on all ranks */
     unsigned planes;               /* 1 + further floats an element */
     float *ef;                     /* [planes][count]: residuals, then the codec's own */
-    float ef_scale;                /* of the next operation; 1 */
+    float ef_scale;                /* for the next operation; 1 */
     const struct bny_codec *codec; /* of the latest operation; NULL: none yet */
     void *track;                   /* [codec->ops->track_bytes] */
     void *keep;                    /* [keep_bytes] linear codecs' */
     size_t track_bytes, keep_bytes;
-    int64_t rows, cols;          /* that keep was made for */
+    int64_t rows, cols;          /* for which keep was made */
     int busy;                    /* lent to an operation */
-    struct bny_state_kept *kept; /* NULL: undo was not asked for */
+    struct bny_state_kept *kept; /* NULL: undo is not enabled */
 };
 
 #define BNY_STATE_MARK 0x74617473u
-/* 0, or -BANYAN_EINVAL when it is NULL or was freed. what: the function called. */
+/* Returns 0, or -BANYAN_EINVAL if it is NULL or was freed. what: the called function. */
 int bny_state_check(const struct banyan_codec_state *st, const char *what);
 /* Lends the state to an operation: memory for this codec, residuals times ef_scale, the step's
- * begin(). What another codec left behind is cleared, but for the residuals. rows, cols: of
- * linear codecs. takes_part 0: this rank has no input, its residuals stay, and so does the
- * factor that waits for them. 0, -BANYAN_EBUSY, -BANYAN_ENOMEM. */
+ * begin(). Clears the data of another codec, except for the residuals. rows, cols: of linear
+ * codecs. takes_part 0: this rank has no input, its residuals stay, and so does their pending
+ * factor. Returns 0, -BANYAN_EBUSY, -BANYAN_ENOMEM. */
 int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec, int64_t rows,
                     int64_t cols, int takes_part);
 /* The operation has ended: the next step's number. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Thresholds for a wanted number of elements: exact by radix, or tracked from one operation to
- * the next. */
+/* Thresholds for a requested number of elements: exact by radix, or tracked from one operation
+ * to the next. */
 #include <math.h>
 
 #include "compress/sparse.h"
 
-/* Most that a step moves c. With a residual, elements gather just below the threshold, many
- * more than the tail above it lets expect: without these limits heavy tails made the number
- * kept swing by a factor of 100. */
+/* Largest change of c per step. With a residual, elements gather just below the threshold, many
+ * more than the tail above it predicts: without these limits heavy tails made the number kept
+ * vary by a factor of 100. */
 #define UP    0.2
 #define DOWN  0.06
 #define FRESH 4
@@ -60,7 +60,7 @@ static float below(uint32_t bits)
     return v;
 }
 
-/* The chunk's mean in the previous operation; 0: not known. */
+/* The chunk's mean in the previous operation; 0: unknown. */
 static float mean_then(const struct bny_track_side *t, uint64_t index)
 {
     for (uint32_t i = 0; i < t->nchunks; i++)
@@ -83,7 +83,7 @@ float bny_track_eta(const struct bny_enc *e, double delta, double l1, const void
     then = (double)mean_then(t, e->index);
     growth = then > 0 ? mean / then : 1;
     if (then <= 0 && t->nchunks < BNY_TRACK_CHUNKS)
-        return (float)((double)t->c * mean); /* other chunks than last time */
+        return (float)((double)t->c * mean); /* the chunks differ from the last operation's */
     return (float)((double)(t->c * t->mean) * fmin(fmax(growth, 0.1), 10));
 }
 
@@ -124,7 +124,7 @@ static void end_side(struct bny_track_side *t, const struct bny_track_stats *s, 
             t->chunk[t->nchunks++].mean = (float)(s[i].sum / s[i].n);
         }
     }
-    if (!(sum > 0)) /* nothing, or all zero: what was known stays */
+    if (!(sum > 0)) /* empty, or all zero: the previous value stays */
         return;
     move = over > 0 ? excess / over * log(over / fmax(delta * n, 1)) : -1;
     move = fmin(fmax(move, -DOWN), UP);

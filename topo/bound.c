@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cut bounds (bound.h) by Newton's method on the ratio |X & compute| / B(X): start at the
- * obvious cut around the rank with the least ingress; a terminal that the flow at that ratio
- * fails names a cut with a larger one. Terminals that passed stay passed, since a larger ratio
- * only adds capacity, so one walk over the terminals is enough. Capacities are divided by their
- * greatest common divisor first, to stay within 64 bits. */
+/* Cut bounds (bound.h) by Newton's method on the ratio |X & compute| / B(X): starts at the
+ * obvious cut around the rank with the least ingress; a terminal that fails the flow at that
+ * ratio gives a cut with a larger one. Terminals that passed stay passed, since a larger ratio
+ * only adds capacity, so one pass over the terminals suffices. Capacities are first divided by
+ * their greatest common divisor, to stay within 64 bits. */
 #include "topo/bound.h"
 
 #include <stdlib.h>
@@ -99,8 +99,8 @@ static void obvious(struct bny_bound *out, const struct bny_graph *g, int revers
     out->shard = bny_ratio_of(g->nranks - 1, least);
 }
 
-/* Sets all capacities and demands for the ratio shard = p/q (in units of `common`). 0 or
- * -BANYAN_ENOTSUP. */
+/* Sets all capacities and demands for the ratio shard = p/q (in units of `common`). Returns 0
+ * or -BANYAN_ENOTSUP. */
 static int scale(struct bny_cuts *c, const struct bny_graph *g, struct bny_ratio shard,
                  int64_t common)
 {
@@ -210,8 +210,8 @@ int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g)
     return too_large(g);
 }
 
-/* The smallest cut that separates `root` from some other rank, leaving root's side (arriving
- * there when reversed). */
+/* The smallest cut that separates `root` from some other rank: capacity leaving root's side
+ * (arriving there if reversed). */
 int bny_cut_from(const struct bny_graph *g, int root, int reversed, int64_t *value,
                  uint8_t *cut)
 {

@@ -15,17 +15,16 @@
 
 enum bny_cut_kind {
     BNY_CUT_NONE,
-    BNY_CUT_OUT,      /* |X & compute| shards must leave X: allgather */
-    BNY_CUT_IN,       /* the same arriving, on the reversed graph: reduce-scatter */
-    BNY_CUT_OUT_IN,   /* allreduce as reduce-scatter then allgather, the sum of both: bit 0 of
-                       * cut[v] is the set of   BNY_CUT_OUT, bit 1 that of BNY_CUT_IN; one set
-                       * serves both when no node has bit 1 */
-    BNY_CUT_SPLIT,    /* allreduce, any roots: S must cross out of X and S into X: max(1/B+(X),
-                         1/B-(X)) */
-    BNY_CUT_PORTS,    /* allreduce, any roots: 2(n-1) S enters the compute nodes: 2(n-1) / sum
-                         B-(v); cut is all ones */
-    BNY_CUT_LP,       /* the joint linear program's dual: cut holds no proof alone (see
-                         bny_bound.dual) */
+    BNY_CUT_OUT,    /* |X & compute| shards must leave X: allgather */
+    BNY_CUT_IN,     /* the same arriving, on the reversed graph: reduce-scatter */
+    BNY_CUT_OUT_IN, /* allreduce as reduce-scatter then allgather, the sum of both: bit 0 of
+                       cut[v] is the set of BNY_CUT_OUT, bit 1 that of BNY_CUT_IN; one set
+                       serves both if no node has bit 1 */
+    BNY_CUT_SPLIT,  /* allreduce, any roots: S must cross out of X and S into X: max(1/B+(X),
+                       1/B-(X)) */
+    BNY_CUT_PORTS,  /* allreduce, any roots: 2(n-1) S enters the compute nodes: 2(n-1) / sum
+                       B-(v); cut is all ones */
+    BNY_CUT_LP,     /* the dual of the joint linear program: cut alone proves nothing (.dual) */
     BNY_CUT_ROOT_OUT, /* broadcast: S must leave X, which holds the root: 1/B+(X) */
     BNY_CUT_ROOT_IN,  /* reduce: S must arrive in X, which holds the root: 1/B-(X) */
     BNY_CUT_PARTS /* allreduce, any roots: cut[v] is 0 or one of k parts 1..k, each with ranks;
@@ -42,7 +41,8 @@ struct bny_bound {
 };
 void bny_bound_free(struct bny_bound *b); /* frees what it points at */
 
-/* The exact bounds. 0, -BANYAN_ENOMEM, or -BANYAN_ENOTSUP (numbers too large for 64 bits). */
+/* The exact bounds. Return 0, -BANYAN_ENOMEM, or -BANYAN_ENOTSUP (numbers too large for 64
+ * bits). */
 int bny_bound_allgather(struct bny_bound *out, const struct bny_graph *g);
 int bny_bound_reduce_scatter(struct bny_bound *out, const struct bny_graph *g);
 int bny_bound_rooted(struct bny_bound *out, const struct bny_graph *g, int root,
@@ -51,33 +51,33 @@ int bny_bound_rooted(struct bny_bound *out, const struct bny_graph *g, int root,
 int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g);
 /* Allreduce proper: phases overlap, roots anywhere (schedules.md 2.3). */
 int bny_bound_allreduce(struct bny_bound *out, const struct bny_graph *g);
-/* What BNY_CUT_PORTS and BNY_CUT_PARTS prove (0: nothing). */
+/* The bounds of BNY_CUT_PORTS and BNY_CUT_PARTS (0: none). */
 struct bny_ratio bny_bound_ports(const struct bny_graph *g);
 struct bny_ratio bny_bound_parts(const struct bny_graph *g, const uint8_t *part);
 
-/* Computes the loads that a forest (with paths) puts on the links for one use, sets claim.time,
- * and claim.bound and cut from the matching bound (the joint one for ALLREDUCE when `joint`). 0
- * or an error. */
+/* Computes the loads of a forest (with paths) on the links for one use, sets claim.time, and
+ * claim.bound and cut from the matching bound (the joint one for ALLREDUCE if `joint`). Returns
+ * 0 or an error. */
 int bny_forest_certify(struct bny_forest *f, const struct bny_graph *g, enum bny_forest_use use,
                        int root, int joint);
-/* Recomputes both from forest, paths and cut alone in O(trees x ranks + links), trusting
- * nothing of the claim. 0, or -BANYAN_EINVAL with the first disagreement in why. */
+/* Recomputes both from forest, paths and cut alone in O(trees x ranks + links), without
+ * trusting the claim. Returns 0, or -BANYAN_EINVAL with the first disagreement in why. */
 int bny_forest_recheck(const struct bny_forest *f, const struct bny_graph *g,
                        enum bny_forest_use use, int root, char *why, size_t why_cap);
 
-/* Builders that look at the graph. */
+/* Builders that use the graph. */
 struct bny_build_opts {
     int k; /* trees per root (packed), sub-chunks per shard (multitree); 0: the builder's choice
             */
     int height_cap; /* largest height of a tree; 0: none */
     int seconds;    /* soft limit on the time to build; 0: none */
-    int quick;      /* low trees: no long search for them where there are many ranks */
+    int quick;      /* low trees: no long search for them if there are many ranks */
 };
 struct bny_graph_builder_ops {
     char name[24];
     unsigned uses; /* enum bny_forest_use */
-    /* As bny_builder_ops.build. The forest has paths and a claim (certified). opts may be NULL.
-     */
+    /* Like bny_builder_ops.build. The forest has paths and a claim (certified). opts may be
+     * NULL. */
     int (*build)(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
                  int root, const struct bny_build_opts *opts);
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lower bounds for allreduce with any roots and overlapping phases (bound.h, schedules.md 2.3
  * of the design), from simple proofs to hard ones: the smallest cut; all ports or all parts of
- * a partition together; the linear program's dual. When a simple bound equals that of
+ * a partition together; the linear program's dual. If a simple bound equals that of
  * reduce-scatter + allgather, both are exact and no program is solved. */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "topo/cuts.h"
 #include "topo/joint_lp.h"
 
-/* Takes the new value and copies the cut, when the value is larger. */
+/* Takes the new value and copies the cut if the value is larger. */
 static void raise_to(struct bny_bound *out, struct bny_ratio value, enum bny_cut_kind kind,
                      const uint8_t *cut)
 {
@@ -69,8 +69,7 @@ struct bny_ratio bny_bound_parts(const struct bny_graph *g, const uint8_t *part)
     return k < 2 || in <= 0 ? bny_ratio_of(0, 1) : bny_ratio_of(2 * (k - 1), in);
 }
 
-/* The nodes that the smallest cut around the ranks of one host leaves on their side join its
- * part. */
+/* Nodes on the ranks' side of the smallest cut around one host join the host's part. */
 static int grow_part(const struct bny_graph *g, int host, uint8_t number, uint8_t *part,
                      uint8_t *mark)
 {
@@ -121,8 +120,8 @@ static int hosts(struct bny_bound *out, const struct bny_graph *g, uint8_t *part
     return e;
 }
 
-/* The side of the smallest cut and the rest as single ranks make no partition of their own;
- * both sides do. */
+/* One side of the smallest cut with the rest as single ranks is no useful partition; both sides
+ * are. */
 static int simple(struct bny_bound *out, const struct bny_graph *g)
 {
     uint8_t *cut = malloc((size_t)g->nnodes + 1), *part = malloc((size_t)g->nnodes + 1);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What builders share: one table each (build_*.c), and the last touch on a finished forest.
- * Only the registry and the builders include this.
+/* Common parts of builders: one table each (build_*.c), and the final step for a forest. Only
+ * the registry and the builders include this.
  *
- * The cost model of all cost() members, for a uniform full mesh with one full-duplex port a
+ * The cost model of all cost() members, for a uniform full mesh with one full-duplex port per
  * rank: a rank pays alpha for each message that it sends, beta for each byte that leaves (or
- * enters, where that is more), gamma for each byte that it adds; phases and time steps follow
- * one another unless the formula says pipelined. SCATTERED and ROOTED are priced as the
- * reducing direction: pass gamma = 0 for allgather and broadcast. Formulas use n ranks, S
- * bytes, L = ceil(log2 n). */
+ * enters, if that is more), gamma for each byte that it adds; phases and time steps follow one
+ * another unless the formula says pipelined. SCATTERED and ROOTED are priced as the reducing
+ * direction: pass gamma = 0 for allgather and broadcast. Formulas use n ranks, S bytes, L =
+ * ceil(log2 n). */
 #ifndef BNY_TOPO_BUILD_H
 #define BNY_TOPO_BUILD_H
 
@@ -31,7 +31,7 @@
 BNY_BUILDERS(BNY_BUILDER_DECLARED)
 #undef BNY_BUILDER_DECLARED
 
-/* Sets nsteps from the trees' steps and hands the forest out; always 0. */
+/* Sets nsteps from the trees' steps and returns the forest in *out; always 0. */
 int bny_forest_finish(struct bny_forest **out, struct bny_forest *f);
 /* -BANYAN_ENOMEM with its sentence. */
 int bny_forest_no_memory(const char *name, int nranks);

@@ -5,14 +5,15 @@
  * of two, upwards from even ranks and downwards from odd ones. A partner is at most n/3 away
  * instead of n/2, so fewer bytes cross the upper links of an oversubscribed network.
  *
- * Allreduce takes near partners first, when most bytes move; the trees are ordered so that each
- * message is one range of blocks. Scattered forests cannot order their trees: they take far
+ * Allreduce takes near partners first, when most bytes move; the order of the trees makes each
+ * message one range of blocks. Scattered forests cannot order their trees: they take far
  * partners first, and the blocks of a message are consecutive around the circle of ranks. p is
  * the largest power of two below n; rank p+i hangs below rank i, one step before the others.
  *
  *   allreduce  2 L alpha + 2 (p-1)/p S beta + (p-1)/p S gamma; fold: + 2 (alpha + S beta) + S
- * gamma scattered  half of it, and one message more a step where a range wraps; powers of two
- * only rooted     L (alpha + S beta + S gamma) */
+ *              gamma
+ *   scattered  half of it, and one more message per step if a range wraps; powers of two only
+ *   rooted     L (alpha + S beta + S gamma) */
 #include "topo/build.h"
 
 #include <stdlib.h>

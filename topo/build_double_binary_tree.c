@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Double binary tree (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
  * broadcast, reduction and scan", Parallel Computing 2009, sections 3 and 4). Two trees carry
- * half the data each; below the common root hang two in-order binary trees over the other m =
+ * half the data each; below the common root are two in-order binary trees over the other m =
  * n-1 ranks, numbered 1..m from the root. Rank i's height is its lowest set bit: odd ranks are
  * leaves. The second tree is the first one mirrored (m even) or rotated by one (m odd), so that
- * a rank which is inner in one is a leaf in the other: every port moves at most 2 S each way in
- * an allreduce, S in a broadcast or reduce.
+ * an inner rank of one is a leaf in the other: every port moves at most 2 S each way in an
+ * allreduce, S in a broadcast or reduce.
  *
- * Steps a phase: h, the height of the taller tree, at most L + 1, L = ceil(log2 n). A step is
- * the height of the subtree below; the papers' two-colouring of edges is not needed, because
- * ports are full duplex and queue.
- * Pipelined in the best number of chunks:
+ * Steps per phase: h, the height of the taller tree, at most L + 1, L = ceil(log2 n). A step is
+ * the height of the subtree below; the paper's two-colouring of edges is not needed, as ports
+ * are full duplex and queue. Pipelined in the best number of chunks:
  *   allreduce  (sqrt(4 L alpha) + sqrt(2 S beta))^2 + S gamma
  *   rooted     (sqrt(2 L alpha) + sqrt(S beta))^2 + S gamma */
 #include "topo/build.h"
@@ -42,7 +41,7 @@ static int from_second(int i, int m)
     return i == m ? 1 : i + 1;
 }
 
-/* A rank's step is the height of its subtree, so walk up from every rank and raise. */
+/* A rank's step is the height of its subtree: walks up from every rank and raises it. */
 static void set_steps(struct bny_tree *tree, int n)
 {
     for (int v = 0; v < n; v++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The last touch on forests made for a graph (build_graph.h). */
+/* The final step for forests made for a graph (build_graph.h). */
 #include "topo/build_graph.h"
 
 #include <stdlib.h>
 
 #include "base/err.h"
 
-/* Routes of one direction that are missing: the router's first way. */
+/* Missing routes of one direction: the router's first path. */
 static int route_missing(struct bny_forest *f, struct bny_router *router, int down)
 {
     struct bny_ways ways = { 0 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What builders that look at the graph share: one table each (build_*.c), routes, and the last
- * touch on a finished forest. Only the registry and the builders include this. */
+/* Common parts of builders that use the graph: one table each (build_*.c), routes, and the
+ * final step for a forest. Only the registry and the builders include this. */
 #ifndef BNY_TOPO_BUILD_GRAPH_H
 #define BNY_TOPO_BUILD_GRAPH_H
 
@@ -26,12 +26,13 @@
 BNY_GRAPH_BUILDERS(BNY_GRAPH_BUILDER_DECLARED)
 #undef BNY_GRAPH_BUILDER_DECLARED
 
-/* Sets nsteps and routes that are missing, certifies the forest and hands it out. 0, or an
- * error: the forest is freed then. */
+/* Sets nsteps and missing routes, certifies the forest and returns it in *out. Returns 0, or an
+ * error: the forest is then freed. */
 int bny_graph_forest_finish(struct bny_forest **out, struct bny_forest *f,
                             const struct bny_graph *g, enum bny_forest_use use, int root);
 
-/* order[nranks]: ranks in a ring of places (build_ordered_ring.c). 0 or -BANYAN_ENOMEM. */
+/* order[nranks]: ranks in a ring by location (build_ordered_ring.c). Returns 0 or
+ * -BANYAN_ENOMEM. */
 int bny_ring_order(const struct bny_graph *g, int *order);
 
 #endif

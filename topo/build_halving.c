@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Recursive halving and doubling (Rabenseifner, ICCS 2004; Thakur et al., IJHPCA 2005, section
  * 4.5). Among p = 2^L ranks, tree r's edge v -> v ^ 2^h, h the highest bit in which v and r
- * differ, runs in step L-1-h: joined over the trees a rank sends in step k one message of
- * S/2^(k+1), blocks of consecutive roots.
+ * differ, runs in step L-1-h: in step k a rank sends one message for all trees, S/2^(k+1),
+ * blocks of consecutive roots.
  *
- * n that is no power of two: p is the largest one below; rank p+i hangs below rank i in all p
+ * If n is not a power of two: p is the largest one below; rank p+i hangs below rank i in all p
  * trees and runs one step before the others (whole vector, the fold of the papers).
  *
  *   allreduce  2 L alpha + 2 (p-1)/p S beta + (p-1)/p S gamma; fold: + 2 (alpha + S beta) + S
- *     gamma
+ *              gamma
  *   scattered  half of it, powers of two only (a folded rank would own no block) */
 #include "topo/build.h"
 

@@ -2,21 +2,23 @@
 /* hierarchical: first inside hosts, then across them (BlueConnect, Cho et al., MLSys 2019, with
  * two levels). Ranks of one host share a number; rank j of each host forms rail j with the j-th
  * ranks of the others (a host with fewer ranks repeats them). Tree r, rank r the j-th of host
- * H: in every host all ranks send straight to the host's rank on rail j; rail j then runs a
+ * H: in every host all ranks send directly to the host's rank on rail j; rail j then runs a
  * two-armed ring to H. With m hosts of h ranks:
  *
- *   allreduce  2 (1 + floor(m/2)) steps; inside a host 2 (h-1)/h S, across 2 (m-1)/(m h) S a
- * rail scattered  half of it rooted     one tree: a binomial tree over hosts, a star in each */
+ *   allreduce  2 (1 + floor(m/2)) steps; inside a host 2 (h-1)/h S, across 2 (m-1)/(m h) S per
+ *              rail
+ *   scattered  half of it
+ *   rooted     one tree: a binomial tree over hosts, a star in each */
 #include <stdlib.h>
 
 #include "base/err.h"
 #include "topo/build_graph.h"
 
 struct hosts {
-    int n;        /* hosts with ranks */
-    int *of;      /* [nranks] 0 .. n-1 in order of their first ranks; ranks without a host stand
-                     alone */
-    int *place;   /* [nranks] the rank's place in its host */
+    int n;   /* hosts with ranks */
+    int *of; /* [nranks] 0 .. n-1 in order of their first ranks; a rank without host has its own
+              */
+    int *place;   /* [nranks] the rank's index in its host */
     int *first;   /* [n + 1] members[first[h] .. first[h+1]) */
     int *members; /* [nranks] in order of ranks */
 };

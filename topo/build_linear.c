@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Linear: one star whose root adds all others in rank order. Rooted at 0 the association is
- * ((x0 o x1) o x2) o ... whatever the size: the canonical one of deterministic mode, and right
- * for operations that do not commute. A reduce to another root goes by the direct program
+ * ((x0 o x1) o x2) o ... for any size: the canonical one of deterministic mode, and correct for
+ * operations that do not commute. A reduce to another root uses the direct program
  * linear_reduce, since a star at that root would add its own operand first.
  *
  *   allreduce  2(n-1) (alpha + S beta) + (n-1) S gamma at rank 0's port, 2 steps

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Forests by MultiTree (multitree.c has the construction and the paper). One tree a rank and T
- * steps; k trees a rank (opts.k) cut the shards into k sub-chunks. T(n, k) >= ceil(k (n-1) /
- * deg), deg the smallest capacity at a rank.
+/* Forests by MultiTree (multitree.c has the construction and the paper). One tree per rank and
+ * T steps; k trees per rank (opts.k) cut the shards into k sub-chunks. T(n, k) >= ceil(k (n-1)
+ * / deg), deg the smallest capacity at a rank.
  *
- *   allreduce  2 T (alpha + S / (n k B)): every step moves one (sub-)shard a link
- *   scattered  half of it; programs want k = 1
+ *   allreduce  2 T (alpha + S / (n k B)): every step moves one (sub-)shard per link
+ *   scattered  half of it; programs need k = 1
  *   rooted     k trees from one root, by default as many as the root has links
  *
- * Where every link has a reverse of the same capacity, reducing runs the same edges backwards;
+ * If every link has a reverse of the same capacity, reducing runs the same edges backwards;
  * else its trees are grown on the reversed graph. */
 #include "topo/multitree.h"
 
@@ -18,8 +18,7 @@
 #include "base/err.h"
 #include "topo/build_graph.h"
 
-/* Trees of `m` as the reducing direction: they ran towards the roots, or away and are turned.
- */
+/* Trees of `m` as the reducing direction: towards the roots, or away from them and reversed. */
 static int set_up(struct bny_forest *f, const struct bny_multitree *m,
                   const struct bny_graph *g, int turned)
 {
@@ -44,7 +43,7 @@ static int set_up(struct bny_forest *f, const struct bny_multitree *m,
     return 0;
 }
 
-/* The broadcast direction: its own parents only where the graph is not the same backwards. */
+/* The broadcast direction: has its own parents only if the graph is not symmetric. */
 static int set_down(struct bny_forest *f, const struct bny_multitree *m, int own)
 {
     for (int t = 0; t < f->ntrees; t++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ordered_ring, ordered_ring_uni: the rings of build_ring.c through ranks in an order of places
- * instead of numbers. On a torus or mesh with an even dimension a Hamiltonian cycle of
+/* ordered_ring, ordered_ring_uni: the rings of build_ring.c through ranks ordered by location
+ * instead of number. On a torus or mesh with an even dimension a Hamiltonian cycle of
  * neighbours: along a comb whose spine is the first column, extended dimension by dimension.
  * Elsewhere the order in which a depth-first walk over switches meets the ranks, those of one
  * host together: so a ring crosses the uplinks of each leaf switch once in each direction.
@@ -20,7 +20,7 @@ static int snake(const struct bny_grid *g, int i)
 
     for (int d = g->ndims - 1; d >= 0; i /= g->dim[d--])
         at[d] = i % g->dim[d];
-    /* A line runs backwards when the lines before it are odd in number. */
+    /* A line runs backwards if the number of lines before it is odd. */
     for (int d = 1, line = at[0]; d < g->ndims; d++) {
         int c = at[d];
 
@@ -82,7 +82,7 @@ static void meet(struct walk *w, int node)
         }
 }
 
-/* Explicit stack: graphs may be deep. The ranks of a node come before its switches. */
+/* Explicit stack: graphs may be deep. A node's ranks come before its switches. */
 static int walk_order(const struct bny_graph *g, int *order)
 {
     struct walk w = { g, calloc((size_t)g->nnodes, 1), order, 0 };
@@ -130,7 +130,7 @@ int bny_ring_order(const struct bny_graph *g, int *order)
     return 0;
 }
 
-/* The core ring with its places filled by ranks. For scattered use tree r must be rank r's. */
+/* The core ring with ranks filled in. For scattered use tree r must be rank r's. */
 static int rename_ranks(struct bny_forest **out, const struct bny_forest *ring,
                         const int *order, const char *name, int scattered)
 {

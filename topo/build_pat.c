@@ -4,13 +4,14 @@
  * and many blocks near; the reduce-scatter is the same backwards. Tree r's rank v sends over
  * the lowest bit of (v - r) mod n, in the step of that bit.
  *
- * Blocks of one message are n / 2^(s+1) strided ones in step s. A scattered forest's blocks are
- * fixed, so they are messages of their own: the paper's aggregation needs a copy into a buffer,
- * which programs do not have. An allreduce over a power of two orders its trees by reversed
- * bits, and each message is one range.
+ * A message has n / 2^(s+1) strided blocks in step s. A scattered forest's blocks are fixed, so
+ * each is a message of its own: the paper's aggregation needs a copy into a buffer, which
+ * programs do not have. An allreduce over a power of two orders its trees by reversed bits, and
+ * each message is one range.
  *
  *   allreduce  2 L alpha (powers of two; else 2 (n-1) alpha) + 2 (n-1)/n S beta + (n-1)/n S
- * gamma scattered  (n-1) alpha in L steps + (n-1)/n S beta + (n-1)/n S gamma */
+ *              gamma
+ *   scattered  (n-1) alpha in L steps + (n-1)/n S beta + (n-1)/n S gamma */
 #include "topo/build.h"
 
 #include "base/err.h"

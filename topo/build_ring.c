@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 
-/* Lays an arm of `len` ranks that ends at the root; dir +1: data flow to higher ranks. */
+/* Builds an arm of `len` ranks that ends at the root; dir +1: data flows to higher ranks. */
 static void lay_arm(struct bny_tree *tree, int n, int root, int dir, int len)
 {
     for (int dist = 1; dist <= len; dist++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Star: every rank sends its part of block r straight to r, which adds all parts and sends the
- * sum back (direct reduce-scatter and allgather, "two-shot"). One step a phase, so each value
- * is added once at one place: what block codecs want, as each value is quantised exactly twice
+/* Star: every rank sends its part of block r directly to r, which adds all parts and sends the
+ * sum back (direct reduce-scatter and allgather, "two-shot"). One step per phase, so each value
+ * is added once at one place: this suits block codecs, as each value is quantised exactly twice
  * for any n.
  *
  *   allreduce  2(n-1) alpha + 2(n-1)/n S beta + (n-1)/n S gamma, 2 steps; tree r is rooted at r

@@ -7,13 +7,13 @@
  * torus interconnects", ICS 2010): in every copy rings run through one dimension after the
  * other, so a rank sends to neighbours alone. With all dimensions of one size every link
  * carries the same in every step: the load is the cut bound 2 (n-1) / (n 2k), k dimensions. On
- * a mesh the wrap-round goes back over the line. allreduce  2 sum(p_i - 1) alpha + 2 (n-1) S /
- * (2k n B)
+ * a mesh the wrap-around goes back over the line.
+ *   allreduce  2 sum(p_i - 1) alpha + 2 (n-1) S / (2k n B)
  *
  * swing, swing_uni (De Sensi, Bonato, Saam and Hoefler, "Swing: short-cutting rings for higher
- * bandwidth allreduce", NSDI 2024, bandwidth version): the dimensions take turns, each with
- * Swing's distances 1, -1, 3, -5 ...; sizes are powers of two. swing_uni is one copy. allreduce
- * 2 log2(n) alpha + about 1.1 to 1.2 times the bucket's time on 2-d tori */
+ * bandwidth allreduce", NSDI 2024, bandwidth version): the dimensions alternate, each with
+ * Swing's distances 1, -1, 3, -5 ...; sizes are powers of two. swing_uni is one copy.
+ *   allreduce  2 log2(n) alpha + about 1.1 to 1.2 times the bucket's time on 2-d tori */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +23,9 @@
 
 struct copy {
     const struct bny_grid *grid;
-    int first, down;             /* the dimension to begin with; 1: mirrored */
-    int dim_of[64], turn_of[64]; /* Swing: [step] dimension, and how often it had its turn */
+    int first, down; /* the dimension to begin with; 1: mirrored */
+    int dim_of[64],
+        turn_of[64]; /* Swing: [step] dimension, and the number of its earlier turns */
 };
 
 static int stride_of(const struct bny_grid *g, int d)
@@ -68,7 +69,7 @@ static int swing_peer(const void *ctx, int v, int step, int k)
     int d = c->dim_of[step], stride = stride_of(c->grid, d), p = c->grid->dim[d];
     int at = v / stride % p, to;
 
-    /* Mirrored about rank 0, so that even and odd ranks change directions. */
+    /* Mirrored about rank 0, so that even and odd ranks swap directions. */
     if (c->down)
         to = (p - bny_negabinary_peer((p - at) % p, p, c->turn_of[step])) % p;
     else
@@ -76,7 +77,7 @@ static int swing_peer(const void *ctx, int v, int step, int k)
     return v + (to - at) * stride;
 }
 
-/* Dimensions of fewer steps drop out of the round when they are through. 0 or -1: no power of
+/* Dimensions with fewer steps drop out when they are done. Returns 0 or -1: not a power of
  * two. */
 static int swing_steps(struct copy *c)
 {
@@ -114,7 +115,7 @@ static int swing_copy(struct bny_forest *f, struct copy *c, int copy, int n, int
     return e;
 }
 
-/* What a builder of this file needs of the graph; copies: how many the use allows. */
+/* Checks the graph for a builder of this file; copies: how many the use allows. */
 static int prepare(struct bny_grid *grid, int *copies, const char *name,
                    const struct bny_graph *g, enum bny_forest_use use)
 {
@@ -139,7 +140,7 @@ static int make(struct bny_forest **out, const struct bny_graph *g, enum bny_for
     if (!f)
         return bny_forest_no_memory(name, n);
     for (int i = 0; i < copies && !e; i++) {
-        /* the fastest dimension is the first */
+        /* the first dimension is the fastest one */
         struct copy c = { .grid = grid,
                           .first = (grid->ndims - 1 + i / 2) % grid->ndims,
                           .down = i % 2 };

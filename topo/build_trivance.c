@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Trivance (arXiv 2602.17254, 2026): in each step a rank exchanges with two ranks, as far up as
- * down, so that ceil(log3 n) steps do where each host has two ports. As a forest: the distance
+ * down, so ceil(log3 n) steps suffice if each host has two ports. As a forest: the distance
  * from the root is written in balanced ternary, and a step removes one digit.
  *
  * n = 3^L, allreduce: the lowest digit first, so most bytes go to the nearest ranks (S/3 to
- * each side at distance 1, S/9 at distance 3: every step loads the links of a ring alike);
- * trees are ordered so that a message is one range of blocks. Any other n, and scattered
- * forests: the highest digit first, which leaves a smaller distance whatever n is; the blocks
- * of a message are consecutive around the circle. This is the bandwidth version; for small data
- * the log2 exchanges of recursive_doubling are as good, since ranks here associate sums alike
- * and lossy codecs stay possible.
+ * each side at distance 1, S/9 at distance 3: every step loads the links of a ring equally);
+ * the order of the trees makes a message one range of blocks. Any other n, and scattered
+ * forests: the highest digit first, which leaves a smaller distance for any n; the blocks of a
+ * message are consecutive around the circle. This is the bandwidth version; for small data the
+ * log2 exchanges of recursive_doubling are as good, since ranks here associate sums alike and
+ * lossy codecs stay possible.
  *
  * D = ceil(log3 n):
- *   allreduce  4 D alpha + 2 (n-1)/n S beta + (n-1)/n S gamma (two messages a step)
+ *   allreduce  4 D alpha + 2 (n-1)/n S beta + (n-1)/n S gamma (two messages per step)
  *   scattered  half of it
  *   rooted     D steps, 2 D (alpha + S beta + S gamma) at the root's port */
 #include "topo/build.h"
@@ -40,8 +40,8 @@ static long power3(int d)
     return p;
 }
 
-/* The tree of any n: v's parent is v without the highest digit of its distance from the root.
- */
+/* The tree for any n: v's parent is v without the highest digit of its distance from the
+ * root. */
 static void far_tree(struct bny_tree *tree, int n, int root, int digits)
 {
     tree->root = root;
@@ -51,7 +51,7 @@ static void far_tree(struct bny_tree *tree, int n, int root, int digits)
         if (v == root)
             continue;
         d = d > n / 2 ? d - n : d;
-        while (abs(d) <= (power3(s) - 1) / 2) /* what the digits below s reach */
+        while (abs(d) <= (power3(s) - 1) / 2) /* the range of the digits below s */
             s--;
         by = (int)power3(s) * (d > 0 ? -1 : 1);
         tree->parent[v] = ((v + by) % n + n) % n;

@@ -6,8 +6,8 @@
 
 #include "banyan/banyan.h"
 
-/* Backwards in time: what the root has in the end it took in from its peers of the last step,
- * and each of those from theirs of the step before. */
+/* Backwards in time: the root received its final data from its peers of the last step, and each
+ * of those from theirs of the step before. */
 int bny_butterfly_tree(const struct bny_butterfly *b, struct bny_tree *tree, int root,
                        int first_step)
 {
@@ -33,7 +33,7 @@ int bny_butterfly_tree(const struct bny_butterfly *b, struct bny_tree *tree, int
 struct sorting {
     int nranks, nsteps;
     const int
-        *least; /* [nsteps * nranks] of the ranks that v's blocks may end at after step s */
+        *least; /* [nsteps * nranks] least rank at which v's blocks may end after step s */
 };
 
 static int by_path(const void *x, const void *y, void *arg)
@@ -62,7 +62,7 @@ int bny_butterfly_order(const struct bny_butterfly *b, int *roots)
         for (int s = 0; s < b->nsteps; s++)
             least[s * n + v] = v;
     }
-    /* Row s: of v and what its peers of the steps after s lead to. */
+    /* Row s: from v and the ranks that its peers of later steps lead to. */
     for (int s = b->nsteps - 2; s >= 0; s--)
         for (int v = 0; v < n; v++) {
             int m = least[(s + 1) * n + v];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a forest loads on the links of a graph and the proof that little less would do (bound.h;
- * V5 of schedules.md 8 in the design). Weights become whole numbers over their least common
- * denominator, so nothing is rounded.
+/* The loads of a forest on the links of a graph, and the proof that little less would do
+ * (bound.h; V5 of schedules.md 8 in the design). Weights become whole numbers over their least
+ * common denominator, so nothing is rounded.
  *
  * SCATTERED and ROOTED forests serve a collective in each direction: the claim is the slower
  * one's, against the larger of the two bounds. An ALLREDUCE forest with 1/n of the data rooted
@@ -55,7 +55,7 @@ static int common_unit(const struct bny_forest *f, int64_t *unit, char *why, siz
     return 0;
 }
 
-/* Adds a route from node `from` to node `to`, backwards when `back`. */
+/* Adds a route from node `from` to node `to`, backwards if `back`. */
 static int add_route(const struct bny_graph *g, const struct bny_route *r, int from, int to,
                      int back, int64_t share, int64_t *load, const char **what)
 {
@@ -74,7 +74,7 @@ static int add_route(const struct bny_graph *g, const struct bny_route *r, int f
             *what = "crosses a link that has no reverse";
             return -1;
         }
-        if (load[use] > LOAD_MAX - share) { /* a route in circles: shares alone sum to 1 */
+        if (load[use] > LOAD_MAX - share) { /* a cyclic route: shares alone sum to 1 */
             *what = "crosses a link too often";
             return -1;
         }
@@ -155,7 +155,7 @@ static struct bny_ratio largest(const struct bny_graph *g, const int64_t *a, con
     return bny_ratio_div(most, bny_ratio_of(unit, 1));
 }
 
-/* 1 when each rank roots 1/n of the data. */
+/* 1 if each rank roots 1/n of the data. */
 static int even_roots(const struct bny_forest *f, int64_t unit)
 {
     int64_t *sum = calloc((size_t)f->nranks, sizeof *sum);
@@ -234,7 +234,7 @@ int bny_forest_certify(struct bny_forest *f, const struct bny_graph *g, enum bny
     return e;
 }
 
-/* Ratio demand / capacity of one direction's cut; {1, 0} when the cut proves nothing. */
+/* Ratio demand / capacity of one direction's cut; {1, 0} if the cut proves nothing. */
 static struct bny_ratio one_cut(const struct bny_graph *g, const uint8_t *cut, int mask,
                                 int reversed)
 {
@@ -245,7 +245,7 @@ static struct bny_ratio one_cut(const struct bny_graph *g, const uint8_t *cut, i
                                                         : bny_ratio_of(ranks, cap);
 }
 
-/* The bit of the set that reduce-scatter is bounded by (BNY_CUT_OUT_IN). */
+/* The bit of the set that bounds reduce-scatter (BNY_CUT_OUT_IN). */
 static int in_bit(const struct bny_claim *c)
 {
     for (int v = 0; v < c->cut_nodes; v++)
@@ -266,7 +266,7 @@ static struct bny_ratio split_value(const struct bny_graph *g, const uint8_t *cu
     return bny_ratio_of(1, a < b ? a : b);
 }
 
-/* What the claim's cut proves on this graph, from nothing but the cut. */
+/* The bound that the claim's cut proves on this graph, from the cut alone. */
 static struct bny_ratio proven(const struct bny_claim *c, const struct bny_graph *g, int root)
 {
     struct bny_ratio n = bny_ratio_of(g->nranks, 1), none = { 1, 0 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The cut condition (cuts.h) by one flow a terminal. The flow to terminal t from all roots must
- * bring their whole demand: the smallest cut X costs need(outside X) + capacity(leaving X). As
- * in Hao and Orlin's minimum cut (1994), a terminal that passed counts as source for those
- * after it: the first terminal that X leaves out finds X, so all of them together cost little
- * more than one flow. */
+/* The cut condition (cuts.h) by one flow per terminal. The flow to terminal t from all roots
+ * must carry their whole demand: the smallest cut X costs need(outside X) + capacity(leaving
+ * X). As in Hao and Orlin's minimum cut (1994), a terminal that passed is a source for later
+ * ones: the first terminal outside X finds X, so all of them together cost little more than one
+ * flow. */
 #include "topo/cuts.h"
 
 #include <stdlib.h>

@@ -35,7 +35,7 @@ void bny_dual_free(struct bny_dual *d)
     free(d);
 }
 
-/* What all multipliers and potentials of one link must stay below, so that no sum overflows. */
+/* Bound for all multipliers and potentials of one link, so that no sum overflows. */
 #define LARGEST (INT64_C(1) << 44)
 
 static int sane(const struct bny_dual *d, const struct bny_graph *g)

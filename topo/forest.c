@@ -137,7 +137,7 @@ static uint64_t gcd(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The sum is kept as a reduced fraction; denominators too large for that are refused. */
+/* Sums a reduced fraction; denominators too large for that are rejected. */
 static int check_weights(const struct bny_forest *f, char *why, size_t cap)
 {
     uint64_t num = 0, den = 1;
@@ -168,8 +168,8 @@ static int check_weights(const struct bny_forest *f, char *why, size_t cap)
     return 0;
 }
 
-/* The broadcast direction where it has edges of its own; its steps grow away from the root. */
-/* Is rank v in the way up? */
+/* Checks a separate broadcast direction; its steps grow away from the root. */
+/* Is rank v in the reduction? */
 static int is_part(const struct bny_forest *f, int v)
 {
     return !f->present || f->present[v];
@@ -210,8 +210,8 @@ static int check_down(const struct bny_forest *f, int t, char *why, size_t cap)
     return 0;
 }
 
-/* Steps that grow strictly towards the root also exclude cycles, and with one parent each every
- * rank then reaches the root. */
+/* Steps that grow strictly towards the root also exclude cycles, and as each rank has one
+ * parent, every rank reaches the root. */
 static int check_tree(const struct bny_forest *f, int t, char *why, size_t cap)
 {
     const struct bny_tree *tree = &f->trees[t];
@@ -245,7 +245,7 @@ static int check_tree(const struct bny_forest *f, int t, char *why, size_t cap)
     return tree->down_parent || tree->down_step ? check_down(f, t, why, cap) : 0;
 }
 
-/* Trees in order of their roots, each rank's weights 1/n together. */
+/* Trees are in order of their roots, and each rank's weights sum to 1/n. */
 static int check_scattered(const struct bny_forest *f, char *why, size_t cap)
 {
     int t = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A forest: weighted spanning trees over the ranks. Size-free: says who sends to whom, not how
- * much. Reduce-scatter runs its trees towards the roots, allgather away from them, allreduce
- * does both. */
+/* A forest: weighted spanning trees over the ranks. Independent of sizes: defines the sender
+ * and receiver of each edge, not the amount. Reduce-scatter runs its trees towards the roots,
+ * allgather away from them, allreduce does both. */
 #ifndef BNY_TOPO_FOREST_H
 #define BNY_TOPO_FOREST_H
 
@@ -13,8 +13,7 @@
 struct bny_graph;
 struct bny_dual;
 
-struct bny_route { /* the links of a graph that one edge of a tree crosses, in order of travel
-                    */
+struct bny_route { /* the links of a graph on one edge of a tree, in order of travel */
     int nlinks;
     int *links;
 };
@@ -28,20 +27,19 @@ struct bny_tree {
     uint32_t *step; /* [nranks] reduce direction: time step of the edge v -> parent[v], from 0;
                      * a child's edge has a smaller step than its parent's edge. The broadcast
                      * direction runs the steps backwards: nsteps - 1 - step. */
-    /* Broadcast direction, where it is not the same edges backwards (packings of asymmetric
+    /* Broadcast direction, if it is not the same edges backwards (packings of asymmetric
      * graphs, joint allreduce plans): down_parent[v] sends to v at down_step[v], which grows
      * away from the root, from 0. NULL: as above. */
     int *down_parent;
     uint32_t *down_step;
-    /* Which links of the graph the edges cross: up[v] from v to parent[v], down[v] from the
-     * broadcast parent to v. NULL when the forest was made without a graph. [nranks]; the
-     * root's are empty. */
+    /* The links of the graph on each edge: up[v] from v to parent[v], down[v] from the
+     * broadcast parent to v. NULL if the forest was made without a graph. [nranks]; the root's
+     * are empty. */
     struct bny_route *up, *down;
 };
 
-/* What the builder claims, in units of S (the whole vector) / capacity 1 of the graph, and the
- * cut that proves how much better it could be at most. schedules.md 2.1 and 2.3 have the
- * formulas. */
+/* The builder's claim, in units of S (the whole vector) / capacity 1 of the graph, and the cut
+ * that bounds any improvement. schedules.md 2.1 and 2.3 have the formulas. */
 struct bny_claim {
     struct bny_ratio time;  /* largest load of a link / its capacity, reduce and broadcast
                                together for ALLREDUCE */
@@ -57,29 +55,31 @@ struct bny_forest {
     int nranks, ntrees;
     uint32_t nsteps; /* 1 + the largest step of any edge (0 for one rank) */
     struct bny_tree *trees;
-    /* A forest of a part of the ranks (bny_forest_part), for sums that not all ranks add to:
-     * [nranks] 1: the rank is in the trees. The others have no parent and no children on the
-     * way up; on the way down each of them has a parent, or, where there is a sink, that one
-     * alone. NULL: all ranks are in the trees. */
+    /* A forest for part of the ranks (bny_forest_part), for sums that not all ranks contribute
+     * to: [nranks] 1: the rank is in the trees. The others have no parent and no children in
+     * the reduction; in the broadcast each of them has a parent or, with a sink, only the sink
+     * has. NULL: all ranks are in the trees. */
     uint8_t *present;
     int sink;               /* a part's: the only rank that gets the result; -1: all ranks do */
-    struct bny_claim claim; /* all zero when the builder makes no claim */
+    struct bny_claim claim; /* all zero if the builder makes no claim */
 };
 
-/* What a builder's forest can serve. */
+/* Uses of a builder's forest. */
 enum bny_forest_use {
     BNY_FOREST_ALLREDUCE = 1 << 0, /* any roots */
     BNY_FOREST_SCATTERED =
-        1 << 1, /* the trees in order of their roots, one or more a rank, each rank's weights
-                 * 1/nranks together: reduce_scatter and allgather */
+        1 << 1, /* the trees in order of their roots, one or more per rank, each rank's weights
+                   1/nranks together: reduce_scatter and allgather */
     BNY_FOREST_ROOTED = 1 << 2, /* all trees rooted at `root`: broadcast and reduce */
 };
 
-/* What the choice must know of a builder beside its cost. */
+/* Facts for the choice of a builder, besides its cost. */
 enum bny_builder_trait {
-    BNY_BUILDER_DIRECT = 1 << 0,     /* every pair of ranks that share a block talks at once */
-    BNY_BUILDER_NEIGHBOURS = 1 << 1, /* ranks talk to their neighbours in order of rank only */
-    BNY_BUILDER_ORDERED = 1 << 2,    /* adds in order of rank: taken where that is asked for */
+    BNY_BUILDER_DIRECT =
+        1 << 0, /* every pair of ranks with a common block communicates at once */
+    BNY_BUILDER_NEIGHBOURS =
+        1 << 1, /* ranks communicate only with their neighbours in rank order */
+    BNY_BUILDER_ORDERED = 1 << 2, /* adds in rank order: chosen if that is required */
 };
 
 struct bny_builder_ops {
@@ -87,7 +87,7 @@ struct bny_builder_ops {
     unsigned uses;   /* enum bny_forest_use that build() accepts for some n */
     unsigned traits; /* enum bny_builder_trait */
     /* Builds a forest for one use; root only for ROOTED (else ignored). Returns 0 and *out
-     * (bny_forest_free), or -BANYAN_ENOTSUP when this builder has none for such n (halving's
+     * (bny_forest_free), or -BANYAN_ENOTSUP if this builder has none for this n (halving's
      * SCATTERED needs a power of two), or -BANYAN_ENOMEM. Pure; any thread. */
     int (*build)(struct bny_forest **out, int nranks, enum bny_forest_use use, int root);
     /* Predicted seconds for S bytes on a uniform full mesh, the closed form of the file's top
@@ -105,11 +105,11 @@ const struct bny_builder_ops *bny_builder_find(const char *name);
 struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees);
 void bny_forest_free(struct bny_forest *f); /* takes NULL */
 
-/* The forest f of the m ranks in a set, as a forest of all n: rank i of f is the i-th rank with
- * present[i] = 1. On the way down others get the result from those in the set and from each
- * other, in ceil(log2(n / m)) steps more: half of the ranks or more in the set, and the others
- * send nothing. sink >= 0: f is ROOTED, and this rank alone gets the result, from the root
- * where it is not that. Returns 0, -BANYAN_ENOMEM. */
+/* Extends the forest f of the m ranks in a set to all n ranks: rank i of f is the i-th rank
+ * with present[i] = 1. In the broadcast the others get the result from those in the set and
+ * from each other, in ceil(log2(n / m)) more steps: if at least half of the ranks are in the
+ * set, the others send nothing. sink >= 0: f is ROOTED, and only this rank gets the result,
+ * from the root unless it is the root. Returns 0, -BANYAN_ENOMEM. */
 int bny_forest_part(struct bny_forest **out, const struct bny_forest *f, int n,
                     const uint8_t *present, int sink);
 

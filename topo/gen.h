@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the generators of graphs share (gen_*.c): reading of arguments, places for drawing. */
+/* Common parts of graph generators (gen_*.c): parsing arguments, drawing positions. */
 #ifndef BNY_TOPO_GEN_H
 #define BNY_TOPO_GEN_H
 
@@ -15,11 +15,11 @@
 #define BNY_GEN_LAT_NVLINK 300
 #define BNY_GEN_LAT_NET    500
 
-/* "4x8x2" into v[0..max): how many, or -BANYAN_EINVAL. Every number is 1 .. BNY_GEN_RANKS_MAX,
- * and so is their product. `usage` is shown in the error. */
+/* "4x8x2" into v[0..max): their number, or -BANYAN_EINVAL. Every number is 1 ..
+ * BNY_GEN_RANKS_MAX, and so is their product. The error includes `usage`. */
 int bny_gen_dims(int *v, int max, const char *args, const char *usage);
 /* "8" or "8x4,over=2,levels=3": splits at the first ',' (copied to head) and reads the named
- * numbers that follow into *values[i], which keep their defaults where they are not named. 0 or
+ * numbers that follow into *values[i], which keep their defaults if not named. Returns 0 or
  * -BANYAN_EINVAL. */
 struct bny_gen_option {
     const char *name;
@@ -31,7 +31,7 @@ int bny_gen_options(char *head, size_t head_cap, const char *args,
 int bny_gen_usage(const char *args,
                   const char *usage); /* fails with the usage: -BANYAN_EINVAL */
 
-/* A compute node with its place. Its index or an error. */
+/* Adds a compute node with its position. Returns its index or an error. */
 int bny_gen_rank(struct bny_graph *g, int host, int x, int y, int z);
 int bny_gen_switch(struct bny_graph *g, const char *name, int x, int y, int z);
 

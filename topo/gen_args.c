@@ -13,7 +13,7 @@ int bny_gen_usage(const char *args, const char *usage)
                     usage);
 }
 
-/* Digits only, 1 .. BNY_GEN_RANKS_MAX: strtol would take blanks, signs and nothing. */
+/* Digits only, 1 .. BNY_GEN_RANKS_MAX: strtol would accept blanks, signs and an empty text. */
 static const char *number(const char *s, long *v)
 {
     const char *start = s;

@@ -51,7 +51,7 @@ static int make_h100(struct bny_graph *g, const char *args)
     return make_dgx(g, args, bny_gen_dgx_h100.usage, 450, 50);
 }
 
-/* Hybrid cube mesh of the V100: as `nvidia-smi topo -m` prints it, 6 NVLinks a GPU. */
+/* Hybrid cube mesh of the V100, as printed by `nvidia-smi topo -m`: 6 NVLinks per GPU. */
 static const unsigned char dgx1[][3] = {
     { 0, 1, 1 }, { 0, 2, 1 }, { 0, 3, 2 }, { 0, 4, 2 }, { 1, 2, 2 }, { 1, 3, 1 },
     { 1, 5, 2 }, { 2, 3, 2 }, { 2, 6, 1 }, { 3, 7, 1 }, { 4, 5, 1 }, { 4, 6, 1 },
@@ -73,9 +73,9 @@ static int make_dgx1(struct bny_graph *g, const char *args)
     return e;
 }
 
-/* xGMI links of a box with 8 MI250 (16 dies): two dies of a package by four, packages by the
- * rest. Half b (dies 8b .. 8b+7) is wired alike; six links cross. The optima that ForestColl
- * publishes follow from these counts. */
+/* xGMI links of a box with 8 MI250 (16 dies): four between the two dies of a package, the rest
+ * between packages. Half b (dies 8b .. 8b+7) is wired alike; six links cross. ForestColl's
+ * published optima follow from these counts. */
 static const unsigned char mi250_half[][3] = {
     { 0, 1, 4 }, { 2, 3, 4 }, { 4, 5, 4 }, { 6, 7, 4 }, { 0, 4, 2 }, { 3, 7, 2 },
     { 1, 5, 1 }, { 2, 6, 1 }, { 4, 6, 1 }, { 5, 6, 1 }, { 5, 7, 1 },

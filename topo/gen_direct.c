@@ -5,8 +5,8 @@
 #include "base/err.h"
 #include "topo/gen.h"
 
-/* Where rank r of a grid stands: dimensions 0 (slowest) .. n-1 (fastest). Up to three
- * dimensions are x, y, z; the others are laid out as blocks side by side. */
+/* Position of rank r of a grid: dimensions 0 (slowest) .. n-1 (fastest). Up to three dimensions
+ * are x, y, z; more are laid out as adjacent blocks. */
 static void place(struct bny_node *v, const int *dim, int n, int r)
 {
     int c[BNY_GEN_DIMS_MAX] = { 0 }, block = 0, blocks_y = 0;
@@ -31,7 +31,7 @@ static void place(struct bny_node *v, const int *dim, int n, int r)
 }
 
 /* Ranks of the grid in row-major order, then the links: by rank, dimension from the fastest,
- * upwards. A wrap link is its own cable, so a dimension of size 2 has two of them. */
+ * upwards. A wrap link is a separate cable, so a dimension of size 2 has two. */
 static int grid(struct bny_graph *g, const int *dim, int n, int wrap)
 {
     int ranks = 1, stride = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks below switches: star, fat tree, leaf-spine, BiGraph, dragonfly. Host links have
- * capacity 1 unless said otherwise. Rows of the drawing: ranks at the bottom (large y), upper
- * switches above them. */
+ * capacity 1 unless specified otherwise. Rows of the drawing: ranks at the bottom (large y),
+ * upper switches above them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "base/err.h"
 #include "topo/gen.h"
 
-/* "4x100+4x25": 4 hosts of capacity 100, then 4 of 25; "8": 8 of capacity 1. The ranks come
- * first, so that their capacities are kept until the switch has its number. */
+/* "4x100+4x25": 4 hosts of capacity 100, then 4 of 25; "8": 8 of capacity 1. Ranks come first,
+ * so their capacities are stored until the switch has its number. */
 static int star_group(const char *text, size_t len, int *v)
 {
     char group[40];
@@ -53,7 +53,7 @@ static int make_star(struct bny_graph *g, const char *args)
 
 /* k-ary n-tree (Petrini and Vanneschi, IPPS 1997): k^n ranks and n levels of up to k^(n-1)
  * switches with k links down and k up. Numbers of switches have n - 1 digits in base k; switch
- * w of level l - 1 is joined with those of level l that differ from it in digit l - 1 at most.
+ * w of level l - 1 is connected to those of level l that differ from it at most in digit l - 1.
  * Oversubscription R keeps the upward links whose digit is below k/R, so that a level l has
  * only switches with digits 0 .. l-1 below k/R. */
 static int kept(int w, int level, int k, int over)
@@ -135,8 +135,8 @@ static int make_fattree(struct bny_graph *g, const char *args)
     return e;
 }
 
-/* Dong et al., "EFLOPS" (HPCA 2020): two layers of S/2 switches each, every upper one joined
- * with every lower one, H ranks on each. */
+/* Dong et al., "EFLOPS" (HPCA 2020): two layers of S/2 switches each, each upper one connected
+ * to each lower one, H ranks on each. */
 static int make_bigraph(struct bny_graph *g, const char *args)
 {
     int v[2], e = bny_gen_dims(v, 2, args, bny_gen_bigraph.usage), hosts = v[0],
@@ -209,9 +209,9 @@ static int make_leafspine(struct bny_graph *g, const char *args)
     return e;
 }
 
-/* Kim, Dally, Scott, Abts (ISCA 2008): G groups of A routers, all joined within a group, P
- * ranks on each router, one link between any two groups. Global port k of a group (router k / h
- * of it) leads to the group k + 1 further on. */
+/* Kim, Dally, Scott, Abts (ISCA 2008): G groups of A routers, fully connected within a group, P
+ * ranks on each router, one link between any two groups. Global port k of a group (on its
+ * router k / h) leads to the group k + 1 further on. */
 static int make_dragonfly(struct bny_graph *g, const char *args)
 {
     int v[3], e = bny_gen_dims(v, 3, args, bny_gen_dragonfly.usage), h, first;

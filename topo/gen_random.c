@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Random regular graphs, seeded: Steger and Wormald's pairing (Combinatorics, Probability and
- * Computing 1999). Two free ends are drawn at a time and joined unless that would make a loop
- * or a second link; when none of the ends left can be joined it begins again. */
+ * Computing 1999). Draws two free ends at a time and joins them unless that makes a loop or a
+ * second link; restarts if no remaining ends can be joined. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +12,9 @@
 #define TRIES 200
 
 struct pairing {
-    int n, degree, left; /* ranks; ends that are free */
+    int n, degree, left; /* ranks; free ends */
     int *ends;           /* [n x degree], the free ones first: the rank of each */
-    int *to, *used;      /* [n x degree] neighbours; [n] how many */
+    int *to, *used;      /* [n x degree] neighbours; [n] their number */
 };
 
 static int joined(const struct pairing *p, int a, int b)
@@ -62,7 +62,7 @@ static int draw(struct pairing *p, uint64_t *rng)
 
 static int connected(const struct pairing *p)
 {
-    int *queue = p->ends, head = 0, tail = 0; /* the ends are done with */
+    int *queue = p->ends, head = 0, tail = 0; /* the ends are no longer needed */
 
     for (int i = 0; i < p->n; i++)
         p->used[i] = 0;

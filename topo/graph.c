@@ -42,7 +42,7 @@ void bny_graph_free(struct bny_graph *g)
     free(g);
 }
 
-/* Room for one more element. 0 or -BANYAN_ENOMEM. */
+/* Ensures room for one more element. Returns 0 or -BANYAN_ENOMEM. */
 static int grow(void **array, int *cap, int used, size_t size)
 {
     int more = *cap ? *cap * 2 : 64;
@@ -75,7 +75,7 @@ int bny_graph_node(struct bny_graph *g, enum bny_node_kind kind, int host, const
     return g->nnodes++;
 }
 
-/* Where (from, to) stands in the table of pairs, or the free place for it. */
+/* Position of (from, to) in the table of pairs, or the free place for it. */
 static int *pair_slot(const struct bny_graph *g, int from, int to)
 {
     uint64_t h = ((uint64_t)from << 32 | (uint32_t)to) * UINT64_C(0x9e3779b97f4a7c15);
@@ -149,8 +149,7 @@ int bny_graph_both(struct bny_graph *g, int a, int b, int64_t cap, int64_t lat_n
     return r < 0 ? r : l;
 }
 
-/* Numbers the ranks that have no number yet, in order of nodes, by the smallest free numbers.
- */
+/* Assigns the smallest free numbers to ranks without one, in order of nodes. */
 static int number_ranks(struct bny_graph *g)
 {
     int next = 0;
@@ -211,8 +210,8 @@ static int index_links(const struct bny_graph *g, int by_to, int **first, int **
     return 0;
 }
 
-/* The first rank that cannot be reached from rank 0 (backward: cannot reach it), -1 when all
- * can, or -BANYAN_ENOMEM. */
+/* The first rank that is unreachable from rank 0 (backward: cannot reach it), -1: none, or
+ * -BANYAN_ENOMEM. */
 static int unreached(const struct bny_graph *g, int backward)
 {
     const int *first = backward ? g->in_first : g->out_first;

@@ -14,10 +14,10 @@ enum bny_node_kind { BNY_NODE_COMPUTE, BNY_NODE_SWITCH, BNY_NODE_NIC };
 
 struct bny_node {
     enum bny_node_kind kind;
-    int rank;      /* COMPUTE: 0..nranks-1, every rank once; others -1 */
+    int rank;      /* COMPUTE: 0..nranks-1, each once; others -1 */
     int host;      /* ranks and NICs of one machine share a number; -1: none (switches) */
-    int x, y, z;   /* place for drawing; all 0 where the source has none */
-    char name[40]; /* unique, for people and files */
+    int x, y, z;   /* position for drawing; all 0 if the source has none */
+    char name[40]; /* unique, for users and files */
 };
 
 struct bny_link {
@@ -35,8 +35,8 @@ struct bny_graph {
     struct bny_link *links;
     int *rank_node; /* [nranks] */
     /* After bny_graph_freeze: links leaving node v are out[out_first[v] .. out_first[v+1]), in
-     * the order in which they were added; the same for arriving ones. reverse[l]: the link of
-     * opposite direction, or -1. */
+     * the order of their addition; the same for arriving ones. reverse[l]: the link of opposite
+     * direction, or -1. */
     int *out_first, *out, *in_first, *in, *reverse;
     int nodes_cap, links_cap;
     int *pairs, pairs_cap; /* (from, to) -> link, open addressing; graph.c's own */
@@ -44,24 +44,24 @@ struct bny_graph {
 
 struct bny_graph *bny_graph_alloc(const char *name); /* NULL on no memory */
 void bny_graph_free(struct bny_graph *g);            /* takes NULL */
-/* Index of the new node, or -BANYAN_ENOMEM. name NULL: made from kind and index. */
+/* Adds a node; returns its index, or -BANYAN_ENOMEM. name NULL: derived from kind and index. */
 int bny_graph_node(struct bny_graph *g, enum bny_node_kind kind, int host, const char *name);
 /* Adds capacity from -> to. Returns the link's index, -BANYAN_EINVAL (self-loop, cap <= 0),
  * -BANYAN_ENOMEM. */
 int bny_graph_link(struct bny_graph *g, int from, int to, int64_t cap, int64_t lat_ns);
 int bny_graph_both(struct bny_graph *g, int a, int b, int64_t cap,
                    int64_t lat_ns); /* both directions */
-/* Ranks that were not given are numbered in order of nodes; builds the indexes; checks: every
- * rank reaches every other, ranks are dense, capacities positive. 0, or -BANYAN_EINVAL with the
- * first reason as the thread's error. */
+/* Numbers ranks that have no number in order of nodes; builds the indexes; checks: every rank
+ * reaches every other, ranks are dense, capacities positive. Returns 0, or -BANYAN_EINVAL with
+ * the first reason as the thread's error. */
 int bny_graph_freeze(struct bny_graph *g);
-/* A copy without link l (and its reverse, when both), frozen; or NULL with the reason as the
+/* A copy without link l (and its reverse, if both), frozen; or NULL with the reason as the
  * thread's error. */
 struct bny_graph *bny_graph_without_link(const struct bny_graph *g, int link, int both);
 
-/* A graph from text: "KIND:ARGS" of a generator, or the path of a file (its format is found out
- * from its content: own JSON, edge list, GraphML, NCCL topology XML, hwloc XML, ibnetdiscover).
- * Frozen. 0, or an error that names the file, the line and what is wrong there. */
+/* A graph from text: "KIND:ARGS" of a generator, or the path of a file (the format is detected
+ * from the content: own JSON, edge list, GraphML, NCCL topology XML, hwloc XML, ibnetdiscover).
+ * Frozen. Returns 0, or an error with file, line and cause. */
 int bny_graph_make(struct bny_graph **out, const char *text);
 
 struct bny_generator {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Changes to a graph as text (graph_edit.h): every change makes a copy with some links left out
+/* Textual changes to a graph (graph_edit.h): every change makes a copy with some links removed
  * or scaled. */
 #include "topo/graph_edit.h"
 
@@ -78,8 +78,7 @@ static struct bny_graph *apply(const struct bny_graph *g, const struct change *c
     return h;
 }
 
-/* "A-B" into a link's index: names may contain '-', so every place to cut is tried. -1: none.
- */
+/* "A-B" into a link's index: names may contain '-', so every split is tried. -1: none. */
 static int find_link(const struct bny_graph *g, const char *text, size_t len)
 {
     for (size_t cut = 1; cut + 1 < len; cut++) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Places for drawing graphs whose source has none (graph_edit.h): ranks in a row with the
- * switches in layers above them, each over the middle of what hangs on it; a square of ranks
- * where there are no switches. */
+/* Positions for drawing graphs whose source has none (graph_edit.h): ranks in a row with the
+ * switches in layers above them, each over the middle of the nodes below it; a square of ranks
+ * if there are no switches. */
 #include <stdlib.h>
 
 #include "base/err.h"
 #include "topo/graph_edit.h"
 
-/* layer[v]: links from the nearest rank, -1: none leads there; queue: [nnodes] by layer. How
- * many are in it. */
+/* layer[v]: links from the nearest rank, -1: unreachable; queue: [nnodes] by layer. Returns the
+ * number of nodes in it. */
 static int layers(const struct bny_graph *g, int *layer, int *queue)
 {
     int head = 0, tail = 0;
@@ -32,7 +32,7 @@ static int layers(const struct bny_graph *g, int *layer, int *queue)
     return tail;
 }
 
-/* The mean place of the neighbours one layer below, in the order of the queue, so that they
+/* The mean position of the neighbours one layer below, in the order of the queue, so that they
  * have theirs. */
 static int middle(const struct bny_graph *g, const int *layer, int v)
 {
@@ -68,7 +68,7 @@ int bny_graph_layout(struct bny_graph *g)
     for (int i = g->nranks; i < reached; i++) {
         struct bny_node *v = &g->nodes[queue[i]];
         int x = middle(g, layer, queue[i]), beside = layer[queue[i]] == layer[queue[i - 1]];
-        /* Those that want the same place stand beside each other. */
+        /* Nodes with the same position are placed next to each other. */
         v->x = last = beside && x <= last ? last + 1 : x;
         v->y = -layer[queue[i]];
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A graph from text: a generator with its arguments, and changes behind it
+/* A graph from text: a generator with its arguments, followed by changes
  * ("torus:8x8!dead=0-1"). */
 #include <stdio.h>
 #include <string.h>
@@ -45,8 +45,8 @@ static int generate(struct bny_graph **out, const struct bny_generator *gen, con
     return 0;
 }
 
-/* "FILE" or "FILE!dead=A-B", where the name of the file may have a '!' itself. *change: what
- * follows the name. */
+/* "FILE" or "FILE!dead=A-B", where the file name may contain '!'. *change: the text after the
+ * name. */
 static int load(struct bny_graph **out, const char *text, const char **change)
 {
     char path[4096];

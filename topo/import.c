@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Graphs from files (import.h): reading, finding out the format, names, the common unit of
+/* Graphs from files (import.h): reading, detecting the format, names, the common unit of
  * capacities. */
 #include "topo/import.h"
 
@@ -38,7 +38,7 @@ int bny_import_fail(const struct bny_import *im, int line, const char *fmt, ...)
     return bny_fail(BANYAN_EINVAL, "%.150s: %s", im->file, text);
 }
 
-/* Where name stands in the table, or the free place for it (FNV-1a). */
+/* Position of name in the table, or the free place for it (FNV-1a). */
 static int *name_slot(const struct bny_import *im, const char *name)
 {
     uint32_t h = 2166136261u;
@@ -197,7 +197,7 @@ static int add_links(struct bny_import *im)
     return 0;
 }
 
-/* The number that name is when it has no more than digits, or -1. */
+/* The number in name if that has only digits, or -1. */
 static int decimal(const char *name)
 {
     int v = 0;
@@ -210,8 +210,8 @@ static int decimal(const char *name)
     return *name ? v : -1;
 }
 
-/* Where no rank is given and all compute nodes are named 0 .. n-1 (as networkx does), these are
- * the ranks. Hosts that are not given: one a compute node. */
+/* If no ranks are given and all compute nodes are named 0 .. n-1 (as by networkx), these are
+ * the ranks. Default for hosts: one per compute node. */
 static void number_nodes(struct bny_graph *g)
 {
     int n = 0, numbered = 1, host = 0;
@@ -291,7 +291,7 @@ int bny_graph_parse(struct bny_graph **out, const char *file, const char *text, 
     return 0;
 }
 
-/* All of fd, a byte more than the limit at most. */
+/* Reads all of fd, at most a byte more than the limit. */
 static int read_all(int fd, char **text, size_t *len, const char *path)
 {
     size_t cap = 1 << 16, n = 0;

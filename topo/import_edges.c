@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Edge lists: a line is "src dst [GBps [us [one|both]]]", separated by blanks or commas; 1
  * GB/s, 0 us, both directions by default. Lines with # are comments. "@switch NAME...", "@nic
- * NAME...", "@host N NAME..." and "@rank NAME..." (ranks 0, 1, ... in this order) say what
- * nodes are; all others are compute nodes. */
+ * NAME...", "@host N NAME..." and "@rank NAME..." (ranks 0, 1, ... in this order) declare
+ * nodes; all others are compute nodes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,8 +88,7 @@ static int directive(struct edges *s)
     return 0;
 }
 
-/* The same cable written once for each end is a mistake that would double it: found by its
- * pair. */
+/* A cable written once for each end is an error that would double it: detected by its pair. */
 static int note(struct edges *s, int a, int b, int both)
 {
     int lo = a < b ? a : b, hi = a < b ? b : a, i;
@@ -182,7 +181,7 @@ static int parse(struct bny_import *im)
         s.line++;
         e = split(&s, text, len);
         text += len + 1;
-        /* A heading, as spreadsheets write it. */
+        /* A heading, as written by spreadsheets. */
         if (e || !s.nwords || (s.line == 1 && !strcmp(s.word[0], "src")))
             continue;
         e = s.word[0][0] == '@' ? directive(&s) : edge(&s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GraphML (graphml.graphdrawing.org), as networkx writes it. Data of nodes: kind (compute,
+/* GraphML (graphml.graphdrawing.org), as written by networkx. Data of nodes: kind (compute,
  * switch, nic), host, rank, x, y, z. Of edges: GBps or cap or capacity (GB/s, 1), us
- * (microseconds, 0), lat (ns). Other data is left alone. */
+ * (microseconds, 0), lat (ns). Other data is ignored. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +16,9 @@ struct graphml {
         char id[40], name[40];
     } keys[KEYS_MAX];
     int nkeys, directed;
-    char key[40];                        /* of the data that is open; "" none */
-    int node;                            /* the node that is open, or -1 */
-    int edge, both, from, to, edge_line; /* the edge that is open */
+    char key[40];                        /* of the open data element; "" none */
+    int node;                            /* the open node, or -1 */
+    int edge, both, from, to, edge_line; /* the open edge */
     struct bny_ratio cap;
     int64_t lat_ns;
 };

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What ibnetdiscover prints, in both forms: blocks (Switch, Ca, Rt, each with a line a port)
- * and one line a port (-p); blanks may stand for tabs, and before each line, as in what was
- * copied from a terminal. A cable is named at both its ends, so every line is one direction.
- * One rank a host: the channel adapters whose description begins with the same words ("node1
- * HCA-1", "node1 mlx5_1") are NICs of it. Two adapters of the very same description are not of
- * one host, as hosts number theirs: such descriptions ("localhost mlx5_0", what the firmware
- * says) name no host, and each card is one. Capacities are data rates: width x rate of a lane.
- */
+/* Output of ibnetdiscover, in both forms: blocks (Switch, Ca, Rt, each with a line per port)
+ * and one line per port (-p); blanks may replace tabs, and precede lines, as in text copied
+ * from a terminal. A cable is listed at both ends, so every line is one direction. One rank per
+ * host: channel adapters whose description begins with the same words ("node1 HCA-1", "node1
+ * mlx5_1") are its NICs. Two adapters with identical descriptions are on different hosts, as
+ * hosts number theirs: such descriptions ("localhost mlx5_0", the firmware's default) identify
+ * no host, and each card becomes one. Capacities are data rates: width x rate of a lane. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,21 +22,21 @@
 /* A channel adapter; its number is its node. */
 struct adapter {
     char guid[GUID_SIZE], desc[DESC_SIZE];
-    char card[GUID_SIZE]; /* the system image GUID, which a card's adapters share; or "" */
-    int node, alike;      /* another has the same description, or one of its host's does */
+    char card[GUID_SIZE]; /* the system image GUID, common to a card's adapters; or "" */
+    int node, alike; /* alike: another has the same description, or one of its host's does */
 };
 
 struct ib {
     struct bny_import *im;
     int line, node;       /* the block's device, or -1 */
-    int collect;          /* the first pass, which only finds the adapters */
-    char card[GUID_SIZE]; /* of the block to come */
+    int collect;          /* the first pass, which only collects adapters */
+    char card[GUID_SIZE]; /* of the next block */
     struct adapter *adapters;
     int nadapters, cap;
     char text[1024]; /* the line */
 };
 
-/* The line begins with that word, and a blank or tab behind it. */
+/* Does the line begin with that word, followed by a blank or tab? */
 static int begins(const char *line, const char *word)
 {
     size_t n = strlen(word);
@@ -84,7 +83,7 @@ static int sniff(const char *text, size_t len)
     return 0;
 }
 
-/* Megabytes of data per second of a lane. */
+/* Data rate of a lane in megabytes per second. */
 static int64_t lane_rate(const char *name)
 {
     static const struct {
@@ -102,7 +101,7 @@ static int64_t lane_rate(const char *name)
     return 0;
 }
 
-/* "4xHDR" or "4x HDR": 0 where it is none. */
+/* "4xHDR" or "4x HDR": 0 if malformed. */
 static int64_t cable_rate(const char *s)
 {
     char *end;
@@ -140,7 +139,7 @@ static int add_adapter(struct ib *s, const char *guid, const char *desc, size_t 
     return v;
 }
 
-/* The words of a description that are the host's; 0: none. */
+/* Length of the host's words in a description; 0: none. */
 static size_t host_words(const char *desc)
 {
     size_t len = strlen(desc);
@@ -152,7 +151,7 @@ static size_t host_words(const char *desc)
     return len < 40 ? len : 0;
 }
 
-/* Those of one host together. */
+/* Sorts by host. */
 static int by_host(const void *a, const void *b)
 {
     const struct adapter *x = *(struct adapter *const *)a, *y = *(struct adapter *const *)b;
@@ -169,7 +168,7 @@ static int same_host(const struct adapter *a, const struct adapter *b)
     return n == host_words(b->desc) && !memcmp(a->desc, b->desc, n);
 }
 
-/* Marks the adapters whose descriptions name no host. */
+/* Marks the adapters whose descriptions identify no host. */
 static int find_alike(struct ib *s)
 {
     struct adapter **sorted = calloc((size_t)s->nadapters + 1, sizeof(struct adapter *));
@@ -200,7 +199,7 @@ static int find_alike(struct ib *s)
     return 0;
 }
 
-/* The host of an adapter, which becomes a rank at first sight. */
+/* The host of an adapter, which becomes a rank when first seen. */
 static int host_of(struct ib *s, const struct adapter *a)
 {
     size_t words = a->alike ? 0 : host_words(a->desc);
@@ -217,7 +216,7 @@ static int host_of(struct ib *s, const struct adapter *a)
     return h;
 }
 
-/* A device by its GUID's digits, as "S-..." does; ca: a NIC of its host. */
+/* A device, named by its GUID's digits as in "S-..."; ca: a NIC of its host. */
 static int device(struct ib *s, int ca, const char *guid, const char *desc, size_t desc_len)
 {
     char name[40];
@@ -240,7 +239,7 @@ static int device(struct ib *s, int ca, const char *guid, const char *desc, size
     return v;
 }
 
-/* The NIC that a node with links of that rate is passes them on to its host, both ways. */
+/* A NIC passes its links' data to its host at the same rate, in both directions. */
 static int cable(struct ib *s, int from, int to, int64_t rate)
 {
     struct bny_ratio cap = { rate, 1 };
@@ -255,7 +254,7 @@ static int cable(struct ib *s, int from, int to, int64_t rate)
     return e;
 }
 
-/* From '"' to '"': the text between them, cut there. NULL: none. */
+/* The text between two '"', terminated there. NULL: none. */
 static char *quoted(char **s)
 {
     char *a = strchr(*s, '"'), *b = a ? strchr(a + 1, '"') : NULL;
@@ -267,7 +266,7 @@ static char *quoted(char **s)
     return a + 1;
 }
 
-/* SHARP's aggregation nodes are adapters of switches, no hosts. */
+/* SHARP's aggregation nodes are adapters of switches, not hosts. */
 static int is_host(const char *desc, size_t len)
 {
     static const char word[] = "Aggregation Node";
@@ -322,8 +321,8 @@ static int port(struct ib *s)
     return peer < 0 ? peer : cable(s, s->node, peer, mbps);
 }
 
-/* One end of a -p line: "SW  2 19 0x0002c9 " at *s. Its kind's letter, or 0; *s behind the
- * GUID, which is cut. */
+/* One end of a -p line: "SW  2 19 0x0002c9 " at *s. Returns its kind's letter, or 0; *s moves
+ * behind the GUID, which is terminated. */
 static int end_of(char **s, char **guid)
 {
     char *t = *s + strspn(*s, " \t"), kind = *t;

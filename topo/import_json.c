@@ -16,7 +16,7 @@ static int sniff(const char *text, size_t len)
     return text[strspn(text, " \t\r\n")] == '{';
 }
 
-/* What an object is allowed to have. */
+/* Rejects unknown members of an object. */
 static int check_keys(const struct bny_import *im, const cJSON *o, const char *where, int i,
                       const char *const *keys)
 {
@@ -31,7 +31,7 @@ static int check_keys(const struct bny_import *im, const cJSON *o, const char *w
     return 0;
 }
 
-/* A whole number lo .. hi into *out, which is left alone where there is none. */
+/* A whole number lo .. hi into *out, which is unchanged if there is none. */
 static int whole(const struct bny_import *im, const cJSON *o, const char *key,
                  const char *where, int i, double lo, double hi, int64_t *out)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The topology XML of NCCL and RCCL (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE): system > cpu > pci >
  * gpu, nic > net; nvlink, xgmi and c2c below a gpu, pcilink below a pci. GPUs are the ranks, in
- * the order of their rank attributes where all have one (a file of a job's second host begins
- * with its first rank); where no gpu is named, as in the files that clouds ship, PCI devices of
- * a GPU's class are. Capacities in MB/s, as NCCL's and RCCL's tables have them: a PCI link has
- * GT/s x width / 8 (raw rate); an NVLink 18 GB/s before sm 70, 12 for sm 86, 40 from sm 100 on,
- * else 20; an xGMI link 24, 36 (gfx90a) or 48 (gfx94 and later); c2c what it says; two sockets
- * 16; a NIC its speed. Every two sockets of a host are joined. Hosts are told by host_hash: the
- * NICs of several share a network, those of one lead to none here. */
+ * the order of their rank attributes if all have one (the file of a job's second host begins
+ * with its first rank); if no gpu is listed, as in files from clouds, PCI devices of a GPU's
+ * class are. Capacities in MB/s, as in NCCL's and RCCL's tables: a PCI link has GT/s x width /
+ * 8 (raw rate); an NVLink 18 GB/s before sm 70, 12 for sm 86, 40 from sm 100 on, else 20; an
+ * xGMI link 24, 36 (gfx90a) or 48 (gfx94 and later); c2c its attribute; two sockets 16; a NIC
+ * its speed. All sockets of a host are connected pairwise. host_hash identifies hosts: the NICs
+ * of several share a network, those of a single one lead nowhere. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,10 +30,10 @@
 enum target { TO_DEVICE, TO_SWITCH, TO_CPU };
 
 struct nccl {
-    int at[DEPTH_MAX + 1]; /* the node of each open element, or of the element around it; -1 */
-    int host, cpu;         /* of the cpu element that is open */
-    int gpu, shares;       /* the gpu that is open, or -1; it is not the first of its device */
-    int64_t nvlink, xgmi;  /* its links' MB/s */
+    int at[DEPTH_MAX + 1]; /* the node of each open element, or of the enclosing one; -1 */
+    int host, cpu;         /* of the open cpu element */
+    int gpu, shares;       /* the open gpu, or -1; shares: it is not the first of its device */
+    int64_t nvlink, xgmi;  /* MB/s of its links */
     struct {
         int node, host;
     } cpus[CPUS_MAX];
@@ -45,7 +45,7 @@ struct nccl {
         int64_t cap;
         enum target kind;
         char target[32];
-    } later[LATER_MAX]; /* links, whose target may stand after them */
+    } later[LATER_MAX]; /* links whose targets may follow later */
     int nlater;
     struct {
         int node;
@@ -64,7 +64,7 @@ static int sniff(const char *text, size_t len)
     return bny_xml_root_is(text, len, "system");
 }
 
-/* A whole number of an attribute; `otherwise` where there is none. */
+/* A whole number from an attribute; `otherwise` if there is none. */
 static int whole(struct bny_xml *x, const char **attr, const char *name, int64_t otherwise,
                  int64_t max, int64_t *out)
 {
@@ -81,7 +81,8 @@ static int whole(struct bny_xml *x, const char **attr, const char *name, int64_t
     return 0;
 }
 
-/* "16.0 GT/s PCIe", "8 GT/s". Virtual machines do not tell: 16 lanes of 750 MB/s, as NCCL. */
+/* "16.0 GT/s PCIe", "8 GT/s". Virtual machines do not report it: 16 lanes of 750 MB/s, as
+ * NCCL. */
 static int64_t pci_cap(const char **attr)
 {
     const char *speed = bny_xml_attr(attr, "link_speed"),
@@ -102,7 +103,7 @@ static int both(struct bny_xml *x, int a, int b, int64_t mbps, int64_t lat)
     return e ? e : bny_import_link(x->im, b, a, cap, lat, x->line);
 }
 
-/* What a name of the file is in the graph: those of a second host end with @1. */
+/* The graph's name for a name in the file: those of a second host end with @1. */
 static void name_of(char *buf, size_t cap, const char *name, int host)
 {
     if (host)
@@ -111,8 +112,8 @@ static void name_of(char *buf, size_t cap, const char *name, int host)
         snprintf(buf, cap, "%s", name);
 }
 
-/* A new node of that name, joined with the one around it. again: what has the name already is
- * another. Its index or an error. */
+/* Adds a node of that name, linked to the enclosing one. again: an existing node of that name
+ * is a different one. Returns its index or an error. */
 static int below(struct bny_xml *x, const char *name, int again, int64_t cap)
 {
     struct nccl *m = x->arg;
@@ -138,7 +139,7 @@ static int below(struct bny_xml *x, const char *name, int again, int64_t cap)
     return e ? e : v;
 }
 
-/* Bridges and NICs whose bus address is there already are others: some switches show one
+/* A bridge or NIC with a known bus address is another one: some switches appear with one
  * address at several places. */
 static int start_pci(struct bny_xml *x, const char **attr)
 {
@@ -161,7 +162,7 @@ static int start_pci(struct bny_xml *x, const char **attr)
     return v;
 }
 
-/* "gfx90a:sramecc+:xnack-", or 910 for it. */
+/* "gfx90a:sramecc+:xnack-", or the same as 910. */
 static int64_t xgmi_rate(const char *gcn)
 {
     gcn = gcn && !strncmp(gcn, "gfx", 3) ? gcn + 3 : gcn;
@@ -172,8 +173,8 @@ static int64_t xgmi_rate(const char *gcn)
                                                               : 24000;
 }
 
-/* Another gpu element of the same device is another rank of it, and its links are the device's.
- */
+/* Another gpu element of the same device is another rank on it, and shares the device's
+ * links. */
 static int share_gpu(struct bny_xml *x, int device)
 {
     struct nccl *m = x->arg;
@@ -216,8 +217,8 @@ static int start_gpu(struct bny_xml *x, const char **attr)
     return v;
 }
 
-/* A link to the device that its target names; or to the host's or hosts' NVSwitches, which
- * count as one, or to the GPU's own CPU (POWER9). */
+/* A link to the target device; or to the host's or hosts' NVSwitches, which count as one, or to
+ * the GPU's own CPU (POWER9). */
 static int add_later(struct bny_xml *x, const char **attr, int from, int64_t cap)
 {
     struct nccl *m = x->arg;
@@ -363,9 +364,8 @@ static int end(struct bny_xml *x, const char *name, const char *text)
     return 0;
 }
 
-/* One end of a pair of GPUs lists the link for itself. Links to GPUs that are not in the file
- * (of a job that does not use them) and to the GPU itself (which virtual machines show) lead
- * nowhere; NCCL leaves them out as well. */
+/* Each GPU of a pair lists the link itself. Links to GPUs outside the file (not used by the
+ * job) and to the GPU itself (in virtual machines) lead nowhere; NCCL ignores them as well. */
 static int add_links(struct bny_import *im, struct nccl *m)
 {
     int left_out = 0, line = 0, e = 0;
@@ -418,8 +418,8 @@ static int has_nvswitch(const struct nccl *m, int host)
     return 0;
 }
 
-/* NCCL takes it that every NIC reaches every other. Unless all share an NVSwitch a host without
- * any has one of 10 Gbit/s, as a net element without a speed. */
+/* NCCL assumes that every NIC reaches every other. Unless all share an NVSwitch a host without
+ * any gets one of 10 Gbit/s, like a net element without a speed. */
 static int add_network(struct bny_import *im, struct nccl *m)
 {
     int shared = 1, without = 0, v, e = 0;
@@ -457,7 +457,7 @@ static int by_rank(const void *a, const void *b)
     return ((*x)->rank > (*y)->rank) - ((*x)->rank < (*y)->rank);
 }
 
-/* Ranks as the file gives them, from 0 on; in order of appearance unless all GPUs have one. */
+/* Ranks from the file, from 0 on; in order of appearance unless all GPUs have one. */
 static int number_ranks(struct bny_import *im)
 {
     struct bny_node **gpus = calloc((size_t)im->g->nnodes + 1, sizeof(struct bny_node *));

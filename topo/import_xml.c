@@ -16,7 +16,7 @@ static const char *plain(const char *name)
     return colon ? colon + 1 : name;
 }
 
-/* Only the first error counts: expat may call once more after XML_StopParser. */
+/* Only the first error counts: expat may call again after XML_StopParser. */
 static void result(struct bny_xml *x, int e)
 {
     if (e && !x->error) {
@@ -67,7 +67,7 @@ static void on_text(void *arg, const char *text, int len)
     x->text_len += n;
 }
 
-/* A document type is where entities are declared, so there are none to expand or to fetch. */
+/* Entities are declared in a document type, so there are none to expand or fetch. */
 static void on_doctype(void *arg, const char *name, const char *sysid, const char *pubid,
                        int internal)
 {

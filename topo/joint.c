@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* joint: allreduce trees with weighted roots and both phases at once (schedules.md 2.3 of the
- * design). Where reduce-scatter and allgather with equal shards are proven optimal, packed is
- * the answer. Elsewhere (hosts of different speed, borders of meshes) the joint program says
- * how much each rank roots and how each link is shared between the phases; both become whole
- * units over a common K, and the trees of each phase are packed into its share (pack.h). The
- * solution is a vertex of a program with whole coefficients, so small K often represent it
- * exactly; where not, units are rounded up and K grows until the loss is below one per cent. */
+ * design). If reduce-scatter and allgather with equal shards are proven optimal, packed is
+ * used. Otherwise (hosts of different speed, borders of meshes) the joint program gives each
+ * rank's root weight and each link's share of the phases; both become whole units over a common
+ * K, and the trees of each phase are packed into its share (pack.h). The solution is a vertex
+ * of a program with whole coefficients, so small K often represent it exactly; if not, units
+ * are rounded up and K grows until the loss is below one per cent. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "topo/pack.h"
 
 #define GOOD_GAP    0.005
-#define EXACT_UNITS 720 /* the largest K that is tried for an exact representation */
+#define EXACT_UNITS 720 /* the largest K tried for an exact representation */
 
 struct units {           /* of one phase */
     int64_t *need, *cap; /* [nranks], [nlinks] */
@@ -49,7 +49,7 @@ static int exact_units(const struct bny_joint *j, const struct bny_graph *g)
     return 0;
 }
 
-/* Weights in k units: rounded down, what is left to the largest remainders. */
+/* Weights in k units: rounds down, and gives the rest to the largest remainders. */
 static void share_units(int64_t *need, const struct bny_joint *j, int nranks, int k)
 {
     int64_t left = k;
@@ -71,8 +71,8 @@ static void share_units(int64_t *need, const struct bny_joint *j, int nranks, in
     }
 }
 
-/* A switch must not send more than arrives (the other way round when reversed): takes the
- * difference from links to ranks and gives it back by raising arriving links in turn. */
+/* A switch must not send more than it receives (vice versa if reversed): reduces links to ranks
+ * by the difference and compensates by raising arriving links in turn. */
 static void feed_switches(const struct bny_graph *g, int64_t *cap, int reversed)
 {
     const int *in_first = reversed ? g->out_first : g->in_first,
@@ -176,7 +176,7 @@ static double gap(const struct bny_claim *c)
     return bny_ratio_value(c->time) / bny_ratio_value(c->bound) - 1;
 }
 
-/* Keeps the better of *best (may be NULL) and f, which it takes over. */
+/* Keeps the better of *best (may be NULL) and f, which it owns from now on. */
 static void keep_better(struct bny_forest **best, struct bny_forest *f)
 {
     if (*best && gap(&(*best)->claim) <= gap(&f->claim)) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The joint program by cutting planes (joint_lp.h). What is solved is the dual: variables are
+/* The joint program by cutting planes (joint_lp.h), solved in its dual: variables are
  * multipliers u of the links, y and z of sets of nodes (dual.h) and the potentials of switches;
- * a set that the present solution violates, found by one flow a rank and direction, is a new
- * column. Its prices are the loads and weights of the primal. Rows: 0            sum cap_e u_e
- * <= 1                                       price: T 1 + e        y of sets that e leaves +
- * p_j - p_i - u_e <= 0           price: down[e] 1 + m + e    z of sets that e enters + q_i -
- * q_j - u_e <= 0           price: up[e] 1 + 2m + v   lambda - y and z of sets that hold rank v
- * <= 0           price: weight[v] */
+ * a set that the current solution violates, found by one flow per rank and direction, is a new
+ * column. Its prices are the loads and weights of the primal. Rows:
+ *   0            sum cap_e u_e <= 1                                       price: T
+ *   1 + e        y of sets that e leaves + p_j - p_i - u_e <= 0           price: down[e]
+ *   1 + m + e    z of sets that e enters + q_i - q_j - u_e <= 0           price: up[e]
+ *   1 + 2m + v   lambda - y and z of sets that hold rank v <= 0           price: weight[v] */
 #include "topo/joint_lp.h"
 
 #include <math.h>
@@ -52,7 +52,7 @@ static int known(const struct lp *lp, const uint8_t *in, int reduce)
     return 0;
 }
 
-/* 1 when the set is new, 0 when it is known, or an error. */
+/* 1 if the set is new, 0 if it is known, or an error. */
 static int add_set(struct lp *lp, const uint8_t *in, int reduce)
 {
     const struct bny_graph *g = lp->g;
@@ -139,7 +139,7 @@ static int add_fixed_columns(struct lp *lp)
     return e < 0 ? e : 0;
 }
 
-/* Around each rank, and all but it: enough for the first solution to be bounded. */
+/* Around each rank, and all but it: enough to bound the first solution. */
 static int add_first_sets(struct lp *lp)
 {
     const struct bny_graph *g = lp->g;
@@ -154,8 +154,8 @@ static int add_first_sets(struct lp *lp)
     return e < 0 ? e : 0;
 }
 
-/* New sets that the present loads violate: the smallest cut in front of each rank. Their
- * number, or an error. */
+/* Adds sets that the current loads violate: the smallest cut in front of each rank. Returns
+ * their number, or an error. */
 static int separate(struct lp *lp, int reduce)
 {
     const struct bny_graph *g = lp->g;
@@ -215,7 +215,7 @@ static double denominator(const double *values, int n)
         if (i == n)
             return d;
         if (d > 5000 && i < n / 2)
-            d += d / 1000; /* unlikely by now */
+            d += d / 1000; /* larger ones are unlikely */
     }
     return 1 << 30;
 }

@@ -12,7 +12,7 @@ struct bny_joint {
     double *weight;        /* [nranks] sum 1 */
     double *down, *up;     /* [nlinks] load of the broadcast and of the reduction */
     struct bny_dual *dual; /* proves a bound within about 1e-6 of time */
-    int rounds, cuts;      /* of the cutting planes, for the curious */
+    int rounds, cuts;      /* of the cutting planes, for diagnosis */
 };
 
 /* 0, -BANYAN_ENOMEM, or -BANYAN_ENOTSUP for graphs of more than about 900 links and ranks. */

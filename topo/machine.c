@@ -17,7 +17,7 @@
 #define DEVICE_IS(o, t) ((o)->attr->osdev.type == HWLOC_OBJ_OSDEV_##t)
 #endif
 
-/* The outermost cache above a core that it shares or could share: not the first level. */
+/* The outermost cache above a core that it can share: not the first level. */
 static hwloc_obj_t outer_cache(hwloc_obj_t o)
 {
     hwloc_obj_t found = NULL;
@@ -28,7 +28,7 @@ static hwloc_obj_t outer_cache(hwloc_obj_t o)
     return found;
 }
 
-/* Number of *o among those seen, in order of appearance. */
+/* Index of *o among those seen, in order of appearance. */
 static int number(hwloc_obj_t *seen, int *n, hwloc_obj_t o)
 {
     int i = 0;
@@ -53,7 +53,7 @@ static void read_core(struct bny_machine_core *c, hwloc_obj_t o)
     c->nic = -1;
 }
 
-/* Cores, or hardware threads where cores are not known. */
+/* Cores, or hardware threads if cores are unknown. */
 static int cores_depth(hwloc_topology_t t)
 {
     int depth = hwloc_get_type_depth(t, HWLOC_OBJ_CORE);
@@ -107,8 +107,7 @@ static int read_cores(struct bny_machine *m, hwloc_topology_t t)
     return 0;
 }
 
-/* The common package or memory of the cores that a device is near to; -1 where they have
- * several. */
+/* The common package or memory of a device's near cores; -1 if they have several. */
 static int near(const struct bny_machine *m, hwloc_const_cpuset_t set, int package)
 {
     int found = -1;
@@ -124,7 +123,7 @@ static int near(const struct bny_machine *m, hwloc_const_cpuset_t set, int packa
     return found;
 }
 
-/* The outermost PCI-to-PCI bridge below the host bridge: what shares it shares a link. */
+/* The outermost PCI-to-PCI bridge below the host bridge: devices below it share a link. */
 static int bridge_of(hwloc_obj_t o)
 {
     int found = -1;
@@ -191,7 +190,7 @@ static int read_machine(struct bny_machine **out, hwloc_topology_t t, const char
     return 0;
 }
 
-/* synthetic: hwloc's words, or NULL for what hwloc finds. */
+/* synthetic: hwloc's description, or NULL for the machine that hwloc detects. */
 static int load(struct bny_machine **out, const char *synthetic)
 {
     const char *source = synthetic ? "synthetic" : "this machine";
@@ -207,9 +206,9 @@ static int load(struct bny_machine **out, const char *synthetic)
     errno = 0;
     if (synthetic)
         e = hwloc_topology_set_synthetic(t, synthetic);
-    /* Not by libpciaccess, which never frees its table of names (hwloc reads PCI from sysfs as
-     * well), and no graphics server is asked. Where there is no such component the call does
-     * nothing. */
+    /* Without libpciaccess, which never frees its table of names (hwloc reads PCI from sysfs as
+     * well), and without querying a graphics server. The call has no effect if there is no such
+     * component. */
     hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "pci");
     hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");
     errno = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the readers of machines share (machine.h): one NIC a bus address, a NIC for each core.
- */
+/* Common parts of the readers of machines (machine.h): one NIC per bus address, a NIC for each
+ * core. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +32,8 @@ void bny_machine_add_device(struct bny_machine *m, const struct bny_machine_devi
     }
 }
 
-/* The nearest NIC of each core: same memory before same package before any, RDMA before not;
- * where several are as near the cores take turns. Interfaces without a bus (lo, bridges) do not
- * count. */
+/* The nearest NIC of each core: same memory before same package before any, RDMA before others;
+ * cores take equally near ones in turn. Interfaces without a bus (lo, bridges) do not count. */
 static int nearness(const struct bny_machine_core *c, const struct bny_machine_device *d)
 {
     if (d->kind == BNY_DEVICE_GPU || !*d->bus)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A machine as a cluster graph: a rank below its cache, the cache below its memory, that below
- * its package; packages joined with each other; NICs at what they are near to. A level that has
- * one member below what is above it is left out. Capacities in GB/s are what processors of this
- * decade reach by memcpy, to the nearest power of two: they order the levels, and `banyan_topo
- * probe` measures the real ones. */
+ * its package; packages are connected with each other; NICs at their locality. A level with a
+ * single member below its parent is omitted. Capacities in GB/s are memcpy rates of current
+ * processors, to the nearest power of two: they order the levels, and `banyan_topo probe`
+ * measures the real ones. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +18,17 @@ enum { CORE_GBPS = 16, CACHE_GBPS = 64, NUMA_GBPS = 64, PACKAGE_GBPS = 32, NIC_G
 enum { CORE_NS = 30, CACHE_NS = 50, NUMA_NS = 50, PACKAGE_NS = 100, NIC_NS = 500 };
 
 struct levels {
-    int *cache, *numa, *package; /* the node of each, or -1: left out */
+    int *cache, *numa, *package; /* the node of each, or -1: omitted */
 };
 
-/* What a core's cache hangs on: its memory, or its package where that has one memory or shares
- * it with others. */
+/* The parent of a core's cache: its memory, or its package if that has one memory or shares it
+ * with others. */
 static int above_cache(const struct levels *l, const struct bny_machine_core *k)
 {
     return l->numa[k->numa] >= 0 ? l->numa[k->numa] : l->package[k->package];
 }
 
-/* Whether the core's package has several memories and this one to itself. */
+/* Does the core's package have several memories, and this one alone? */
 static int numa_counts(const struct bny_machine *m, const struct bny_machine_core *k)
 {
     int several = 0;
@@ -41,7 +41,7 @@ static int numa_counts(const struct bny_machine *m, const struct bny_machine_cor
     return several;
 }
 
-/* Whether there is another cache at the same memory of the same package. */
+/* Is there another cache at the same memory of the same package? */
 static int cache_counts(const struct bny_machine *m, const struct bny_machine_core *k)
 {
     for (int o = 0; o < m->ncores; o++)
@@ -62,8 +62,8 @@ static int add(struct bny_graph *g, int *node, const char *what, int i, int x, i
     return *node;
 }
 
-/* Switch nodes for the levels that have more than one member below the next; x: the middle of
- * their ranks. */
+/* Adds switch nodes for levels with more than one member below the next; x: the middle of their
+ * ranks. */
 static int add_levels(struct bny_graph *g, struct levels *l, const struct bny_machine *m, int n)
 {
     int e = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where ranks and their threads run on a machine (machine.h). */
+/* Placement of ranks and their threads on a machine (machine.h). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "topo/machine.h"
 
 /* Cores are in hwloc's order, in which packages, memories and caches are contiguous, so even
- * steps through the list are even over all of them. */
+ * steps through the list distribute evenly over all of them. */
 void bny_machine_place(const struct bny_machine *m, int n, int *core)
 {
     for (int r = 0; r < n; r++)
@@ -46,7 +46,7 @@ void bny_machine_order(const struct bny_machine *m, int n, const int *pu, int *o
     for (int r = 0; r < n; r++)
         order[r] = r;
     if (!p)
-        return; /* as they came: slower, not wrong */
+        return; /* in the given order: slower, not wrong */
     for (int r = 0; r < n; r++) {
         int c = core_of_pu(m, pu[r]), known = c < m->ncores;
         p[r] = (struct placed){ c,
@@ -86,8 +86,8 @@ void bny_machine_threads(const struct bny_machine *m, int n, const int *core, in
         sharers < own->npus
             ? own->pu[sharers + before < own->npus ? sharers + before : own->npus - 1]
             : -1;
-    /* Free cores go to the rank before them in the list, so that no two ranks get the same one.
-     */
+    /* A free core belongs to the rank before it in the list, so no two ranks get the same
+     * one. */
     for (int c = core[rank] + 1; c < m->ncores; c++) {
         int taken = 0;
         for (int r = 0; r < n; r++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hwloc's XML, versions 1 to 3, as far as a machine (machine.h) needs it: objects nest as they
- * do in hwloc, memories are known by the nodeset of the cores. Processors that the machine
- * object says are not allowed (lstopo --disallowed) are left out, and what has no other. Not by
- * hwloc: its 2.9 reads no version 3, and crashes where a set is missing. */
+/* hwloc's XML, versions 1 to 3, restricted to the needs of a machine (machine.h): objects nest
+ * as in hwloc, the nodeset of cores identifies memories. Processors that the machine object
+ * does not allow (lstopo --disallowed) are omitted, with objects that have no other. Not read
+ * by hwloc: its 2.9 reads no version 3, and crashes if a set is missing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #define LEVELS_MAX 64
 #define NUMAS_MAX  1024
 
-/* What an element is in; -1: not in one. */
+/* The objects around an element; -1: none. */
 struct level {
     int package, cache, core, numa, bridge, pci;
 };
@@ -25,7 +25,7 @@ struct reader {
     int cores_cap, nbridges, npci, machines;
     int numa_os[NUMAS_MAX]; /* the system's numbers, in order of appearance */
     char *allowed, *online; /* the machine's sets of processors; NULL: all */
-    char bus[20];           /* of the PCI device that is open */
+    char bus[20];           /* of the open PCI device */
     double GBps;
 };
 
@@ -53,7 +53,7 @@ static int lowest_bit(const char *set, int *several)
     return bit;
 }
 
-/* Whether the bit is in the set; "0xf...f," at its begin: all above, too. */
+/* Is the bit in the set? "0xf...f," at its begin: all above, too. */
 static int has_bit(const char *set, int bit)
 {
     int words = 1, all = !strncmp(set, "0xf...f", 7);
@@ -67,7 +67,7 @@ static int has_bit(const char *set, int bit)
     return (int)(strtoul(set, NULL, 16) >> bit % 32 & 1);
 }
 
-/* Its number in order of appearance; -1 without one. */
+/* Its index in order of appearance; -1: none. */
 static int numa_of(struct reader *r, const char **attr, int *several)
 {
     const char *set = bny_xml_attr(attr, "nodeset");
@@ -198,8 +198,8 @@ static int take_sets(struct bny_xml *x, const char **attr)
     return 0;
 }
 
-/* "L3Cache"; in version 1 "Cache" with a depth. The first level, and one for instructions, is
- * nobody's but the core's. */
+/* "L3Cache"; in version 1 "Cache" with a depth. The first level, and an instruction cache, is
+ * private to the core. */
 static int is_cache(const char *type, const char **attr)
 {
     const char *depth = bny_xml_attr(attr, "depth"), *kind = bny_xml_attr(attr, "cache_type");
@@ -251,7 +251,7 @@ static int start(struct bny_xml *x, const char *name, const char **attr)
     return e;
 }
 
-/* The new number of what had one, the next one at first sight. */
+/* The new number of an object, the next one at first sight. */
 static int renumber(int *map, int *n, int old)
 {
     if (old < 0)
@@ -262,7 +262,7 @@ static int renumber(int *map, int *n, int old)
 }
 
 /* Drops cores without a processor, and packages, caches and memories without a core: those of
- * processors that are not allowed, and memories of their own (CXL). */
+ * processors that are not allowed, and separate memories (CXL). */
 static int drop_empty(struct bny_import *im, struct bny_machine *m)
 {
     int cores = m->ncores, all = m->npackages + m->ncaches + m->nnumas;
@@ -293,8 +293,7 @@ static int drop_empty(struct bny_import *im, struct bny_machine *m)
     return 0;
 }
 
-/* Devices below the whole machine are near to the only memory or package, where there is only
- * one. */
+/* Devices below the whole machine are nearest to its memory or package if there is only one. */
 static int finish(struct bny_import *im, struct reader *r)
 {
     struct bny_machine *m = r->m;

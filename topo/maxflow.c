@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Maximum flow by shortest augmenting paths in layers (Dinic, "Algorithm for solution of a
  * problem of maximum flow in networks with power estimation", 1970). Layers are counted from
- * the sink and only as far as the source: the sinks of one check stand next to nodes that
- * already count as sources, so most searches see a few nodes only. */
+ * the sink and only as far as the source: the sinks of one check are next to nodes that already
+ * count as sources, so most searches visit only a few nodes. */
 #include "topo/maxflow.h"
 
 #include <stdlib.h>
@@ -94,7 +94,7 @@ void bny_flow_reset(struct bny_flow *f)
         f->arcs[a].cap = f->full[a];
 }
 
-/* Distances to t along arcs with capacity left; 0 when s is out of reach. */
+/* Distances to t along arcs with residual capacity; 0 if s is unreachable. */
 static int layers(struct bny_flow *f, int s, int t)
 {
     int head = 0, tail = 0;
@@ -138,7 +138,7 @@ static int64_t push(struct bny_flow *f, int v, int t, int64_t limit)
         f->arcs[a ^ 1].cap += got;
         sent += got;
         if (sent == limit)
-            return sent; /* this arc may have more: iter stays */
+            return sent; /* this arc may carry more: iter stays */
     }
     return sent;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Maximum flow in a directed network of integer capacities (Dinic), and the one question that
- * bounds and packings ask of it: does every cut carry the demand of its roots? Not thread safe
- * per object; any number of objects. */
+/* Maximum flow in a directed network of integer capacities (Dinic), and the one question of
+ * bounds and packings: does every cut carry the demand of its roots? Not thread safe per
+ * object; any number of objects. */
 #ifndef BNY_TOPO_MAXFLOW_H
 #define BNY_TOPO_MAXFLOW_H
 
@@ -22,20 +22,20 @@ struct bny_flow {
     int *level, *iter, *queue; /* [n] scratch */
 };
 
-/* Room for `links` arcs from the start; more are added as needed. 0 or -BANYAN_ENOMEM. */
+/* Initial room for `links` arcs; it grows as needed. Returns 0 or -BANYAN_ENOMEM. */
 int bny_flow_init(struct bny_flow *f, int nodes, int links);
 void bny_flow_free(struct bny_flow *f);
 /* Index of the new arc (even), or -BANYAN_ENOMEM. */
 int bny_flow_arc(struct bny_flow *f, int from, int to, int64_t cap);
-/* Takes back the last arc that was added. */
+/* Removes the last added arc. */
 void bny_flow_pop(struct bny_flow *f);
 /* Changes a capacity; takes effect with the next bny_flow_reset. */
 void bny_flow_set(struct bny_flow *f, int arc, int64_t cap);
 void bny_flow_reset(struct bny_flow *f);
-/* Sends up to `limit` more from s to t through what is left; returns what went. */
+/* Sends up to `limit` more from s to t through the residual capacities; returns the amount. */
 int64_t bny_flow_run(struct bny_flow *f, int s, int t, int64_t limit);
-/* mark[v] = 1 for the nodes that s still reaches, else 0: after a run below its limit the
- * smallest cut's side of s. */
+/* mark[v] = 1 for the nodes that s still reaches, else 0: after a run below its limit s's side
+ * of the smallest cut. */
 void bny_flow_side(struct bny_flow *f, int s, uint8_t *mark);
 
 #endif

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MultiTree (Huang, Majumder, Kim, Muzahid, Yum and Kim, "Communication algorithm-architecture
- * co-design for distributed deep learning", ISCA 2021): one spanning tree a rank, grown at the
- * same time. In each time step every tree in turn takes one edge that still has capacity; only
- * ranks that a tree had before the step send in it.
+ * co-design for distributed deep learning", ISCA 2021): one spanning tree per rank, grown at
+ * the same time. In each time step every tree in turn takes one edge that still has capacity;
+ * only ranks that a tree had before the step send in it.
  *
- * Where this differs from the paper:
- *   - a link carries its capacity in trees a step, in units of the smallest link: a link of 300
- * beside links of 25 carries 12 edges a step, and fractions are carried over to the next step;
- *   - several trees a root (sub-chunks) and a bound on the height: a rank may stand at most
- * (cap - the root's eccentricity) below its distance from the root, which always leaves a way
- * to complete the tree;
+ * Differences from the paper:
+ *   - a link carries its capacity in trees per step, in units of the smallest link: a link of
+ *     300 next to links of 25 carries 12 edges per step, and fractions carry over to the next
+ *     step;
+ *   - several trees per root (sub-chunks) and a bound on the height: a rank may be at most (cap
+ *     - the root's eccentricity) below its distance from the root, so that the tree can always
+ *     be completed;
  *   - through switches the nearest rank is taken (breadth first).
  * BNY_MULTITREE_REFERENCE is the published code: depth first through switches, and a step ends
  * as soon as the last tree of a round finds no edge, even if others could. That costs steps on
@@ -26,8 +27,8 @@
 #include "base/err.h"
 #include "topo/route.h"
 
-struct sprout {      /* a tree while it grows */
-    int root, slack; /* slack: how much deeper than its distance a rank may stand */
+struct sprout {      /* a growing tree */
+    int root, slack; /* slack: how much deeper than its distance a rank may be */
     int nmembers;
     int *active, nactive, snapshot,
         cursor; /* members that may still have children, in order of joining */
@@ -41,15 +42,15 @@ struct growth {
     const int *first; /* links by sender: list[first[v] .. first[v + 1]) */
     int *list;
     uint8_t *leaf;       /* [nnodes] 1: a switch with ranks below it */
-    int joined_leaves;   /* some switches with ranks are joined by links */
-    int through_leaves;  /* whether the search may pass such a switch; two passes a step */
-    int64_t *left, unit; /* [nlinks] edges that a link still carries in this step */
+    int joined_leaves;   /* links connect some switches that have ranks */
+    int through_leaves;  /* may the search pass such a switch? two passes per step */
+    int64_t *left, unit; /* [nlinks] edges that a link can still carry in this step */
     struct sprout *trees;
     uint8_t *member;               /* [ntrees * n] */
     int *depth;                    /* [ntrees * n] */
     int16_t *dist;                 /* [n * n] edges between ranks; NULL without height cap */
     int *queue, *via, *stamp, now; /* [nnodes] the search through switches */
-    int *path, *hops;              /* path pool in order of growth; hops[i]: its length */
+    int *path, *hops; /* path pool in order of growth; hops[i]: the path's length */
     size_t npath, path_cap;
     int *path_at; /* [ntrees * n] */
 };
@@ -64,7 +65,7 @@ static int near_end(const struct growth *w, int link)
     return w->flags & BNY_MULTITREE_REVERSED ? w->g->links[link].to : w->g->links[link].from;
 }
 
-/* Whether tree t may take node v, a rank, as child of rank `parent`. */
+/* May tree t take node v, a rank, as child of rank `parent`? */
 static int wants(const struct growth *w, int t, int parent, int v)
 {
     int r = w->g->nodes[v].rank;
@@ -77,15 +78,15 @@ static int wants(const struct growth *w, int t, int parent, int v)
                w->dist[(size_t)w->trees[t].root * (size_t)w->n + (size_t)r] + w->trees[t].slack;
 }
 
-/* Whether the search goes on from u to another switch: not from a switch that has ranks of its
- * own, other than those of `origin`. Else the links of a BiGraph fill with detours. */
+/* May the search continue from u to another switch? Not from a switch that has ranks other than
+ * `origin`'s: otherwise the links of a BiGraph fill with detours. */
 static int may_pass(const struct growth *w, int u, int origin)
 {
     return w->through_leaves || !w->leaf[u] || near_end(w, w->via[u]) == origin;
 }
 
-/* Breadth first over switches from rank `parent`. Returns the child's node, -1 for none in this
- * step, -2 when none will ever come: all neighbours are ranks of the tree. via[v]: the link by
+/* Breadth first over switches from rank `parent`. Returns the child's node, -1: none in this
+ * step, -2: none will ever come, as all neighbours are ranks of the tree. via[v]: the link by
  * which v was reached. */
 static int nearest(struct growth *w, int t, int parent)
 {
@@ -154,7 +155,7 @@ static int next_child(struct growth *w, int t, int parent)
     return below_switch(w, t, parent, u, 1);
 }
 
-/* Keeps the links from parent to node v, and takes their capacity. */
+/* Records the links from parent to node v, and consumes their capacity. */
 static int take_path(struct growth *w, size_t cell, int parent, int v)
 {
     int from = w->g->rank_node[parent], hops = 0,
@@ -184,7 +185,7 @@ static int take_path(struct growth *w, size_t cell, int parent, int v)
     return 0;
 }
 
-/* One edge more for tree t. 1, 0 when it finds none in this step, -BANYAN_ENOMEM. */
+/* Adds one edge to tree t. Returns 1, 0: none in this step, -BANYAN_ENOMEM. */
 static int add_edge(struct growth *w, int t)
 {
     struct sprout *s = &w->trees[t];
@@ -214,8 +215,8 @@ static int add_edge(struct growth *w, int t)
     return 0;
 }
 
-/* Edges that each link carries in step `step`: the part of (step + 1) cap / unit not yet given
- * out. */
+/* Edges that each link can carry in step `step`: the part of (step + 1) cap / unit not yet
+ * used. */
 static void refill(struct growth *w, int64_t step)
 {
     for (int l = 0; l < w->g->nlinks; l++) {
@@ -272,8 +273,8 @@ static int grow_step(struct growth *w)
     return e;
 }
 
-/* Edges between all ranks, for the height cap: ranks that no other rank separates are
- * neighbours. */
+/* Number of edges between all ranks, for the height cap: ranks without another rank in between
+ * are neighbours. */
 static int set_distances(struct growth *w)
 {
     const struct bny_graph *g = w->g;
@@ -436,7 +437,7 @@ static int prepare(struct growth *w, const int *roots)
     return 0;
 }
 
-/* Paths stand in the pool in order of growth; the result has them in order of (tree, rank). */
+/* Paths are in the pool in order of growth; sorts them by (tree, rank) for the result. */
 static int order_paths(struct growth *w)
 {
     size_t cells = (size_t)w->ntrees * (size_t)w->n, at = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The growth of MultiTree's trees over a graph (multitree.c), without a forest's form. */
+/* The growth of MultiTree's trees over a graph (multitree.c), independent of forests. */
 #ifndef BNY_TOPO_MULTITREE_H
 #define BNY_TOPO_MULTITREE_H
 
@@ -8,7 +8,7 @@
 enum bny_multitree_flag {
     BNY_MULTITREE_REFERENCE = 1 << 0, /* as published: see multitree.c */
     BNY_MULTITREE_REVERSED =
-        1 << 1, /* data flow against the links: trees towards their roots */
+        1 << 1, /* data flows against the links: trees towards their roots */
 };
 
 /* Trees away from their roots (with REVERSED: towards them), in time steps. */
@@ -23,8 +23,8 @@ struct bny_multitree {
     int *links;
 };
 
-/* roots[ntrees]. height_cap: 0 for none. 0, -BANYAN_ENOMEM, or -BANYAN_EINVAL when height_cap
- * is below the distance from some root. bny_multitree_free in any case. */
+/* roots[ntrees]. height_cap: 0 for none. Returns 0, -BANYAN_ENOMEM, or -BANYAN_EINVAL if
+ * height_cap is below the distance from some root. Call bny_multitree_free in any case. */
 int bny_multitree_grow(struct bny_multitree *out, const struct bny_graph *g, const int *roots,
                        int ntrees, int height_cap, unsigned flags);
 void bny_multitree_free(struct bny_multitree *m); /* frees what it points at */

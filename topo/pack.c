@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Packings: memory, and the packing by levels (pack.h; the balanced level-by-level trees of
  * "Efficient direct-connect topologies for collective communications", arXiv 2202.03356, for
- * any capacities and roots). Each rank y looks at all roots at once: root r may use an edge (x,
- * y) when x comes before y in the order of r, which is by distance, then by rank counted from
- * r. The choice of all units of all roots is one flow from roots to edges. Since parents come
- * earlier in the order, any choice at every rank makes trees, and ranks do not depend on each
- * other. */
+ * any capacities and roots). Each rank y considers all roots at once: root r may use an edge
+ * (x, y) if x comes before y in the order of r, which is by distance, then by rank counted from
+ * r. One flow from roots to edges selects all units of all roots. Since parents come earlier in
+ * the order, any selection at every rank makes trees, and ranks do not depend on each other. */
 #include "topo/pack.h"
 
 #include <stdlib.h>
@@ -94,9 +93,9 @@ struct bny_pack_tree *bny_pack_tree(struct bny_pack *p, int root, int64_t units)
 
 struct levels {
     struct bny_pack *p;
-    int *rank_of;       /* [n * n] row r: place of each rank in the order of root r */
+    int *rank_of;       /* [n * n] row r: position of each rank in the order of root r */
     int *dist_of;       /* [n * n] row r: its distance */
-    int *in_first, *in; /* edges that lead to each rank */
+    int *in_first, *in; /* edges that enter each rank */
 };
 
 /* Order of root r: breadth first; within a level by (v - r) mod n, so that orders differ
@@ -150,8 +149,8 @@ static void index_edges(const struct bny_pack *p, int in, int *first, int *list)
     first[p->n] = p->nedges;
 }
 
-/* Every root's units at rank y, as (edge, units) pairs in got; 0 when the edges do not suffice.
- */
+/* Every root's units at rank y, as (edge, units) pairs in got; 0 if the edges do not
+ * suffice. */
 struct choice {
     int edge;
     int64_t units;
@@ -178,7 +177,7 @@ static int keep(struct choices *c, int edge, int64_t units)
     return 0;
 }
 
-/* One flow: source -> root (its need) -> edge (when from a rank nearer to the root, or, with
+/* One flow: source -> root (its need) -> edge (if from a rank nearer to the root, or, with
  * `order`, earlier in the root's order) -> sink (capacity). */
 static int choose(const struct levels *lv, int y, struct choices *c, int by_order)
 {
@@ -226,7 +225,7 @@ static int choose_either(const struct levels *lv, int y, struct choices *c)
     return e == -BANYAN_ENOTSUP ? choose(lv, y, c, 1) : e;
 }
 
-/* Root r's units 0 .. need-1 are cut wherever some rank changes its edge. */
+/* Root r's units 0 .. need-1 are split wherever some rank changes its edge. */
 static int make_trees(struct levels *lv, const struct choices *c, int r, int *at, int64_t *left)
 {
     struct bny_pack *p = lv->p;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The exact packing (pack.h). A tree of u units grows from its root; an edge (x, y) may carry
  * min(u, capacity, slack) of them, where slack = min over sets X with x inside, y outside of
- * capacity(leaving X) - need(X) of what is still to be packed: one flow to y from all roots and
- * x. When that is less than u, the rest of the units goes back to the root's need together with
- * the capacity that the tree's edges hold for it, which keeps the rest feasible: sets that hold
- * the whole tree lose nothing, others regain an edge.
+ * capacity(leaving X) - need(X) of the units still to pack: one flow to y from all roots and x.
+ * If that is less than u, the rest of the units returns to the root's need with the capacity
+ * that the tree's edges reserve for it, which keeps the rest feasible: sets that hold the whole
+ * tree lose nothing, others regain an edge.
  *
- * First a whole tree is tried at once, along the edges with most to spare, and one check of all
- * cuts accepts it: that is some flows instead of one an edge. */
+ * A first attempt takes a whole tree at once, along the edges with most to spare, and checks
+ * all cuts once: a few flows instead of one per edge. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,13 +18,13 @@
 struct exact {
     struct bny_pack *p;
     struct bny_cuts cuts;
-    int64_t *cap; /* [nedges] what is left */
+    int64_t *cap; /* [nedges] remaining */
     int *out_first, *out;
-    uint8_t *blocked; /* [nedges] for the present tree: a set without slack holds the edge's
-                         tail only */
+    uint8_t *blocked; /* [nedges] for the current tree: a set without slack holds only the
+                         edge's tail */
     uint8_t *mark;    /* [n + 1] */
-    int *members;     /* ranks of the present tree in order of joining */
-    int misses;       /* whole trees that failed in a row: the next tries are skipped */
+    int *members;     /* ranks of the current tree in order of joining */
+    int misses;       /* consecutive failures of whole trees: the next attempts are skipped */
 };
 
 static void set_cap(struct exact *x, int e, int64_t cap)
@@ -39,7 +39,7 @@ static void set_need(struct exact *x, int r, int64_t need)
     bny_flow_set(&x->cuts.flow, x->cuts.feed[r], need);
 }
 
-/* How many units edge e may carry for the present tree, at most `units`. */
+/* Units that edge e may carry for the current tree, at most `units`. */
 static int64_t slack(struct exact *x, int e, int64_t units)
 {
     const struct bny_pack_edge *edge = &x->p->edges[e];
@@ -59,8 +59,8 @@ static int64_t slack(struct exact *x, int e, int64_t units)
     return flow < most ? flow : most;
 }
 
-/* The edge with most capacity among those that lead out of the tree from its earliest member
- * that has one. */
+/* The edge with most capacity among those that leave the tree from its earliest member that has
+ * one. */
 static int greedy_edge(const struct exact *x, const struct bny_pack_tree *t, int nmembers,
                        int *from)
 {
@@ -80,7 +80,7 @@ static int greedy_edge(const struct exact *x, const struct bny_pack_tree *t, int
     return -1;
 }
 
-/* 1 when a whole tree of t->units went in, and stays feasible. */
+/* 1 if a whole tree of t->units was packed, and the rest stays feasible. */
 static int try_whole(struct exact *x, struct bny_pack_tree *t)
 {
     int n = 1, from = 0, e, ok;
@@ -102,8 +102,8 @@ static int try_whole(struct exact *x, struct bny_pack_tree *t)
     return ok;
 }
 
-/* The edge that takes most of the tree's units, the first that takes all; -1 when the packing
- * does not exist. */
+/* The edge that takes most of the tree's units, the first that takes all; -1: the packing does
+ * not exist. */
 static int next_edge(struct exact *x, const struct bny_pack_tree *t, int nmembers,
                      int64_t *units)
 {

@@ -104,7 +104,8 @@ static int fill_tree(struct bny_tree *t, const struct bny_graph *g, const struct
     return e;
 }
 
-/* Depths become steps: towards the root the last step is the root's, away from it the first. */
+/* Converts depths to steps: towards the root the last step is the root's, away from it the
+ * first. */
 static void set_steps(struct bny_forest *f)
 {
     uint32_t most = 0;
@@ -138,8 +139,8 @@ static int next_of(const struct bny_pack *p, int root, int t)
     return t;
 }
 
-/* Calls for every piece of every root: tree of down, tree of up, units of 1/unit. f NULL:
- * counts only. */
+/* Visits every piece of every root: tree of down, tree of up, units of 1/unit. f NULL: counts
+ * only. */
 static int64_t pieces(struct bny_forest *f, const struct bny_graph *g,
                       const struct bny_pack *down, const struct bny_pack *up, int64_t unit,
                       int *error)

@@ -2,15 +2,14 @@
 /* packed: trees that reach the cut bound (ForestColl, arXiv 2402.06787, with own methods for
  * each step; schedules.md 2.2 of the design). Every root's share is k equal units; capacities
  * are floor(U cap) for the least U at which all cuts carry the units, and pack.h finds the
- * trees. With as many units as the bound's denominator the packing is exactly optimal; fewer,
- * where they come within a thousandth, make fewer trees.
+ * trees. With as many units as the bound's denominator the packing is exactly optimal; fewer
+ * units within a thousandth of that give fewer trees.
  *
- * With a cap on the height, trees by levels alone are tried in growing capacities (a Pareto
+ * With a cap on the height, only trees by levels are tried, in growing capacities (a Pareto
  * family: pareto.h).
  *
- * Scattered and allreduce: trees of all roots; on graphs that are not symmetric the trees of
- * the reducing direction are packed for themselves. Rooted: all trees from one root (Edmonds).
- */
+ * Scattered and allreduce: trees of all roots; on asymmetric graphs the trees of the reducing
+ * direction are packed separately. Rooted: all trees from one root (Edmonds). */
 #include "topo/packed.h"
 
 #include <stdlib.h>
@@ -22,7 +21,7 @@
 
 #define FEW_UNITS 16
 #define GOOD_GAP  1e-3
-#define FEW_RANKS 32 /* no search among them takes long */
+#define FEW_RANKS 32 /* a search among so few is quick */
 
 void bny_plan_size_free(struct bny_plan_size *s)
 {
@@ -143,10 +142,9 @@ int bny_plan_size_free_k(struct bny_plan_size *s, const struct bny_graph *g,
     return bny_plan_size_k(s, g, bound, root, reversed, whole.den);
 }
 
-/* `stretch` >= 1: how much more than the optimum the links may carry, for low trees (levels).
- */
+/* `stretch` >= 1: factor above the optimum that the links may carry, for low trees (levels). */
 struct wish {
-    int root, k; /* -1: all roots; 0: as few units as come near the optimum */
+    int root, k; /* -1: all roots; 0: the fewest units near the optimum */
     struct bny_ratio stretch;
     enum bny_pack_how how;
 };
@@ -231,7 +229,7 @@ static int build_low(struct bny_forest **out, const struct bny_graph *g,
     return bny_fail(BANYAN_ENOTSUP, "found no packed trees of height %d on %s", cap, g->name);
 }
 
-/* Below switches with one port a rank, a ring in the order of places is such a packing too, and
+/* Below switches with one port per rank a ring ordered by location is such a packing, too, and
  * found at once. */
 static int build_ring(struct bny_forest **out, const struct bny_graph *g,
                       enum bny_forest_use use)

@@ -71,8 +71,8 @@ static int heights(const struct bny_forest *f)
     return bny_forest_height(f, 0) + bny_forest_height(f, 1);
 }
 
-/* Takes f over; frees it when a member is as low and as fast, frees the last member when f
- * beats it so. */
+/* Takes f; frees it if a member is as low and as fast, frees the last member if f is better
+ * than it. */
 static void add(struct bny_pareto *p, struct bny_forest *f)
 {
     for (int i = 0; i < p->n; i++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A forest of a part of the ranks: made for the ranks in a participation set alone, then others
- * are hung into its trees where the result comes down.
+/* A forest for part of the ranks: made for the ranks in a participation set alone; the others
+ * are then added to its trees in the broadcast.
  *
- * Those who have the result double with each step: of h holders, the i-th serves the (h + i)-th
- * rank. Trees begin with different holders, so that a set of m ranks shares the work of serving
- * the others evenly when there are m trees. */
+ * The number of ranks with the result doubles with each step: of h holders, the i-th serves the
+ * (h + i)-th rank. Trees begin with different holders, so that with m trees a set of m ranks
+ * shares the work of serving the others evenly. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct sides {
     int nin, nout;
 };
 
-/* The way up, and the way down inside the set. The last time step of the latter. */
+/* The reduction, and the broadcast inside the set. Returns the last time step of the latter. */
 static uint32_t map_tree(struct bny_tree *to, const struct bny_tree *from,
                          const struct bny_forest *f, const struct sides *s)
 {
@@ -44,7 +44,7 @@ static uint32_t map_tree(struct bny_tree *to, const struct bny_tree *from,
     return last;
 }
 
-/* Tree t serves those out of the set from time step `at` on. */
+/* Tree t serves the ranks outside the set from time step `at` on. */
 static void hang(struct bny_tree *tree, int t, uint32_t at, const struct sides *s)
 {
     int holders = s->nin;
@@ -71,7 +71,7 @@ static int add_down(struct bny_tree *tree, int n)
     return 0;
 }
 
-/* A tree of `to`; 0 or -1: no memory. */
+/* Makes a tree of `to`; 0 or -1: no memory. */
 static int make_tree(struct bny_forest *to, int t, const struct bny_forest *f,
                      const struct sides *s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads plan files (plan.h has the format). Nothing in them is believed: every number has a
- * range, every list the length that it must have, and memory is taken only for what was found
- * in the file. */
+/* Reads plan files (plan.h has the format). Nothing in them is trusted: every number has a
+ * range, every list a required length, and memory is allocated only for what the file
+ * contains. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -242,7 +242,7 @@ static int read_trees(struct reader *r, const cJSON *root)
     if (n < 1 || n > (1 << 20))
         return bad(r, "trees: a list of trees is expected");
     cJSON_ArrayForEach(v, a)
-    { /* before memory is taken for that many ranks and trees */
+    { /* before memory is allocated for that many ranks and trees */
         if (cJSON_GetArraySize(get(v, "parent")) != r->n)
             return bad(r,
                        "trees[%d].parent: a list of %d numbers is expected, one for each rank",
@@ -299,7 +299,7 @@ static int read_cut(const struct reader *r, const cJSON *a, int64_t nodes,
     return 0;
 }
 
-/* The numbers of the cut where they are more than in and out (kinds parts and out_in). */
+/* The numbers of a cut with more than in and out (kinds parts and out_in). */
 static int read_parts(const struct reader *r, const cJSON *a, int64_t nodes,
                       struct bny_claim *claim)
 {
@@ -522,7 +522,7 @@ static int leads(const struct bny_graph *g, const struct bny_route *route, int a
     return a == b && route->nlinks > 0;
 }
 
-/* Routes that are there lead over links of the graph, whatever graph the plan was made for. */
+/* Existing routes use links of the graph, whatever graph the plan was made for. */
 static int tree_fits(const struct bny_plan_file *plan, int t, const struct bny_graph *g,
                      const char *name)
 {

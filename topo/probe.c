@@ -7,15 +7,15 @@
 
 #include "base/err.h"
 
-/* The sum over more pairs counts as grown from here on. */
+/* The sum over more pairs counts as grown by this factor. */
 #define GROWN 1.1
 
 int bny_probe_round(int n, int r, int *a, int *b)
 {
-    int m = n + (n & 1), pairs = 0; /* odd: the last one is a bye */
+    int m = n + (n & 1), pairs = 0; /* odd: the last rank pauses */
 
     for (int i = 0; i < m / 2; i++) {
-        /* Circle method: m - 1 stands still, the others turn. */
+        /* Circle method: m - 1 stays, the others rotate. */
         int x = i ? (r + i) % (m - 1) : m - 1, y = (r + m - 1 - i) % (m - 1);
         if (x >= n || y >= n)
             continue;
@@ -52,8 +52,8 @@ static struct bny_probe_stats stats(double *v, int n)
     return s;
 }
 
-/* Bytes a second from the times of two sizes; where the difference drowns in noise, from the
- * larger one. */
+/* Bytes per second from the times of two sizes; if noise hides the difference, from the larger
+ * one. */
 static double rate(const struct bny_probe_fabric *f, double middle, double large)
 {
     double d = large - middle;
@@ -94,8 +94,8 @@ static int meet(const struct bny_probe *p, int v, int w)
     return l;
 }
 
-/* A rank's port: the upper middle of what it reached with those that it shares its finest
- * cluster with (with all, where it is alone there), whose ways are the least shared. */
+/* A rank's port: the upper median of its rates to the ranks of its finest cluster (to all, if
+ * it is alone there), whose paths are the least shared. */
 static void ports(struct work *w)
 {
     struct bny_probe *p = w->p;
@@ -112,8 +112,8 @@ static void ports(struct work *w)
     }
 }
 
-/* g pairs out of cluster c of that level, with partners spread over the other clusters below
- * the same parent. */
+/* g pairs leaving cluster c of that level, with partners distributed over the other clusters
+ * below the same parent. */
 static int cross_pairs(struct work *w, int level, int c)
 {
     const struct bny_probe_level *l = &w->p->level[level], *up = l + 1;
@@ -154,7 +154,8 @@ static int border(struct work *w, int level, int c, double *Bps)
         for (int i = 0; i < g && !e; i++)
             sum += rate(w->f, w->t[i], w->t2[i]);
         if (sum < GROWN * best || g == most) {
-            /* Two looks at a full border: their mean has less noise than their maximum. */
+            /* Two measurements of a full border: their mean has less noise than their
+             * maximum. */
             best = sum > GROWN * best || best == 0 ? sum : (sum + best) / 2;
             break;
         }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A cluster graph by measuring, when nothing is given (after PLink, MLSys 2020; own recipe):
- * every pair once in a round-robin tournament; clusters by gaps between the latencies; how much
- * the ranks of a cluster can send out at once, by doubling their number until the sum no longer
- * grows. Pairs alone cannot see a shared bottleneck. All decisions are functions of what was
- * measured, so ranks that are told the same times decide the same. */
+/* A cluster graph by measurement, if none is given (after PLink, MLSys 2020; own recipe): every
+ * pair once in a round-robin tournament; clusters by gaps between the latencies; the joint
+ * sending rate of a cluster's ranks, by doubling their number until the sum no longer grows.
+ * Pairs alone cannot reveal a shared bottleneck. All decisions are functions of the
+ * measurements, so ranks with the same times decide alike. */
 #ifndef BNY_TOPO_PROBE_H
 #define BNY_TOPO_PROBE_H
 
@@ -16,7 +16,7 @@
 
 struct bny_probe_fabric {
     int n;
-    const int *host; /* [n] machine of each rank, or NULL: each its own */
+    const int *host; /* [n] machine of each rank, or NULL: each on its own */
     /* Runs all pairs a[i], b[i] (ranks, each in one pair at most) at the same time: a message
      * of `bytes` from a to b and one from b to a; pingpong: the second after the first.
      * seconds[i]: for one message, the same numbers at every rank. 0 or an error. */
@@ -31,12 +31,11 @@ struct bny_probe_stats {
     double min, median, p95;
 };
 
-/* One level of clusters, the finest first. The last one stands for all ranks. */
+/* One level of clusters, the finest first. The last one contains all ranks. */
 struct bny_probe_level {
     int nclusters;
-    int *cluster; /* [n] which one a rank is in */
-    double *
-        border_Bps; /* [nclusters] what leaves it at once, and comes in; 0 for the last level */
+    int *cluster;       /* [n] cluster of each rank */
+    double *border_Bps; /* [nclusters] joint rate out of and into it; 0 for the last level */
     struct bny_probe_stats alpha; /* seconds, of pairs that first meet at this level */
 };
 
@@ -44,21 +43,21 @@ struct bny_probe {
     int n, nlevels;
     struct bny_probe_level level[BNY_PROBE_LEVELS_MAX];
     double *alpha, *Bps; /* [n x n] of pairs */
-    double *port_Bps;    /* [n] the best that a rank reached */
+    double *port_Bps;    /* [n] best rate of each rank */
     const int *host;     /* the fabric's */
 };
 
-/* 0 or an error; then *out is to be freed by bny_probe_free. */
+/* Returns 0 or an error; in both cases bny_probe_free frees *out. */
 int bny_probe_run(struct bny_probe **out, const struct bny_probe_fabric *f);
 void bny_probe_free(struct bny_probe *p); /* takes NULL */
-/* A tree of switches with the measured capacities, rounded so that equal things are
- * equal. Frozen. */
+/* A tree of switches with the measured capacities, rounded so that similar ones are equal.
+ * Frozen. */
 int bny_probe_graph(struct bny_graph **out, const struct bny_probe *p);
 /* The statistics, as one more member of the graph's JSON (bny_graph_save): , "probe": {...} */
 int bny_probe_json(const struct bny_probe *p, FILE *f);
 
-/* Round r of a tournament of n ranks: pairs into a[], b[] (n / 2 at most). How many. Every pair
- * meets once in rounds 0 .. n - 2 (n - 1 for odd n). */
+/* Round r of a tournament of n ranks: pairs into a[], b[] (n / 2 at most). Returns their
+ * number. Every pair meets once in rounds 0 .. n - 2 (n - 1 for odd n). */
 int bny_probe_round(int n, int r, int *a, int *b);
 /* Levels of clusters from a symmetric [n x n] matrix of latencies: fills in nlevels and
  * level[].cluster, nclusters. 0 or -BANYAN_ENOMEM. */

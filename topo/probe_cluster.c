@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Clusters of ranks by latency (probe.h): single linkage, cut where the merging latency jumps.
- */
+/* Clusters of ranks by latency (probe.h): single linkage, cut at jumps of the merging
+ * latency. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "topo/probe.h"
 
-/* A level ends where the next merge costs this much more: above noise, below what a switch
- * costs. */
+/* A level ends if the next merge costs this much more: above noise, below the cost of a
+ * switch. */
 #define GAP 1.3
-/* Levels whose clusters are not clearly apart are dropped: mean silhouette (Rousseeuw 1987). */
+/* Levels whose clusters are not clearly separate are dropped: mean silhouette (Rousseeuw
+ * 1987). */
 #define SILHOUETTE_MIN 0.2
 
 struct merge {

@@ -8,7 +8,7 @@
 #include "topo/gen.h"
 #include "topo/probe.h"
 
-/* Values this close belong to equal things, as far as a measurement can tell. */
+/* Values this close belong to equal resources, within the accuracy of a measurement. */
 #define ALIKE 1.1
 
 #define UNIT_BPS 1e5 /* of capacities: fine enough for 10 Mbit/s */
@@ -21,7 +21,7 @@ static int64_t rounded(double Bps)
     return units < 1 ? 1 : (int64_t)(floor(units / digit + 0.5) * digit);
 }
 
-/* Each value becomes the median of the run of like ones that it is in, rounded. */
+/* Each value becomes the rounded median of the run of similar ones that contains it. */
 static int even_out(const double *Bps, int64_t *out, int n)
 {
     int *order = malloc((size_t)n * sizeof *order);
@@ -48,11 +48,10 @@ struct tree {
     struct bny_graph *g;
     const struct bny_probe *p;
     int64_t *cap; /* scratch */
-    int *node;    /* [n] the node that stands for a rank so far: itself, then its clusters */
+    int *node;    /* [n] the node that represents a rank so far: itself, then its clusters */
 };
 
-/* Half of what this level adds to a way between two ranks: each of the two passes the link
- * once. */
+/* Half of this level's part of the latency between two ranks, as each passes the link once. */
 static int64_t link_ns(const struct bny_probe *p, int l)
 {
     double a = p->level[l].alpha.median - (l ? p->level[l - 1].alpha.median : 0);
@@ -60,8 +59,7 @@ static int64_t link_ns(const struct bny_probe *p, int l)
     return a > 0 ? (int64_t)(a * 1e9 / 2) : 0;
 }
 
-/* The switches of a level; what is below hangs on them. A cluster with one member is left out.
- */
+/* Adds the switches of a level above their members. A cluster with one member is omitted. */
 static int add_level(struct tree *t, int l)
 {
     const struct bny_probe_level *k = &t->p->level[l];

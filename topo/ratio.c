@@ -12,7 +12,7 @@
 __extension__ typedef __int128 wide;
 
 enum {
-    DIGITS = 19,  /* of a whole number: an int64_t holds no more */
+    DIGITS = 19,  /* of a whole number: the most that fits in an int64_t */
     DECIMALS = 8, /* that count, after up to 9 digits before the point */
 };
 
@@ -92,8 +92,8 @@ char *bny_ratio_text(struct bny_ratio r, char *buf, size_t cap)
     return buf;
 }
 
-/* Digits of one number, appended to v: at most `most` of them, and while v holds them. Returns
- * what follows. */
+/* Appends the digits of one number to v: at most `most` of them, while v does not overflow.
+ * Returns the rest of the text. */
 static const char *digits(const char *s, int most, int64_t *v, int *n)
 {
     int64_t next;

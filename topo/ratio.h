@@ -24,7 +24,8 @@ int bny_ratio_cmp(struct bny_ratio a, struct bny_ratio b);
 double bny_ratio_value(struct bny_ratio r);
 /* "p/q", or "p" when q is 1. Returns buf. */
 char *bny_ratio_text(struct bny_ratio r, char *buf, size_t cap);
-/* Parses "p", "p/q" or a decimal ("12.5", of which 8 decimals count). 0 or -BANYAN_EINVAL. */
+/* Parses "p", "p/q" or a decimal ("12.5", up to 8 decimals count). Returns 0 or
+ * -BANYAN_EINVAL. */
 int bny_ratio_parse(struct bny_ratio *out, const char *text);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Repair (repair.h). Only forests whose both directions use the same edges are mended, on
+/* Repair (repair.h). Only forests with the same edges in both directions are mended, on
  * symmetric graphs; others are planned anew, which takes some hundredths of a second for
- * hundreds of ranks. Loads are counted in units of the weights' common denominator, one
+ * hundreds of ranks. Loads are counted in units of the weights' common denominator, in one
  * direction; the other is its mirror. */
 #include "topo/repair.h"
 
@@ -23,9 +23,9 @@ struct mending {
     int64_t unit;     /* of weight 1 */
     int64_t *units;   /* [trees of f] */
     int *from;        /* [trees of f] tree of old */
-    uint8_t *joined;  /* [ranks] of the present tree: connected with its root */
+    uint8_t *joined;  /* [ranks] of the current tree: connected to its root */
     int *queue, *via; /* [nodes] search */
-    int64_t *width;   /* [nodes] least room on the way to the rank that searches */
+    int64_t *width;   /* [nodes] least room on the path to the searching rank */
     struct bny_repair report;
 };
 
@@ -77,7 +77,7 @@ static int new_rank(const struct mending *m, int r)
     return v < 0 ? -1 : m->after->nodes[v].rank;
 }
 
-/* Trees whose roots remain, with their shares in proportion. */
+/* Takes the trees whose roots remain, with their shares in proportion. */
 static int take_over_trees(struct mending *m)
 {
     struct bny_ratio left = bny_ratio_of(0, 1);
@@ -116,7 +116,7 @@ static int take_over_trees(struct mending *m)
     return 0;
 }
 
-/* room = what `time` lets each link carry. */
+/* Sets room to the capacity of each link within `time`. */
 static int make_room(struct mending *m, struct bny_ratio time)
 {
     int64_t unit = 1;
@@ -130,7 +130,7 @@ static int make_room(struct mending *m, struct bny_ratio time)
                             m->old->name);
     }
     for (int64_t fine = 840; fine > 1;
-         fine--) /* units that divide well, so that trees may be split evenly */
+         fine--) /* units that divide well, so that trees can be split evenly */
         if (unit * fine <= UINT32_MAX) {
             unit *= fine;
             break;
@@ -151,8 +151,8 @@ static int make_room(struct mending *m, struct bny_ratio time)
     return 0;
 }
 
-/* Copies edges that are still there and fit; the others are left out. Routes are those away
- * from the root. */
+/* Copies edges that still exist and fit; omits the others. Routes are those away from the
+ * root. */
 static int copy_edges(struct mending *m, int t)
 {
     const struct bny_tree *old = &m->old->trees[m->from[t]];
@@ -186,7 +186,7 @@ static int copy_edges(struct mending *m, int t)
     return 0;
 }
 
-/* joined[v]: 1 with a way to the root, 0 without. */
+/* joined[v]: 1 if v has a path to the root, else 0. */
 static void mark_joined(struct mending *m, const struct bny_tree *tree)
 {
     int n = m->f->nranks;
@@ -237,7 +237,7 @@ static int split_tree(struct mending *m, int t, int64_t units)
 }
 
 /* Searches from rank y backwards through switches for the joined rank with the most room on the
- * way; *room of it. */
+ * path, and sets *room. */
 static int search(struct mending *m, int y, int64_t *room)
 {
     const struct bny_graph *g = m->after;
@@ -269,7 +269,7 @@ static int search(struct mending *m, int y, int64_t *room)
     return best;
 }
 
-/* Joins rank y of tree t, with a part of the tree's units where the room is less. 1 when
+/* Joins rank y of tree t, with a part of the tree's units if there is less room. Returns 1:
  * joined, 0, or an error. */
 static int attach(struct mending *m, int t, int y)
 {
@@ -294,8 +294,8 @@ static int attach(struct mending *m, int t, int y)
     return e ? e : 1;
 }
 
-/* Ranks without a way to the root let go of their children, which may find one. How many did.
- */
+/* Ranks without a path to the root release their children, which may find one. Returns their
+ * number. */
 static int let_go(struct mending *m, int t)
 {
     struct bny_tree *tree = &m->f->trees[t];
@@ -314,7 +314,7 @@ static int let_go(struct mending *m, int t)
     return n;
 }
 
-/* 1 when every rank is connected again, 0 when there is no room, or an error. */
+/* Returns 1: every rank is connected again, 0: there is no room, or an error. */
 static int mend(struct mending *m, int t)
 {
     for (;;) {
@@ -342,7 +342,7 @@ static int by_root(const void *a, const void *b)
                : (x->weight_num < y->weight_num) - (x->weight_num > y->weight_num);
 }
 
-/* Weights of split trees; trees in order of their roots. */
+/* Sets weights of split trees, and sorts trees by their roots. */
 static void settle(struct mending *m)
 {
     for (int t = 0; t < m->f->ntrees; t++) {
@@ -383,8 +383,8 @@ static int mirror(struct bny_forest *f, const struct bny_graph *g)
     return 0;
 }
 
-/* Takes over what fits, mends the rest. 0 with m->f certified, or an error (-BANYAN_ENOTSUP:
- * not this way). */
+/* Takes over the trees that fit, mends the rest. Returns 0 with m->f certified, or an error
+ * (-BANYAN_ENOTSUP: mending fails). */
 static int mend_all(struct mending *m, enum bny_forest_use use, int root)
 {
     struct bny_bound b;

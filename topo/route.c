@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ways through a graph (route.h). */
+/* Paths through a graph (route.h). */
 #include "topo/route.h"
 
 #include <stdlib.h>
@@ -81,7 +81,7 @@ static int fits(const struct bny_graph *g, const struct bny_grid *grid)
     return 1;
 }
 
-/* Tries all ways to write `left` as a product of `todo` more factors. */
+/* Tries all factorisations of `left` into `todo` more factors. */
 static int fits_with(const struct bny_graph *g, struct bny_grid *grid, int left, int todo)
 {
     if (todo == 1) {
@@ -125,9 +125,10 @@ struct bny_router {
     uint64_t seed;
     struct bny_grid grid;
     int64_t cap_max;
-    int **hops;      /* [nranks] NULL or [nnodes]: links to that rank, -1: no way */
-    int64_t **price; /* [nranks] beside hops: of the ways of fewest links, prefer wide ones */
-    int *queue;      /* [nnodes] */
+    int **hops; /* [nranks] NULL or [nnodes]: links to that rank, -1: unreachable */
+    int64_t **
+        price; /* [nranks] besides hops: among paths with the fewest links, prefers wide ones */
+    int *queue; /* [nnodes] */
 };
 
 void bny_router_destroy(struct bny_router *r)
@@ -172,7 +173,7 @@ struct bny_router *bny_router_create(const struct bny_graph *g, enum bny_routing
     return r;
 }
 
-/* What a link adds to the price of a way: narrow links cost more. */
+/* A link's part of the price of a path: narrow links cost more. */
 static int64_t price_of(const struct bny_router *r, int link)
 {
     double ratio = (double)r->cap_max / (double)r->g->links[link].cap;
@@ -181,7 +182,7 @@ static int64_t price_of(const struct bny_router *r, int link)
 }
 
 /* Breadth first, backwards from rank `to`; nodes leave the queue in order of hops, so the price
- * of those nearer is final. */
+ * of nearer ones is final. */
 static int measure(struct bny_router *r, int to)
 {
     const struct bny_graph *g = r->g;
@@ -248,7 +249,7 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* One way of fewest links; by a hash of (from, to, seed, node) where several lead on. */
+/* One path with the fewest links; a hash of (from, to, seed, node) decides between several. */
 static int one_way(struct bny_router *r, int from, int to, int hashed, struct bny_ways *w)
 {
     const struct bny_graph *g = r->g;
@@ -275,8 +276,8 @@ static int one_way(struct bny_router *r, int from, int to, int hashed, struct bn
     return 0;
 }
 
-/* All ways of fewest links below (from node u, with `share` of the data), depth first. `head`
- * is where the unfinished part begins, `at` its end. */
+/* All paths with the fewest links below (from node u, with `share` of the data), depth first.
+ * `head` is the begin of the unfinished part, `at` its end. */
 static int split_ways(struct bny_router *r, int u, int to, double share, int at,
                       struct bny_ways *w)
 {
@@ -308,7 +309,7 @@ static int split_ways(struct bny_router *r, int u, int to, double share, int at,
     return 0;
 }
 
-/* The share that a full table had no room for goes evenly over the parts. */
+/* Distributes the share that did not fit in a full table evenly over the parts. */
 static void normalise(struct bny_ways *w)
 {
     double sum = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The simulator's closed forms: loads of links, step by step and in all. */
+/* The simulator's closed forms: loads of links, step by step and in total. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 struct sums {
     double *step, *all; /* [nlinks] seconds of work */
     int *touched, ntouched;
-    double *fill; /* [transfers] when the first byte has arrived */
+    double *fill; /* [transfers] arrival time of the first byte */
 };
 
 static double way_s(const struct bny_sim_net *net, const struct bny_sim_part *p)
@@ -43,7 +43,7 @@ static double load(const struct bny_sim_net *net, struct sums *s, uint32_t id)
 }
 
 /* Dependencies lead from earlier steps to later ones, except through sums at roots, which are
- * looked at when their step is over. */
+ * processed after their step. */
 static void fill_on(const struct bny_sim_net *net, struct sums *s, uint32_t id, double at)
 {
     s->fill[id] = at;

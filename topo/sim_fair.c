@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The simulator with max-min fair sharing of links: all chunks on the way move at once, each at
+/* The simulator with max-min fair sharing of links: all chunks in transit move at once, each at
  * the rate of progressive filling (Bertsekas and Gallager, "Data Networks", section 6.5.2): the
- * link that has least for each of its flows fixes their rate, and so on with what is left. For
- * small cases: every event computes all rates anew. Slots and overhead are not modelled here.
- */
+ * link with the least capacity per flow fixes their rate, and so on with the rest. For small
+ * cases: every event recomputes all rates. Slots and overhead are not modelled here. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@ enum flow_state { WAITING, STARTING, MOVING, LANDING, OVER };
 struct flow {    /* a part of a chunk */
     double left; /* bytes */
     double rate;
-    double at; /* STARTING, LANDING: when that ends */
+    double at; /* STARTING, LANDING: end of that */
     enum flow_state state;
 };
 
@@ -24,13 +23,13 @@ struct fair {
     const struct bny_sim_net *net;
     struct bny_sim_result *out;
     struct flow *flows;        /* [parts * chunks] */
-    uint32_t *active, nactive; /* flows that are neither waiting nor over */
+    uint32_t *active, nactive; /* flows that neither wait nor are over */
     uint32_t *waits;           /* [transfers * chunks] */
     uint32_t *parts;           /* [transfers * chunks] not yet landed */
     uint64_t *step_left, done;
     uint32_t step;
-    double *left, *busy, *adder_free; /* [nlinks] capacity not yet given, [nlinks], [nranks] */
-    uint32_t *users;                  /* [nlinks] moving flows whose rate is not fixed yet */
+    double *left, *busy, *adder_free; /* [nlinks] unassigned capacity, [nlinks], [nranks] */
+    uint32_t *users;                  /* [nlinks] moving flows without a fixed rate yet */
     double now;
 };
 
@@ -93,7 +92,7 @@ static void fair_open(struct fair *f)
     }
 }
 
-/* Gives every moving flow its rate. */
+/* Assigns every moving flow its rate. */
 static void share_links(struct fair *f)
 {
     const struct bny_sim_net *net = f->net;
@@ -184,7 +183,7 @@ static double landing_s(const struct fair *f, const struct bny_sim_part *p)
     return sum;
 }
 
-/* Ends what ends now (to within rounding). Returns how many flows changed. */
+/* Ends states that are over now (within rounding). Returns the number of changed flows. */
 static int turn_over(struct fair *f)
 {
     const struct bny_sim_net *net = f->net;
@@ -211,7 +210,7 @@ static int turn_over(struct fair *f)
 
             changed++;
             if (f->parts[cell] == 1 && t->adds &&
-                gamma > 0) { /* it lands once more when added */
+                gamma > 0) { /* it lands again after the addition */
                 f->parts[cell] = UINT32_MAX;
                 *busy = (*busy > f->now ? *busy : f->now) + gamma * t->bytes / k;
                 flow->at = *busy;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Jobs of the simulator: transfers with dependencies, and how a forest becomes one. */
+/* Jobs of the simulator: transfers with dependencies, and the conversion of a forest to a
+ * job. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ void bny_sim_job_free(struct bny_sim_job *job)
     memset(job, 0, sizeof *job);
 }
 
-/* Room for one more. */
+/* Ensures room for one more. */
 static int grow(void **array, uint32_t *cap, uint32_t used, size_t size)
 {
     uint32_t more = *cap ? 2 * *cap : 256;
@@ -75,7 +76,7 @@ struct plan {
     struct edge *edges;
     size_t nedges;
     uint32_t *of[2]; /* [ntrees * nranks] the transfer of an edge, by phase and child */
-    uint32_t *sum;   /* [ntrees] the root has all; only where both phases run */
+    uint32_t *sum;   /* [ntrees] the root has everything; only if both phases run */
 };
 
 static const int *spread_parents(const struct bny_tree *tree)

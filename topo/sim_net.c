@@ -74,8 +74,8 @@ static struct bny_sim_part *part_add(struct bny_sim_net *net, uint32_t *cap)
     return &net->parts[net->nparts++];
 }
 
-/* Parts point into the pool only when it has stopped moving: until then `nlinks` is known and
- * the places follow from the order. */
+/* Parts get pointers into the pool only when it no longer moves: until then `nlinks` is known
+ * and positions follow from the order. */
 static int make_parts(struct bny_sim_net *net, struct bny_router *router)
 {
     const struct bny_sim_job *job = net->job;
@@ -124,9 +124,9 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Counting sorts: who waits for whom, and transfers by step. What becomes ready at once begins
- * in the order of the transfers, of which a forest's stand in that of their steps: it is what a
- * rank does, and where all roots sent to rank 0 first, all would wait for its port. */
+/* Counting sorts: waiting transfers, and transfers by step. Transfers that become ready at once
+ * begin in their order, which for a forest is that of its steps: ranks do the same, and if all
+ * roots sent to rank 0 first, all would wait for its port. */
 static int make_indexes(struct bny_sim_net *net)
 {
     const struct bny_sim_job *job = net->job;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the simulator's ways of running share: links and ports with their speeds, the ways that
- * transfers go, who waits for whom. */
+/* Common parts of the simulator's modes: links and ports with their speeds, the paths of
+ * transfers, their dependencies. */
 #ifndef BNY_TOPO_SIM_NET_H
 #define BNY_TOPO_SIM_NET_H
 
 #include "topo/simulate.h"
 
-struct bny_sim_part { /* a share of a transfer on one way */
+struct bny_sim_part { /* a share of a transfer on one path */
     uint32_t transfer;
     int nlinks;
     const int *links; /* the graph's, without ports */
@@ -23,14 +23,14 @@ struct bny_sim_net {
     double *latency_s;  /* [nlinks] */
     uint32_t nparts;
     struct bny_sim_part *parts;
-    uint32_t *first_part;                      /* [transfers + 1] */
-    uint32_t *first_next, *next;               /* [transfers + 1]: who waits for a transfer */
-    uint32_t *waits;                           /* [transfers] for how many it waits */
+    uint32_t *first_part;        /* [transfers + 1] */
+    uint32_t *first_next, *next; /* [transfers + 1]: transfers that wait for this one */
+    uint32_t *waits;             /* [transfers] number that it waits for */
     uint32_t nsteps, *first_of_step, *by_step; /* transfers of each step */
-    int *pool;                                 /* links of ways that the router made */
+    int *pool;                                 /* links of paths from the router */
     size_t npool, pool_cap;
 };
-/* 0, -BANYAN_ENOMEM, -BANYAN_EINVAL. bny_sim_net_free in any case. */
+/* Returns 0, -BANYAN_ENOMEM, -BANYAN_EINVAL. Call bny_sim_net_free in any case. */
 int bny_sim_net_make(struct bny_sim_net *net, const struct bny_graph *g,
                      const struct bny_sim_job *job, const struct bny_sim_opts *opts);
 void bny_sim_net_free(struct bny_sim_net *net);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Revised primal simplex with a dense explicit inverse (simplex.h). Programs of cuts are highly
  * degenerate (nearly every right-hand side is 0), so each right-hand side gets a small fixed
- * pseudo-random addition; the basis found is optimal for the given one too. */
+ * pseudo-random addition; the resulting basis is also optimal for the given one. */
 #include "topo/simplex.h"
 
 #include <math.h>
@@ -151,7 +151,7 @@ static void transform(struct bny_simplex *s, int j)
     }
 }
 
-/* Row that leaves; of those that tie, the one with the largest pivot. */
+/* Selects the leaving row; of ties, the one with the largest pivot. */
 static int leaving(const struct bny_simplex *s)
 {
     double best = INFINITY;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A small linear program solver for column generation: maximise c x, A x <= b, x >= 0 with b >=
- * 0, columns added while it goes. Doubles: callers verify what they use of the result exactly.
- */
+ * 0, with columns added later. Doubles: callers verify the parts of the result that they use
+ * exactly. */
 #ifndef BNY_TOPO_SIMPLEX_H
 #define BNY_TOPO_SIMPLEX_H
 
@@ -28,13 +28,13 @@ struct bny_simplex {
 /* rhs[i] >= 0. 0 or -BANYAN_ENOMEM. */
 int bny_simplex_init(struct bny_simplex *s, int rows, const double *rhs);
 void bny_simplex_free(struct bny_simplex *s);
-/* Adds a column of n entries (copied). Its index, or -BANYAN_ENOMEM. */
+/* Adds a column of n entries (copied). Returns its index, or -BANYAN_ENOMEM. */
 int bny_simplex_column(struct bny_simplex *s, int n, const int *row, const double *a,
                        double cost);
-/* Goes on from the present basis to the optimum. 0; -BANYAN_ENOTSUP when it is unbounded or
- * does not end. */
+/* Continues from the current basis to the optimum. Returns 0; -BANYAN_ENOTSUP if it is
+ * unbounded or does not terminate. */
 int bny_simplex_solve(struct bny_simplex *s);
-/* Value of a column in the basic solution for the right-hand side as given. values: [ncols] */
+/* Value of a column in the basic solution for the given right-hand side. values: [ncols] */
 void bny_simplex_values(const struct bny_simplex *s, double *values);
 
 #endif

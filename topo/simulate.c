@@ -14,8 +14,8 @@ enum kind { HEAD, FREE, ARRIVE, ADDED, WORKED };
 
 struct event {
     double at;
-    uint64_t seq;  /* ties: first scheduled, first served */
-    double tail;   /* HEAD: when the last byte reaches this link at the earliest */
+    uint64_t seq;  /* ties: in order of scheduling */
+    double tail;   /* HEAD: earliest arrival of the last byte at this link */
     uint32_t part; /* HEAD, ARRIVE; ADDED: the transfer; FREE: the link */
     uint32_t chunk;
     int hop;
@@ -36,19 +36,19 @@ struct queue { /* a heap by key */
 
 struct link {
     double free_at, busy;
-    int waking; /* a FREE event is on its way */
+    int waking; /* a FREE event is scheduled */
     struct queue queue;
 };
 
 struct processor {
     int is_busy;
-    struct queue queue; /* work that may begin; waiter.part is the transfer */
+    struct queue queue; /* ready work; waiter.part is the transfer */
 };
 
 struct channel { /* chunks from one rank to another, of one wire channel */
     uint64_t pair;
     int on_way;
-    struct queue queue; /* chunks that wait for a slot; waiter.part is the transfer */
+    struct queue queue; /* chunks waiting for a slot; waiter.part is the transfer */
 };
 
 struct run {
@@ -63,8 +63,8 @@ struct run {
     double *adder_free, *sender_free; /* [nranks] */
     double *core_free;                /* [nranks] of the processor that sends and receives */
     struct processor *processors;     /* [nprocessors + 1] */
-    uint64_t *step_left;              /* [nsteps] chunks not yet done */
-    uint32_t step;                    /* lock-step: the one that is open */
+    uint64_t *step_left;              /* [nsteps] unfinished chunks */
+    uint32_t step;                    /* lock-step: the open step */
     struct channel *channels;         /* hashed by pair */
     size_t nchannels;
     uint64_t done, cells;
@@ -131,7 +131,7 @@ static const struct bny_transfer *transfer_of(const struct run *r, uint32_t part
     return &r->net->job->transfers[r->net->parts[part].transfer];
 }
 
-/* The chunk takes the link now; its head goes on after the link's latency. */
+/* The chunk occupies the link now; its head continues after the link's latency. */
 static void serve(struct run *r, int link, const struct waiter *w)
 {
     const struct bny_sim_part *p = &r->net->parts[w->part];
@@ -140,7 +140,7 @@ static void serve(struct run *r, int link, const struct waiter *w)
     double idle = r->now - r->net->opts->burst_s, latency = r->net->latency_s[link], tail;
     struct event e = { .part = w->part, .chunk = w->chunk, .hop = w->hop + 1, .kind = HEAD };
 
-    if (idle < r->links[link].free_at) /* a token bucket: time saved up, burst_s at most */
+    if (idle < r->links[link].free_at) /* a token bucket: saved time, burst_s at most */
         idle = r->links[link].free_at;
     r->links[link].free_at = idle + lasts;
     tail = r->links[link].free_at > r->now ? r->links[link].free_at : r->now;
@@ -189,9 +189,9 @@ static struct waiter dequeue(struct queue *l)
     return top;
 }
 
-/* FIFO: the order of coming. PRIORITY: the oldest chunk first, of those the one of the earliest
- * step: going by the step alone, the deep ends of trees would starve until all chunks had
- * passed the shallow ones. */
+/* FIFO: in order of arrival. PRIORITY: the oldest chunk first, among those the earliest step:
+ * by step alone, the deep ends of trees would starve until all chunks had passed the shallow
+ * ones. */
 static uint64_t key_of(struct run *r, uint32_t id, uint32_t chunk)
 {
     uint64_t came = r->arrivals++;
@@ -239,7 +239,7 @@ static size_t cell_of(const struct run *r, uint32_t id, uint32_t chunk)
     return (size_t)id * (size_t)r->net->chunks + chunk;
 }
 
-/* The rank's processor is at it until then. */
+/* The rank's processor is busy until then. */
 static double handle(struct run *r, int rank, double message_s, double bytes)
 {
     double at = r->core_free[rank] > r->now ? r->core_free[rank] : r->now;
@@ -298,7 +298,7 @@ static struct channel *channel_of(struct run *r, uint32_t id)
 
 static void done(struct run *r, uint32_t id, uint32_t chunk);
 
-/* The first chunk of work stands for all of it. */
+/* The first chunk of work represents all of it. */
 static void begin_work(struct run *r, uint32_t id, uint32_t chunk)
 {
     const struct bny_transfer *t = &r->net->job->transfers[id];
@@ -326,7 +326,7 @@ static void work(struct run *r, uint32_t id, uint32_t chunk)
     begin_work(r, id, chunk);
 }
 
-/* All that the chunk waits for is there. */
+/* All dependencies of the chunk are done. */
 static void ready(struct run *r, uint32_t id, uint32_t chunk)
 {
     const struct bny_transfer *t = &r->net->job->transfers[id];
@@ -401,7 +401,7 @@ static void done(struct run *r, uint32_t id, uint32_t chunk)
         r->step_left[t->step]--;
 }
 
-/* What it leads to is there before the processor chooses what it does next. */
+/* Its successors are ready before the processor selects its next work. */
 static void on_worked(struct run *r, const struct event *e)
 {
     int k = r->net->job->transfers[e->part].processor;

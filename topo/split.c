@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Removal of switches (split.h). Switch by switch, arriving capacity is joined with leaving
- * capacity. Usually an even spread over all pairs keeps every cut, which one check of all cuts
- * confirms: first between equal places of different hosts (rails), then between different
- * hosts, then between any two different neighbours. Where none does, pairs are split off one by
+ * capacity. Usually an even spread over all pairs preserves every cut, confirmed by one check
+ * of all cuts: first between equal positions of different hosts (rails), then between different
+ * hosts, then between any two different neighbours. If none does, pairs are split off one by
  * one (split_exact.c). */
 #include "topo/split.h"
 
@@ -23,7 +23,7 @@ int64_t bny_split_feed(const struct bny_split *s, int v)
     return s->g->nodes[v].rank >= 0 ? s->need[s->g->nodes[v].rank] : 0;
 }
 
-/* SIZE_MAX: it lies elsewhere. */
+/* SIZE_MAX: it is elsewhere. */
 static size_t index_of(const struct bny_split *s, const struct bny_pack_edge *e)
 {
     return s->edges && e >= s->edges && e < s->edges + s->nedges ? (size_t)(e - s->edges)
@@ -79,8 +79,7 @@ void bny_split_cap(struct bny_split *s, int e, int64_t cap)
     bny_flow_set(&s->flow, s->arc[e], cap);
 }
 
-/* 1 when every set of nodes that leaves out a rank has what its roots need (cuts.h says how).
- */
+/* 1 if the cut condition (cuts.h) holds for every set of nodes without at least one rank. */
 static int feasible(struct bny_split *s)
 {
     const struct bny_graph *g = s->g;
@@ -99,7 +98,7 @@ static int feasible(struct bny_split *s)
     return r == g->nranks;
 }
 
-/* Position of a rank among those of its host, or -1. */
+/* Index of a rank among those of its host, or -1. */
 static int place_in_host(const struct bny_graph *g, int v)
 {
     int host = g->nodes[v].host, place = 0;
@@ -131,7 +130,7 @@ static int allowed(const struct bny_split *s, const struct ports *p, int i, int 
     return how == ANY || other_host;
 }
 
-/* Largest flow between ports with at most `most` units a pair; the flow stays in f. */
+/* Largest flow between ports with at most `most` units per pair; the flow stays in f. */
 static int64_t join_flow(const struct bny_split *s, const struct ports *p, struct bny_flow *f,
                          int64_t most, int first)
 {
@@ -141,7 +140,7 @@ static int64_t join_flow(const struct bny_split *s, const struct ports *p, struc
     return bny_flow_run(f, p->nin + p->nout, p->nin + p->nout + 1, BNY_FLOW_INF);
 }
 
-/* The flow of value `best` with the fewest units a pair. */
+/* The flow of value `best` with the fewest units per pair. */
 static void even_out(const struct bny_split *s, const struct ports *p, struct bny_flow *f,
                      int64_t best, int first)
 {
@@ -159,16 +158,15 @@ static void even_out(const struct bny_split *s, const struct ports *p, struct bn
         else
             enough = middle;
     }
-    join_flow(
-        s, p, f, less,
-        first); /* the last unit only where it is needed: no pair gets much less than others */
+    join_flow(s, p, f, less,
+              first); /* the last unit only if needed: no pair gets much less than others */
     for (int a = first; a < f->m; a += 2)
         f->arcs[a].cap += enough - less;
     bny_flow_run(f, p->nin + p->nout, p->nin + p->nout + 1, BNY_FLOW_INF);
 }
 
-/* 1 when every neighbour that is a switch loses as much capacity in as out, so that splitting
- * remains possible there. */
+/* 1 if every neighbouring switch loses as much capacity in as out, so that splitting remains
+ * possible there. */
 static int balanced(const struct bny_split *s, const struct ports *p, const struct bny_flow *f)
 {
     for (int i = 0; i < p->nin; i++) {
@@ -206,7 +204,7 @@ static int joined_edges(struct bny_split *s, const struct ports *p, const struct
     return 0;
 }
 
-/* The old edges go. */
+/* Removes the old edges. */
 static void drop_ports(struct bny_split *s, const struct ports *p)
 {
     for (int i = 0; i < p->nin; i++)
@@ -215,8 +213,8 @@ static void drop_ports(struct bny_split *s, const struct ports *p)
         bny_split_cap(s, p->out[o], 0);
 }
 
-/* Joins the ports as evenly as saturates as much as possible. 1: done (when checked, every cut
- * is kept); 0: not so, undone. */
+/* Joins the ports as evenly as possible with the largest flow. 1: done (if checked, every cut
+ * is preserved); 0: failed, undone. */
 static int spread(struct bny_split *s, const struct ports *p, enum pairing how, int check)
 {
     struct bny_flow f;
@@ -232,7 +230,7 @@ static int spread(struct bny_split *s, const struct ports *p, enum pairing how, 
                 : 0;
     for (int i = 0; i < p->nin && !e; i++)
         for (int d = 1; d <= p->nout && !e;
-             d++) { /* from the next port on: the flow then favours no port */
+             d++) { /* starts at the next port, so that the flow favours no port */
             int o = (i + d) % p->nout;
 
             if (!allowed(s, p, i, o, how))
@@ -339,8 +337,8 @@ static void finish(struct bny_split *s)
     bny_flow_free(&s->flow);
 }
 
-/* check 0: spreads at every switch and looks at the cuts once, in the end; 1 when they hold.
- * check 1: at each switch. */
+/* check 0: spreads at every switch and checks the cuts once at the end; 1 if they hold. check
+ * 1: at each switch. */
 static int attempt(struct bny_split *s, const int64_t *cap, int reversed, int check)
 {
     const struct bny_graph *g = s->g;

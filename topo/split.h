@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Removal of switches: a graph with whole capacities becomes a multigraph of ranks in which the
- * same trees can be packed, each edge standing for a path through switches (Mader's splitting
- * off, as ForestColl applies it; schedules.md 2.2 of the design). */
+/* Removal of switches: converts a graph with whole capacities to a multigraph of ranks in which
+ * the same trees can be packed; each edge represents a path through switches (Mader's splitting
+ * off, as in ForestColl; schedules.md 2.2 of the design). */
 #ifndef BNY_TOPO_SPLIT_H
 #define BNY_TOPO_SPLIT_H
 
@@ -9,8 +9,8 @@
 #include "topo/maxflow.h"
 #include "topo/pack.h"
 
-/* The network while switches go: edges between nodes of the graph, and one flow network for all
- * questions. */
+/* The network during the removal: edges between nodes of the graph, and one flow network for
+ * all checks. */
 struct bny_split {
     const struct bny_graph *g;
     int nedges, edges_cap;
@@ -23,10 +23,10 @@ struct bny_split {
 };
 
 /* p: initialised for g->nranks, needs set, no edges. cap: [nlinks] whole capacities, 0 for
- * none. Links turned round when `reversed`; routes in p still name them in order of travel in
- * the network asked for. quick: gives up (-BANYAN_ENOTSUP) where
- * even spreads do not do at once. 0, -BANYAN_ENOTSUP when the needs cannot be met or survive no
- * splitting (switches with more capacity out than in), -BANYAN_ENOMEM. */
+ * none. `reversed` reverses links; routes in p still list them in order of travel in the
+ * requested network. quick: gives up (-BANYAN_ENOTSUP) if even spreads do not work at once.
+ * Returns 0, -BANYAN_ENOTSUP if the needs cannot be met or survive no splitting (switches with
+ * more capacity out than in), -BANYAN_ENOMEM. */
 int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap, int reversed,
               int quick);
 
@@ -36,7 +36,7 @@ int bny_split_edge(
     struct bny_split *s, int from, int to, int64_t cap, const struct bny_pack_edge *a,
     const struct bny_pack_edge *b); /* with the links of a, then of b (may be NULL) */
 void bny_split_cap(struct bny_split *s, int e, int64_t cap);
-/* Splits all edges at w off, pair by pair as far as each keeps every cut. */
+/* Splits off all edges at w, pair by pair as far as every cut is preserved. */
 int bny_split_exact(struct bny_split *s, int w);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Splitting off pair by pair (split.h). Replacing m units of (u, w) and (w, t) by (u, t) takes
  * m from the sets that hold u and t but not w, and from those that hold w but neither u nor t;
- * no other set loses. The least of capacity(leaving X)
- * - need(X) over those that leave out a rank is how much may go: flows with u, t (or w) as
- * further sources and w (or u, t) as further sinks. */
+ * no other set loses. The limit is the least capacity(leaving X) - need(X) over those without
+ * at least one rank: flows with u, t (or w) as further sources and w (or u, t) as further
+ * sinks. */
 #include "base/err.h"
 #include "topo/split.h"
 
@@ -23,7 +23,7 @@ static int64_t surplus(struct bny_split *s, int64_t most)
     return bny_flow_run(&s->flow, s->g->nnodes, s->g->nnodes + 1, s->total + most) - s->total;
 }
 
-/* Least surplus, at most `most`, of sets with the present sources and sinks that leave out some
+/* Least surplus, at most `most`, of sets with the current sources and sinks and without some
  * rank. */
 static int64_t least(struct bny_split *s, int64_t most)
 {
@@ -77,8 +77,7 @@ static int64_t amount(struct bny_split *s, int u, int w, int t, int64_t most)
 
 enum pairing { OTHER_HOSTS, OTHERS, BACK };
 
-/* Joins an arriving edge with what leaves w; what goes back where it came from becomes nothing.
- */
+/* Joins an arriving edge with the edges leaving w; capacity back to its origin vanishes. */
 static int split_in(struct bny_split *s, int in, int w, enum pairing how)
 {
     const struct bny_node *nodes = s->g->nodes;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lists of messages by their `next`, which is the holder's: a message is in one list at most.
- * A list of zeros is empty, and nothing is allocated. Walk one with
+/* Lists of messages linked by their `next`, which the holder owns: a message is in at most one
+ * list. A zeroed list is empty, and nothing is allocated. Walk one with
  *     for (const struct bny_msg *m = list->first; m; m = m->next)
- * The lists borrow messages: whoever takes one out must release it, or hold it. No lock of
- * their own. */
+ * Lists borrow messages: the caller that takes one out must release or hold it. Lists have no
+ * lock. */
 #ifndef BNY_TRANSPORT_MSG_LIST_H
 #define BNY_TRANSPORT_MSG_LIST_H
 
@@ -12,7 +12,7 @@
 
 struct bny_msg_list {
     struct bny_msg *first;
-    struct bny_msg *last; /* means something only where first is not NULL */
+    struct bny_msg *last; /* valid only if first is not NULL */
 };
 
 static inline void bny_msg_list_init(struct bny_msg_list *list)
@@ -25,7 +25,7 @@ static inline int bny_msg_list_is_empty(const struct bny_msg_list *list)
     return !list->first;
 }
 
-/* Behind `after`, which is in the list; NULL: in front of all. */
+/* Inserts after `after`, which is in the list; NULL: at the front. */
 static inline void bny_msg_list_insert(struct bny_msg_list *list, struct bny_msg *after,
                                        struct bny_msg *msg)
 {
@@ -48,7 +48,7 @@ static inline void bny_msg_list_push_back(struct bny_msg_list *list, struct bny_
     bny_msg_list_insert(list, list->first ? list->last : NULL, msg);
 }
 
-/* Takes the first one out; NULL: there is none. */
+/* Takes out the first one; NULL: empty. */
 static inline struct bny_msg *bny_msg_list_pop_front(struct bny_msg_list *list)
 {
     struct bny_msg *msg = list->first;
@@ -60,7 +60,7 @@ static inline struct bny_msg *bny_msg_list_pop_front(struct bny_msg_list *list)
     return msg;
 }
 
-/* Takes all out, in their order: to go through them while others may come in again. */
+/* Takes out all, in order: to process them while others may be added. */
 static inline struct bny_msg_list bny_msg_list_take(struct bny_msg_list *list)
 {
     struct bny_msg_list all = *list;
@@ -69,7 +69,7 @@ static inline struct bny_msg_list bny_msg_list_take(struct bny_msg_list *list)
     return all;
 }
 
-/* Moves all of `from` behind those of `list`. */
+/* Moves all of `from` to the end of `list`. */
 static inline void bny_msg_list_append(struct bny_msg_list *list, struct bny_msg_list *from)
 {
     if (from->first) {

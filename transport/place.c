@@ -13,7 +13,7 @@
 
 #define TEXT_MAX 4096
 
-/* A file's first bytes; 0 where it cannot be read, -1 where no descriptor is left. */
+/* A file's first bytes; 0: unreadable, -1: no descriptor is left. */
 static ssize_t read_file(const char *path, char *text, size_t cap)
 {
     FILE *f = fopen(path, "re");
@@ -42,18 +42,18 @@ int bny_place_get(struct bny_place *out)
 
     if (boot < 0)
         return bny_fail_errno("reading this host's boot id");
-    if (boot == 0) /* a name may be of several hosts, so it joins no two namespaces */
+    if (boot == 0) /* several hosts may share a name, so it joins no two namespaces */
         gethostname(text, 127);
     hash(out->host, sizeof out->host, text, 200);
 
-    /* The numbers of namespaces are alike on all hosts. */
+    /* Numbers of namespaces repeat on other hosts. */
     n = boot ? readlink("/proc/self/ns/net", text, sizeof text) : 0;
     if (n > 0)
         hash(out->net, sizeof out->net, text, (size_t)n);
     else
         randombytes_buf(out->net, sizeof out->net);
 
-    /* User 0 of two namespaces may be two users: the kernel would keep them apart. */
+    /* User 0 of two namespaces may be two users, whom the kernel would separate. */
     memcpy(text, &user, sizeof user);
     n = read_file("/proc/self/uid_map", text + sizeof user, sizeof text - sizeof user);
     if (n < 0)

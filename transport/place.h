@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where a process runs: what decides whether two ranks may share memory, or a loopback. */
+/* Where a process runs. This decides whether two ranks may share memory or a loopback. */
 #ifndef BNY_PLACE_H
 #define BNY_PLACE_H
 
@@ -9,18 +9,18 @@
 
 struct bny_place {
     uint8_t host[16]; /* the kernel that runs it */
-    uint8_t net[8];   /* its network namespace; nobody else's where that cannot be told */
-    uint8_t user[8];  /* its user, and what that is outside of its user namespace */
+    uint8_t net[8];   /* its network namespace; unique if that is unknown */
+    uint8_t user[8];  /* its user, and that user's identity outside of its user namespace */
 };
 
-/* Do they reach each other by a loopback? */
+/* Can they reach each other by loopback? */
 static inline int bny_place_has_one_loopback(const struct bny_place *a,
                                              const struct bny_place *b)
 {
     return memcmp(a, b, offsetof(struct bny_place, user)) == 0;
 }
 
-/* Returns 0, or -BANYAN_ESYSTEM where no descriptor is left to look. */
+/* Returns 0, or -BANYAN_ESYSTEM: no descriptor is left for it. */
 int bny_place_get(struct bny_place *out);
 
 #endif

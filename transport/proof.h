@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Proofs that whoever is at the other end of a connection knows the job's secret. All that
- * connects ranks uses them: bootstrap and control connections, tcp, verbs, shm.
+/* Proofs that the other end of a connection knows the job's secret. All connections between
+ * ranks use them: bootstrap and control connections, tcp, verbs, shm.
  *
  * One end asks, the other answers; k is the secret:
  *     proof(role) = HMAC-SHA-512-256(k, role, asked, answered)
- *   asked     all that the asking end said first. Begins with the protocol's own four letters,
- *             has the length that these stand for, and holds ranks and a fresh nonce
- *   answered  what the answering end said then, as long for each protocol and role; holds a
+ *   asked     all bytes that the asker sends first. They begin with the protocol's own four
+ *             letters, which fix their length, and contain ranks and a fresh nonce
+ *   answered  the answerer's reply, of fixed length for each protocol and role; contains a
  *             fresh nonce of its own
- *   role      who proves, or what for: a proof that is sent back proves nothing
- * So a proof stands for one connection, in one direction, of one protocol; each end has put a
- * nonce into it, so that none can be replayed; and nothing that was said in clear can be
- * changed. shm's listener chooses its nonce when it is made, and publishes it: its name.
+ *   role      the prover, or the purpose: a reflected proof proves nothing
+ * So a proof holds for one connection, in one direction, of one protocol; both ends contribute
+ * a nonce, so none can be replayed; and no cleartext can be changed. shm's listener chooses its
+ * nonce when it is created, and publishes it as its name.
  *
- * The formula does not change with wire versions: bootstrap compares these after the proof. */
+ * The formula is the same in all wire versions: bootstrap compares these after the proof. */
 #ifndef BNY_TRANSPORT_PROOF_H
 #define BNY_TRANSPORT_PROOF_H
 
@@ -26,13 +26,13 @@
 enum bny_proof_role {
     BNY_PROOF_ASKER = 'C',
     BNY_PROOF_ANSWERER = 'S',
-    BNY_PROOF_OPENER = 'P', /* the answerer once more, for what it says at last (verbs) */
-    /* No proofs but keys, of what is sent afterwards; never on the wire. */
+    BNY_PROOF_OPENER = 'P', /* the answerer again, for its last message (verbs) */
+    /* Not proofs but keys for the data sent afterwards; never on the wire. */
     BNY_PROOF_KEY_OF_ASKER = 'x',
     BNY_PROOF_KEY_OF_ANSWERER = 'y',
 };
 
-struct bny_transcript {    /* borrows all of it */
+struct bny_transcript {    /* borrows all members */
     const uint8_t *secret; /* [BNY_SECRET_BYTES] */
     const void *asked, *answered;
     size_t asked_len, answered_len;
@@ -40,8 +40,7 @@ struct bny_transcript {    /* borrows all of it */
 
 void bny_proof_make(uint8_t out[BNY_PROOF_BYTES], const struct bny_transcript *t,
                     enum bny_proof_role role);
-/* 1: these bytes, which the peer sent, are that proof; else 0. Takes as long wherever they
- * differ. */
+/* 1: the peer's bytes are that proof; else 0. Takes constant time. */
 int bny_proof_is_good(const void *got, size_t len, const struct bny_transcript *t,
                       enum bny_proof_role role);
 

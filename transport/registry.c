@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The list of transports. A new one is one line here and one in its meson.build. */
+/* The list of transports. A new one needs one line here and one in its meson.build. */
 #include <string.h>
 
 #include "transport/transport.h"

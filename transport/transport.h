@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Transport contract: reliable tagged messages between ranks. One table per back end, listed in
- * registry.c; the conformance suite (tests/transport/) loops over that list.
+/* Transport contract: reliable tagged messages between ranks. One table for each back end,
+ * listed in registry.c; the conformance suite (tests/transport/) loops over that list.
  *
- * A transport knows bytes and ranks, no floats and no operations. Nothing here blocks; "not
- * now" is BNY_AGAIN. All calls on one bny_tp come from one thread at a time (the world's
- * progress lock).
+ * A transport knows bytes and ranks, no floats and no operations. Nothing here blocks; a call
+ * that cannot proceed returns BNY_AGAIN. All calls on one bny_tp come from one thread at a time
+ * (the world's progress lock).
  *
  * Messages. A message is a struct bny_hdr (wire.h) and hdr.len payload bytes. Messages from one
  * peer are delivered exactly once, intact; order is guaranteed only within one (peer, channel),
- * unless caps has BNY_TP_UNORDERED (then there is none). Payload up to ep->eager_max may be
- * sent by eager(): it is copied and needs no co-operation of the receiver beyond polling.
- * Longer payload goes by reserve/commit or send: the caller (engine) sends those only after the
- * peer has announced that it started the operation (READY), unless caps has BNY_TP_DESC, where
- * a send posts only a descriptor. A sender may get BNY_AGAIN while 8 of its eager messages are
- * not released; of those that are released at least 200 fit behind one that is held.
- * A receiver always drains: a message that it cannot use yet is held by the engine (lent) or
- * copied to the heap and released, so that one channel or operation never blocks another.
+ * and not at all if caps has BNY_TP_UNORDERED. Payload up to ep->eager_max may be sent by
+ * eager(): it is copied and needs no co-operation of the receiver beyond polling. Longer
+ * payload goes by reserve/commit or send: the caller (engine) sends those only after the peer
+ * has announced that it started the operation (READY), unless caps has BNY_TP_DESC: then a send
+ * posts only a descriptor. A sender may get BNY_AGAIN while 8 of its eager messages are not
+ * released; at least 200 released ones fit behind one that is held. A receiver always drains:
+ * the engine holds (lent) a message that it cannot use yet, or copies it to the heap and
+ * releases it, so that no channel or operation blocks another.
  *
  * Ownership words: "lends": the memory belongs to the transport and is valid until release.
  *                  "borrows": the memory is the caller's and must stay valid until the SENT
@@ -31,20 +31,19 @@
 #include "base/counter.h"
 #include "transport/wire.h"
 
-#define BNY_ADDR_MAX 512 /* bytes of one transport's address blob */
+#define BNY_ADDR_MAX 512 /* largest address blob of a transport */
 
 enum bny_tp_caps {
     BNY_TP_DESC =
-        1 << 0, /* send() posts a descriptor: no data moves until the receiver views it */
+        1 << 0, /* send() posts a descriptor: no data moves before the receiver's view */
     BNY_TP_PUT = 1 << 1,       /* put() and windows exist */
     BNY_TP_UNORDERED = 1 << 2, /* messages may overtake each other */
     BNY_TP_LOCAL = 1 << 3,     /* same host only */
     BNY_TP_MEM = 1 << 4,       /* mem_alloc and friends exist */
     BNY_TP_PUT_SYNC = 1 << 5,  /* put() copies before it returns: cookie may be NULL */
-    BNY_TP_ATTACH = 1 << 6,    /* attach() and detach() exist: a device that reads and writes
-                                  registered memory */
-    BNY_TP_SHARED = 1 << 7,    /* both ends work on the same memory: nothing crosses a wire */
-    BNY_TP_AREAS = 1 << 8,     /* areas exist */
+    BNY_TP_ATTACH = 1 << 6, /* attach() and detach() exist: devices access registered memory */
+    BNY_TP_SHARED = 1 << 7, /* both ends work on the same memory, without a wire */
+    BNY_TP_AREAS = 1 << 8,  /* areas exist */
 };
 
 struct bny_tp;
@@ -60,15 +59,14 @@ struct bny_ep {
     uint32_t eager_max; /* largest payload of eager(), at least 4096. Eager messages arrive
                            whole: data != NULL */
     uint32_t slot_max;  /* largest payload of reserve(), at least 16384 */
-    uint32_t
-        zcopy_min; /* from this size on send() is expected to beat copying into reserve() */
-    uint32_t whole_max; /* longer payload may arrive in pieces, which a codec must put together
-                         * first; 0: no limit. The smaller of both ends' limits */
-    uint32_t coming; /* connections by which more may come of what the peer has sent, whatever
-                        others say of its end; 0 where all is there once it is sent */
-    uint32_t moved;  /* changes with each read from these connections */
-    uint32_t unsent; /* messages that only further calls here bring under way: no connection
-                        yet, a full socket */
+    uint32_t zcopy_min; /* smallest size for which send() should beat copying into reserve() */
+    uint32_t whole_max; /* longer payload may arrive in pieces, which a codec must assemble
+                           first; 0: no limit. The smaller of both ends' limits */
+    uint32_t coming;    /* connections that may still deliver input of the peer, even if others
+                           have ended; 0 if all is there once sent */
+    uint32_t moved;     /* changes with each read from these connections */
+    uint32_t unsent; /* messages that move only by further calls here: no connection yet, a full
+                        socket */
     const _Atomic uint32_t
         *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
 };
@@ -104,17 +102,17 @@ struct bny_tp {
     struct bny_counter wire_bytes, messages, copied_bytes, staged_bytes, replaced, moved,
         pinned_bytes; /* banyan_stats; pinned_bytes may fall */
     uint64_t unsent;  /* of all endpoints */
-    /* Set by create(): the least that any endpoint of this rank can carry, as in struct bny_ep,
-     * whatever its peer. All ranks tell each other. */
+    /* Set by create(): the least that any endpoint of this rank can carry, as in struct bny_ep.
+     * All ranks exchange them. */
     uint32_t eager_max, slot_max, whole_max;
-    uint32_t touches; /* shared memory: who reads what another rank wrote calls bny_touch() */
-    uint32_t cpu;     /* set by the owner: 1 + the CPU it runs on, 0: does not matter */
-    /* Set by the owner for a call of eager(): it sends more to this peer at once, or polls. Who
-     * pays for each hand-over, to a kernel, may wait for that. */
+    uint32_t touches; /* shared memory: a reader of another rank's data calls bny_touch() */
+    uint32_t cpu;     /* set by the owner: 1 + the CPU it runs on, 0: irrelevant */
+    /* Set by the owner for a call of eager(): more messages to this peer, or a poll, follow at
+     * once. A transport that pays for each system call may wait for that. */
     uint8_t more;
 };
 
-/* n bytes of payload were copied before they are sent. */
+/* n bytes of payload were copied before sending. */
 static inline void bny_tp_staged(struct bny_tp *tp, uint64_t n)
 {
     bny_counter_add(&tp->copied_bytes, n);
@@ -124,9 +122,8 @@ static inline void bny_tp_staged(struct bny_tp *tp, uint64_t n)
 struct bny_tp_config {
     int rank, nranks;
     int nlocal;             /* ranks on this host, a hint for buffer sizes; 0: unknown */
-    const uint8_t *secret;  /* [32] connections prove that they know it: borrowed for the life
-                               of the transport, and what it is when the first peer is
-                               connected */
+    const uint8_t *secret;  /* [32] authenticates connections; borrowed for the life of the
+                               transport; its value at the first connect counts */
     const char *ifname;     /* BANYAN_IFNAME syntax; "" any */
     const char *port_range; /* "lo-hi" or "" */
     void *fabric;           /* loop only: the struct bny_loop_fabric that joins the ranks */
@@ -135,20 +132,20 @@ struct bny_tp_config {
 /* A received message. Lent from the MSG event until release(). */
 struct bny_msg {
     struct bny_ep *ep;
-    struct bny_hdr hdr; /* a private copy: peers cannot change it after it was checked */
+    struct bny_hdr hdr; /* a private copy: peers cannot change it after the check */
     const void *data;   /* the whole payload, contiguous, lent; NULL: use view() */
-    int descriptor;     /* 1: the bytes are still the sender's; holding the message costs the
+    int descriptor;     /* 1: the sender still has the bytes; holding the message costs the
                            transport nothing */
-    int touch;  /* 1: who reads the payload calls bny_touch() for it as it goes; else release()
+    int touch;  /* 1: the reader calls bny_touch() for the payload as it reads; else release()
                    does */
     void *user; /* for the holder of the message */
     struct bny_msg *next; /* for the holder of the message */
 };
 
-/* Writes to each line of payload that was read (msg->touch), so that its content is lost: on
- * some CPUs a line that one core only reads and the other only writes is two transactions a
- * lap, to share it and to take it back, one that both write is one. On others the writes only
- * cost, so the transport says (tp->touches). The sender takes nothing from it. */
+/* Writes to each line of payload that was read (msg->touch), which destroys its content. On
+ * some CPUs a line that one core only reads and another only writes costs two transactions per
+ * lap, to share and to invalidate it, and a line that both write costs one. On others the
+ * writes only cost, so tp->touches decides. The sender ignores the values. */
 static inline void bny_touch(const void *payload, size_t bytes)
 {
     volatile uint8_t *p = (volatile uint8_t *)(uintptr_t)payload;
@@ -159,7 +156,7 @@ static inline void bny_touch(const void *payload, size_t bytes)
 
 enum bny_event_kind {
     BNY_EV_MSG = 1, /* msg: message or descriptor arrived; release() it */
-    BNY_EV_SENT,    /* cookie: the memory given to send()/put() is the caller's again */
+    BNY_EV_SENT,    /* cookie: the caller again owns the memory given to send()/put() */
     BNY_EV_DOWN,    /* ep: the peer is gone; reason text. Reported once */
 };
 struct bny_event {
@@ -170,10 +167,10 @@ struct bny_event {
     const char *reason; /* static or owned by the ep */
 };
 
-/* Describes memory that a peer may put into; sent in READY messages as it is. */
+/* Describes memory that a peer may put into; READY messages carry it unchanged. */
 struct bny_window {
     uint64_t addr, bytes;
-    uint32_t segment, slot; /* transport's own: shared segment id, guard slot */
+    uint32_t segment, slot; /* the transport's: shared segment id, guard slot */
     uint64_t offset, key;
 };
 _Static_assert(sizeof(struct bny_window) == 40, "wire format");
@@ -181,9 +178,9 @@ _Static_assert(sizeof(struct bny_window) == 40, "wire format");
 /* A reservation of send memory. */
 struct bny_slot {
     void *mem;      /* lent: write the payload here */
-    uint32_t cap;   /* bytes available, >= what was asked */
-    uint32_t index; /* transport's own */
-    void *impl;     /* transport's own */
+    uint32_t cap;   /* bytes available, >= the requested ones */
+    uint32_t index; /* the transport's */
+    void *impl;     /* the transport's */
 };
 
 struct bny_transport_ops {
@@ -191,138 +188,135 @@ struct bny_transport_ops {
     unsigned caps;
 
     /* Creates this rank's end. Nothing is connected yet. Returns 0, or an error with its
-     * sentence
-     * (-BANYAN_ENOTSUP: this machine cannot; says what is missing). */
+     * sentence (-BANYAN_ENOTSUP: not possible on this machine; names what is missing). */
     int (*create)(struct bny_tp **out, const struct bny_tp_config *cfg);
-    /* Writes the blob that peers need to reach us; returns its length <= cap, or an error. */
+    /* Writes the blob by which peers reach this rank; returns its length <= cap, or an
+     * error. */
     int (*address)(struct bny_tp *tp, void *blob, size_t cap);
-    /* 1 when a peer with this blob can be reached by this transport, else 0. Blob is foreign
+    /* 1 if this transport can reach a peer with this blob, else 0. The blob is untrusted
      * input. */
     int (*reachable)(struct bny_tp *tp, int peer, const void *blob, size_t len);
-    /* Makes the endpoint for a peer. Returns at once; the connection is made lazily on first
-     * use and in poll(), sends answer BNY_AGAIN meanwhile. Also called for peers that may
-     * connect to us first. */
+    /* Makes the endpoint for a peer. Returns at once; first use and poll() make the connection,
+     * and sends return BNY_AGAIN meanwhile. Also called for peers that may connect to us
+     * first. */
     int (*connect)(struct bny_tp *tp, int peer, const void *blob, size_t len,
                    struct bny_ep **out);
-    /* Frees everything, endpoints included. Peers see us as gone, unless farewell was sent. */
+    /* Frees everything, endpoints included. Peers see this rank as gone, unless a farewell was
+     * sent. */
     void (*destroy)(struct bny_tp *tp);
-    /* Tells connected peers that this rank leaves in order: their end reports no DOWN when we
-     * are gone. Returns 0, or BNY_AGAIN (call again). */
+    /* Sends a farewell to connected peers: they report no DOWN after our end. Returns 0, or
+     * BNY_AGAIN (call again). */
     int (*farewell)(struct bny_tp *tp);
 
-    /* Sends hdr and buf[hdr->len <= eager_max], copied before it returns. 0, BNY_AGAIN, or an
+    /* Sends hdr and buf[hdr->len <= eager_max], which it copies. Returns 0, BNY_AGAIN, or an
      * error. */
     int (*eager)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
-    /* Lends send memory of at least cap <= slot_max bytes. 0, BNY_AGAIN (no credit), or an
-     * error. */
+    /* Lends send memory of at least cap <= slot_max bytes. Returns 0, BNY_AGAIN (no credit), or
+     * an error. */
     int (*reserve)(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot);
-    /* Sends the reservation with hdr->len <= slot->cap bytes. Any order among reservations.
-     * Always succeeds once reserved, or returns an error when the peer is gone. */
+    /* Sends the reservation with hdr->len <= slot->cap bytes, in any order among reservations.
+     * Succeeds, or returns an error if the peer is gone. */
     int (*commit)(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);
     void (*cancel)(struct bny_ep *ep, struct bny_slot *slot);
-    /* Sends buf[hdr->len] without copying where possible. Borrows buf until SENT(cookie).
-     * 0, BNY_AGAIN, or an error. Where ep->zcopy_min is UINT32_MAX, -BANYAN_ENOTSUP is one of
-     * them (shm between processes that may not read each other's memory, buf in no shared
-     * arena): use reserve. window_open answers the same then. */
+    /* Sends buf[hdr->len] without copying if possible. Borrows buf until SENT(cookie). Returns
+     * 0, BNY_AGAIN, or an error. If ep->zcopy_min is UINT32_MAX it may return -BANYAN_ENOTSUP
+     * (shm between processes that may not read each other's memory, buf in no shared arena):
+     * use reserve. So may window_open. */
     int (*send)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
 
-    /* Windows (BNY_TP_PUT). open: describes [addr, addr+bytes) to the peer of ep, who may put
-     * until close. close returns 0 when no put into it is running or can start any more,
+    /* Windows (BNY_TP_PUT). open: describes [addr, addr+bytes) to the peer of ep, which may put
+     * until close. close returns 0 if no put into it is running or can start any more,
      * BNY_AGAIN while one runs (call again; a dead peer counts as not running). */
     int (*window_open)(struct bny_ep *ep, void *addr, size_t bytes, struct bny_window *out);
     int (*window_close)(struct bny_ep *ep, struct bny_window *win);
     /* Writes src[len] into the peer's window at offset (checked against win->bytes), then
      * delivers hdr (kind PUT, hdr->len 0 payload; codec_len_raw = len) as a message ordered
      * after the data. Borrows src until SENT(cookie) is polled (cookie NULL: src is free on
-     * return, no event; only for transports that copy within the call). 0, BNY_AGAIN, or an
-     * error; -BANYAN_ENOTSUP (without a sentence): src is memory that the device cannot read,
-     * use send. window_open answers the same for memory it cannot write. */
+     * return, no event; only for transports that copy within the call). Returns 0, BNY_AGAIN,
+     * or an error; -BANYAN_ENOTSUP (without a sentence): the device cannot read src, use send.
+     * window_open returns it for memory that the device cannot write. */
     int (*put)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                const struct bny_window *win, uint64_t offset, void *cookie);
 
-    /* The peer's window as memory of this process, for storing results straight into it (a
-     * reduction's second output): [offset, offset + len), until put_unmap. NULL: not mapped
-     * here, or closed; use put(). At most one range of an endpoint at a time. Present when caps
-     * has BNY_TP_PUT_SYNC. */
+    /* Maps [offset, offset + len) of the peer's window into this process until put_unmap, to
+     * store results straight into it (a reduction's second output). NULL: not mapped here, or
+     * closed; use put(). At most one range of an endpoint at a time. Present if caps has
+     * BNY_TP_PUT_SYNC. */
     void *(*put_map)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
                      uint32_t len);
     void (*put_unmap)(struct bny_ep *ep);
-    /* src[len] into the peer's window at offset, without a message, whether it is mapped here
-     * or not. 0, BNY_AGAIN: closed, or an error. Works where zcopy_min is not UINT32_MAX, or
-     * the window is mapped. Present with put_map. */
+    /* Writes src[len] into the peer's window at offset, without a message, mapped or not.
+     * Returns 0, BNY_AGAIN: closed, or an error. Works if zcopy_min is not UINT32_MAX, or the
+     * window is mapped. Present with put_map. */
     int (*window_store)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
                         const void *src, uint32_t len);
 
     /* Collects up to n events of all endpoints; connects, accepts, retransmits and so on.
      * Returns their number or an error of the whole transport. */
     int (*poll)(struct bny_tp *tp, struct bny_event *ev, int n);
-    /* The same for one endpoint only, cheaper: no system call where the transport can avoid it.
-     */
+    /* The same for one endpoint only, without system calls if possible. */
     int (*poll_ep)(struct bny_ep *ep, struct bny_event *ev, int n);
     /* Payload bytes [off, off+len) of a message. dst != NULL: places them there (*ptr = dst).
-     * dst == NULL: *ptr is lent memory (shared memory itself, or a tile of the transport's that
-     * is valid until the next view of this endpoint's channel). Callers view a message front to
-     * back, without gaps, one message of a channel at a time. Returns bytes available n, 0 < n
-     * <= len, a multiple of 64 unless it reaches the end of [off, off+len); BNY_AGAIN when none
-     * has arrived yet; or an error. */
+     * dst == NULL: *ptr is lent memory (shared memory, or a tile of the transport, valid until
+     * the next view of this endpoint's channel). Callers view a message front to back, without
+     * gaps, one message of a channel at a time. Returns bytes available n, 0 < n <= len, a
+     * multiple of 64 unless it reaches the end of [off, off+len); BNY_AGAIN if none has arrived
+     * yet; or an error. */
     long (*view)(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr);
-    /* Gives the message back; for a descriptor this is what makes the sender's SENT. A message
-     * need not have been viewed (then its bytes are dropped). */
+    /* Returns the message; for a descriptor this causes the sender's SENT. A message need not
+     * have been viewed (then its bytes are dropped). */
     void (*release)(struct bny_msg *msg);
-    /* The memory of a send() whose SENT(cookie) has not come goes back to its owner now: an
-     * operation has failed. What must still be sent is copied; SENT comes all the same. NULL:
+    /* An operation has failed: the owner takes back the memory of a send() without SENT(cookie)
+     * now. The transport copies the bytes that it must still send; SENT follows as usual. NULL:
      * not needed. */
     void (*recall)(struct bny_tp *tp, void *cookie);
 
-    /* Prepares sleeping. fds: descriptors to poll(2) for reading go to fds[0..*nfds). Returns
-     * the longest useful sleep in ns (UINT64_MAX: none), or 0 when something is ready: do not
+    /* Prepares sleeping. Puts descriptors for poll(2), for reading, into fds[0..*nfds). Returns
+     * the longest useful sleep in ns (UINT64_MAX: none), or 0 if something is ready: do not
      * sleep. */
     uint64_t (*arm)(struct bny_tp *tp, int *fds, int cap, int *nfds);
     /* After sleeping (or deciding not to). */
     void (*disarm)(struct bny_tp *tp);
 
-    /* Memory that send, view and put of other local ranks reach by plain loads and stores
+    /* Memory that other local ranks' send, view and put access by loads and stores
      * (BNY_TP_MEM). */
     int (*mem_alloc)(struct bny_tp *tp, size_t bytes, void **out);
     int (*mem_free)(struct bny_tp *tp, void *ptr);
     int (*mem_register)(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset);
     int (*mem_deregister)(struct bny_tp *tp, void *ptr);
-    /* 1: [at, at + bytes) is such memory. A send() of it is read by plain loads, so that it
-     * beats a copy whatever zcopy_min says. Present when caps has BNY_TP_SHARED. */
+    /* 1: [at, at + bytes) is such memory. A send() of it is read by plain loads, so it beats a
+     * copy whatever zcopy_min is. Present if caps has BNY_TP_SHARED. */
     int (*mem_is_shared)(struct bny_tp *tp, const void *at, size_t bytes);
 
-    /* Areas (BNY_TP_AREAS): memory of this rank that peers map once and then read and write by
-     * plain loads and stores whenever they like, without a message. make: of zeros, for
-     * `readers` peers, to each of which it is told once; *mem until area_free. tell: the peer
-     * can take it from the next message on; 0, BNY_AGAIN or an error. take: the area of `bytes`
-     * that the peer told as `id`; the mapping is the caller's, until area_give, whatever
-     * becomes of the peer; NULL: it told no such thing. What others write there is foreign
-     * input. */
+    /* Areas (BNY_TP_AREAS): memory of this rank that peers map once and then access by plain
+     * loads and stores at any time, without a message. make: zeroed, for `readers` peers, each
+     * of which is told once; *mem is valid until area_free. tell: the peer can take it from the
+     * next message on; returns 0, BNY_AGAIN or an error. take: the area of `bytes` that the
+     * peer announced as `id`; the caller owns the mapping until area_give, even if the peer
+     * dies; NULL: no such area. Bytes that other ranks write there are untrusted input. */
     int (*area_make)(struct bny_tp *tp, size_t bytes, int readers, void **mem, uint32_t *id);
     int (*area_tell)(struct bny_ep *ep, uint32_t id);
     void *(*area_take)(struct bny_ep *ep, uint32_t id, size_t bytes);
     void (*area_give)(struct bny_ep *ep, void *mem, size_t bytes);
     void (*area_free)(struct bny_tp *tp, uint32_t id);
-    /* Something was written for the peer: if it sleeps, it wakes. */
+    /* Wakes the peer if it sleeps: something was written for it. */
     void (*area_wake)(struct bny_ep *ep);
 
-    /* BNY_TP_ATTACH. Registers memory of the user (whoever allocated it) with the device, and
-     * undoes that; at must be that of an attach. 0, or an error: the memory then travels
-     * through slots. */
+    /* BNY_TP_ATTACH. Registers memory of the user (from any allocator) with the device, and
+     * undoes that; at must be that of an attach. Returns 0, or an error: the memory then
+     * travels through slots. */
     int (*attach)(struct bny_tp *tp, void *at, size_t bytes);
     int (*detach)(struct bny_tp *tp, void *at);
-    /* An operation is about to send from this memory, or to open windows onto it, and until it
-     * ends the memory is what it is now. The device may get to know it; nothing depends on
-     * that. NULL: of no use. */
+    /* A hint: an operation will send from this memory, or open windows onto it, and the memory
+     * stays mapped until it ends. The device may register it. NULL: no use. */
     void (*use)(struct bny_tp *tp, void *at, size_t bytes);
-    /* After an operation that failed, before each window_close: from now on that answers
-     * BNY_AGAIN until nothing of the peer can write into this window any more. A peer that does
-     * not look for most of a second is cut off for it (DOWN). NULL: window_close does that by
-     * itself. */
+    /* Called after a failed operation, before each window_close, which then returns BNY_AGAIN
+     * until the peer can no longer write into this window. A peer that does not poll for most
+     * of a second is cut off (DOWN). NULL: window_close suffices. */
     void (*fence)(struct bny_ep *ep, const struct bny_window *win);
 };
 
-/* Sends a copy of len bytes, which a slot holds, under h, which is complete. 1: sent,
+/* Sends a copy of len bytes, which a slot holds, with header h, which is complete. 1: sent,
  * BNY_AGAIN, or an error. */
 static inline int bny_tp_send_copy(struct bny_ep *ep, const struct bny_hdr *h, const void *ptr,
                                    uint32_t len)
@@ -339,7 +333,7 @@ static inline int bny_tp_send_copy(struct bny_ep *ep, const struct bny_hdr *h, c
 }
 
 /* NULL-terminated. Mandatory members are never NULL (a test asserts it); members of windows and
- * memory are present when caps says so. */
+ * memory are present if caps has their bit. */
 extern const struct bny_transport_ops *const bny_transports[];
 const struct bny_transport_ops *bny_transport_find(const char *name);
 

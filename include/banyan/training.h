@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* banyan's training layer: what a data-parallel training loop needs on top of the collectives
- * of banyan.h. Compiles alone as C11 and as C++17; part of libbanyan.
+/* banyan's training layer: building blocks of a data-parallel training loop, on top of the
+ * collectives of banyan.h. Compiles alone as C11 and as C++17; part of libbanyan.
  *
  * Conventions are banyan.h's: errors are negative BANYAN_E* codes with a sentence in
  * banyan_last_error() that names tensor and rank, _free takes NULL, one thread at a time per
  * object and communicator. Besides:
- *   All ranks  make the same objects of the same tensors in the same order, and call them
- * alike. What differs between ranks is found where it can be and told with -EMISMATCH.
+ *   All ranks  make the same objects of the same tensors in the same order, and make the same
+ *              calls. Differences between ranks are detected if possible and return -EMISMATCH.
  *   Decisions  (levels, stops, phases) are functions of values that all ranks agreed on, so
  *              that all ranks decide alike.
- *   Handles    NULL, and an object that was freed, are told with -EINVAL, as banyan.h has it of
- *              its own (0 and NULL by functions that return bytes or pointers; _config_default
- *              and _free take NULL).
- *   Groups     inside banyan_group_start and _end, and in user operations, all that
- *              communicates returns -EBUSY: its own operations would run only later.
- *   State      what survives a step can be saved to memory of the caller's and loaded again; a
- *              run then goes on bit-identically. The format has a version and a checksum.
- *   Errors     after a collective step failed, the object can be loaded from a saved state, if
+ *   Handles    NULL, and an object that was freed, return -EINVAL, as in banyan.h (0 and NULL
+ *              from functions that return bytes or pointers; _config_default and _free take
+ *              NULL).
+ *   Groups     inside banyan_group_start and _end, and in user operations, all communicating
+ *              calls return -EBUSY: their own operations would be delayed.
+ *   State      the state between steps can be saved to the caller's memory and loaded again; a
+ *              run then continues bit-identically. The format has a version and a checksum.
+ *   Errors     after a failed collective step the object can be loaded from a saved state, if
  *              the communicator is healthy, or freed; nothing else.
- *   Steady     a step allocates nothing once every kind of step was seen.
- */
+ *   Steady     a step allocates nothing once every kind of step has run. */
 #ifndef BANYAN_TRAINING_H
 #define BANYAN_TRAINING_H
 
@@ -30,13 +29,13 @@ extern "C" {
 #endif
 
 /* One tensor of a model. Arrays of these describe a model, in an order that all ranks share;
- * functions copy what they need but for what grad points to. */
+ * functions copy what they need, except the memory of grad. */
 struct banyan_tensor {
-    const char *name;        /* unique in the model: rules and errors name it */
+    const char *name;        /* unique in the model: rules and errors use it */
     enum banyan_dtype dtype; /* F32; buckets: any floating type */
     int ndim;                /* 0: a scalar; at most 8 */
     const int64_t *shape;    /* [ndim], each > 0 */
-    void *grad; /* its gradient, row-major, packed; borrowed for as long as the object lives */
+    void *grad; /* its gradient, row-major, packed; borrowed for the life of the object */
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -45,26 +44,26 @@ struct banyan_tensor {
  * Learning Regime Identification", MLSys 2021, arXiv 2010.16248).
  *
  * Every `interval` steps, for each tensor: D = the norm of the sum of rank 0's own gradients
- * over the last `window` steps. The tensor is critical, and gets little compression, where
- * |D_before - D| >= eta * D_before, or D_before is 0; else it gets much. Until the first
- * decision, and after the learning rate dropped until the next, all get little. Rank 0 decides
- * for all. Residuals are the caller's and stay: banyan_buckets_set_codec keeps them.
+ * over the last `window` steps. The tensor is critical, and gets little compression, if
+ * |D_before - D| >= eta * D_before, or D_before is 0; else it gets much. All tensors get little
+ * until the first decision, and from a drop of the learning rate until the next decision. Rank
+ * 0 decides for all. The caller keeps the residuals: banyan_buckets_set_codec preserves them.
  *
- * With `accumulate` > 1 the batch is what adapts, by the norm over the whole model: one
- * micro-step for each update while it is critical, `accumulate` once it is not, and never fewer
+ * With `accumulate` > 1 the batch adapts instead, by the norm over the whole model: one
+ * micro-step per update while it is critical, `accumulate` once it is not, and never fewer
  * again (the paper, section 4.3). The caller scales the learning rate by
- * banyan_accordion_accumulate().
- */
+ * banyan_accordion_accumulate(). */
 struct banyan_accordion; /* opaque */
 struct banyan_accordion_config {
-    size_t size;      /* sizeof of the caller */
-    double eta;       /* 0.5 */
-    int interval;     /* steps from one decision to the next: 100; the paper: 10 epochs */
-    int window;       /* the last steps of an interval, whose gradients are summed; 0: all */
-    double rate_drop; /* 0.7: a rate below this part of that at the last decision is a drop */
-    size_t min_count; /* smaller tensors keep little compression: 1024 */
+    size_t size;  /* sizeof of the caller */
+    double eta;   /* 0.5 */
+    int interval; /* steps between decisions: 100; the paper: 10 epochs */
+    int window;   /* last steps of an interval whose gradients are summed; 0: all */
+    double
+        rate_drop; /* 0.7: a rate below this fraction of that at the last decision is a drop */
+    size_t min_count;          /* smaller tensors keep little compression: 1024 */
     const char *little, *much; /* codecs: "none" and "topk:delta=0.01" */
-    int accumulate; /* 1: codecs adapt; more: the batch does, little and much are unused */
+    int accumulate; /* 1: codecs adapt; more: the batch does, and little and much are unused */
 };
 BANYAN_API void banyan_accordion_config_default(struct banyan_accordion_config *cfg);
 /* Collective. Borrows comm; tensors: F32. cfg NULL: the default. Returns 0, -EINVAL, -ENOMEM,
@@ -74,68 +73,67 @@ BANYAN_API int banyan_accordion_create(struct banyan_accordion **out, struct ban
                                        const struct banyan_accordion_config *cfg);
 /* Takes NULL. */
 BANYAN_API void banyan_accordion_free(struct banyan_accordion *a);
-/* Once a step and tensor, when its gradient of this rank is complete and not yet reduced.
+/* Call it once per step and tensor, when this rank's gradient is complete and not yet reduced.
  * -EINVAL: no such tensor. */
 BANYAN_API int banyan_accordion_observe(struct banyan_accordion *a, size_t tensor);
-/* Ends a step (an update) that ran at learning rate `rate`; collective when an interval ends.
- * Returns how many tensors have another level than before (in batch mode 1 when accumulate
- * rose), or -EINVAL (a gradient that is not finite: tensor and rank; a rate that is no positive
- * number), -EMISMATCH (a rank counts other steps, or has another rate or other settings). */
+/* Ends a step (an update) with learning rate `rate`; collective when an interval ends. Returns
+ * the number of tensors whose level changed (in batch mode 1 if accumulate rose), or -EINVAL (a
+ * gradient that is not finite: tensor and rank; a rate that is not a positive number),
+ * -EMISMATCH (a rank has another step count, rate or settings). */
 BANYAN_API int banyan_accordion_step(struct banyan_accordion *a, double rate);
 /* 1 while the tensor gets much compression, else 0; -EINVAL. */
 BANYAN_API int banyan_accordion_level(const struct banyan_accordion *a, size_t tensor);
 /* The codec of that level, borrowed from the object; NULL: no such tensor. */
 BANYAN_API const char *banyan_accordion_codec(const struct banyan_accordion *a, size_t tensor);
-/* Micro-steps for an update at present: 1, or cfg.accumulate. */
+/* Current micro-steps per update: 1, or cfg.accumulate. */
 BANYAN_API int banyan_accordion_accumulate(const struct banyan_accordion *a);
-/* State: each rank saves and loads its own. -EINVAL: cap too small; no such state, or of other
- * tensors (nothing is changed then). */
+/* State: each rank saves and loads its own. -EINVAL: cap too small; not such a state, or for
+ * other tensors (nothing changes then). */
 BANYAN_API size_t banyan_accordion_bytes(const struct banyan_accordion *a);
 BANYAN_API int banyan_accordion_save(const struct banyan_accordion *a, void *buf, size_t cap);
 BANYAN_API int banyan_accordion_load(struct banyan_accordion *a, const void *buf, size_t bytes);
 
 /* ---------------------------------------------------------------------------------------------
- * Local SGD: ranks take steps of their own and average their parameters now and then (Stich:
- * "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767). What is
- * summed is each rank's difference to the parameters that all had after the last average, which
- * a codec may compress, with a residual.
- */
+ * Local SGD: ranks take local steps and average their parameters now and then (Stich: "Local
+ * SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767). The sum is over
+ * each rank's difference to the parameters common after the last average; a codec may compress
+ * the differences, with a residual. */
 enum banyan_local_sgd_mode {
     BANYAN_LOCAL_FIXED,    /* every `period` steps */
     BANYAN_LOCAL_ADAPTIVE, /* every ceil(period * sqrt(loss / first loss)) steps, at most period
                             * (Wang and Joshi: AdaComm, MLSys 2019, arXiv 1810.08313, eq. 17) */
-    BANYAN_LOCAL_OVERLAPPED, /* as fixed, but an average is used one period later, added to what
-                              * was learned since: the wire works while ranks compute (after
-                              * Wang, Liang, Joshi: Overlap Local-SGD, arXiv 2002.09539) */
+    BANYAN_LOCAL_OVERLAPPED, /* as fixed, but an average is used one period later, added to the
+                                progress since: transfers overlap computation (after Wang,
+                                Liang, Joshi: Overlap Local-SGD, arXiv 2002.09539) */
 };
 struct banyan_local_sgd; /* opaque */
 struct banyan_local_sgd_config {
     size_t size; /* sizeof of the caller */
     enum banyan_local_sgd_mode mode;
     int period;        /* steps: 8 */
-    int warm_up;       /* steps at the start that are all averaged (post-local SGD): 0 */
+    int warm_up;       /* initial steps that are all averaged (post-local SGD): 0 */
     const char *codec; /* of the differences; NULL: none. With a residual */
     uint64_t seed;     /* of the codec; the same on all ranks */
 };
 BANYAN_API void banyan_local_sgd_config_default(struct banyan_local_sgd_config *cfg);
-/* Collective. tensors: F32, their grad being the parameters, which are set to rank 0's. Borrows
- * comm. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH. */
+/* Collective. tensors: F32; their grad points to the parameters, which are set to rank 0's.
+ * Borrows comm. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH. */
 BANYAN_API int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *comm,
                                        const struct banyan_tensor *tensors, size_t n,
                                        const struct banyan_local_sgd_config *cfg);
-/* Takes NULL. Not while others wait for this rank's average: finish first. */
+/* Takes NULL. Do not call it while others wait for this rank's average: finish first. */
 BANYAN_API void banyan_local_sgd_free(struct banyan_local_sgd *l);
-/* After a step of this rank's own; loss: of that step, used when adaptive. Collective when a
- * period ends. Returns 1 when an average was taken into the parameters, else 0; -EINVAL: a
+/* Call it after a local step; loss: of that step, used in adaptive mode. Collective when a
+ * period ends. Returns 1 if an average was merged into the parameters, else 0; -EINVAL: a
  * parameter or loss that is not finite (tensor and rank). */
 BANYAN_API int banyan_local_sgd_step(struct banyan_local_sgd *l, double loss);
-/* Collective. Ends an average that is under way, then averages once more without codec: all
- * ranks hold the same bits. */
+/* Collective. Ends an average in flight, then averages once more without codec: all ranks hold
+ * the same bits. */
 BANYAN_API int banyan_local_sgd_finish(struct banyan_local_sgd *l);
-/* Steps to the next average when it has just begun; changes when adaptive. */
+/* Steps between averages, from the last one; varies in adaptive mode. */
 BANYAN_API int banyan_local_sgd_period(const struct banyan_local_sgd *l);
-/* State: each rank saves and loads its own; the parameters are the caller's to save. -EBUSY
- * while an average is under way: banyan_local_sgd_settle (collective) ends it first. */
+/* State: each rank saves and loads its own; the caller saves the parameters. -EBUSY while an
+ * average is in flight: banyan_local_sgd_settle (collective) ends it first. */
 BANYAN_API int banyan_local_sgd_settle(struct banyan_local_sgd *l);
 BANYAN_API size_t banyan_local_sgd_bytes(const struct banyan_local_sgd *l);
 BANYAN_API int banyan_local_sgd_save(const struct banyan_local_sgd *l, void *buf, size_t cap);
@@ -143,23 +141,22 @@ BANYAN_API int banyan_local_sgd_load(struct banyan_local_sgd *l, const void *buf
 
 /* ---------------------------------------------------------------------------------------------
  * Shared-mask (band-limited) coordinate descent: in each step all ranks send the same small
- * part of the gradient's coordinates, so only values travel, by an ordinary allreduce; the
- * others wait in a memory (Zhang, Li, Zhang et al.: "Federated Learning over Wireless: a
- * Band-limited Coordinate Descent Method", Allerton 2020 and arXiv 2102.07972; Stich,
- * Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018, arXiv 1809.07599).
- */
+ * part of the gradient's coordinates, so only values travel, by an ordinary allreduce; a memory
+ * keeps the others (Zhang, Li, Zhang et al.: "Federated Learning over Wireless: a Band-limited
+ * Coordinate Descent Method", Allerton 2020 and arXiv 2102.07972; Stich, Cordonnier, Jaggi:
+ * "Sparsified SGD with Memory", NeurIPS 2018, arXiv 1809.07599). */
 enum banyan_mask_order {
-    BANYAN_MASK_RANDOM, /* blocks at random, by the seed and the step's number */
+    BANYAN_MASK_RANDOM, /* random blocks, by the seed and the step's number */
     BANYAN_MASK_BAND,   /* one band after another: every coordinate in turn */
 };
 struct banyan_shared_mask; /* opaque */
 struct banyan_shared_mask_config {
     size_t size;  /* sizeof of the caller */
-    double delta; /* part of the blocks that travel in a step, (0, 1]: 0.1 */
-    size_t block; /* elements that are chosen together: 64 */
+    double delta; /* fraction of the blocks sent per step, (0, 1]: 0.1 */
+    size_t block; /* elements selected together: 64 */
     enum banyan_mask_order order;
-    int memory;    /* 1: what does not travel is kept and added; 0: it is lost, and what travels
-                    * is divided by delta, so that the mean is right */
+    int memory; /* 1: unsent parts are kept and added; 0: they are lost, and sent ones divided
+                   by delta, so that the mean is right */
     uint64_t seed; /* the same on all ranks */
 };
 BANYAN_API void banyan_shared_mask_config_default(struct banyan_shared_mask_config *cfg);
@@ -174,7 +171,7 @@ BANYAN_API void banyan_shared_mask_free(struct banyan_shared_mask *m);
  * elsewhere; the same bits on all ranks. Returns 0; -EINVAL: a gradient that is not finite
  * (tensor and rank). */
 BANYAN_API int banyan_shared_mask_step(struct banyan_shared_mask *m);
-/* Multiplies the memory: by the old learning rate over the new one when it changes. */
+/* Multiplies the memory: by old over new learning rate when that changes. */
 BANYAN_API int banyan_shared_mask_scale(struct banyan_shared_mask *m, double factor);
 /* State: each rank saves and loads its own. */
 BANYAN_API size_t banyan_shared_mask_bytes(const struct banyan_shared_mask *m);
@@ -207,178 +204,180 @@ BANYAN_API int banyan_shared_mask_load(struct banyan_shared_mask *m, const void 
  *     banyan_buckets_free(b);
  *
  * How: small tensors without a codec are fused into buckets, one allreduce each; large ones are
- * reduced where they lie, in pieces when they are very large; a tensor with a codec has an
- * operation and a codec state of its own. A bucket starts when all of it is ready and all
- * buckets before it have started, so that ranks start them in one order however their own
- * gradients come. In the first step buckets are cut in the opposite order of registration;
- * after it they are cut again, in the order in which rank 0's tensors became ready. A steady
- * step makes no request and allocates nothing.
- *   Memory   grad lies in the same place for as long as the object lives. From _ready to the
- *            return of _wait it is the library's: not to be read or written.
- *   Order    Between two calls of _wait every rank marks every tensor once, in any order.
- *            Other operations on comm belong between _wait and the next _ready: all ranks call
- *            operations of one communicator in one order. Give buckets a communicator of their
- *            own (banyan_comm_dup) to be free of that.
- *   Threads  one at a time. Reductions go on in the communicator's progress thread where it has
+ * reduced in place, in pieces if they are very large; a tensor with a codec has its own
+ * operation and codec state. A bucket starts when all of it is ready and all earlier buckets
+ * have started, so ranks start them in the same order whatever the order of their gradients. In
+ * the first step buckets are cut in reverse order of registration, later in the order in which
+ * rank 0's tensors became ready. A steady step makes no request and allocates nothing.
+ *   Memory   grad stays in place for the life of the object. From _ready to the return of _wait
+ *            it belongs to the library: do not read or write it.
+ *   Order    Between two calls of _wait every rank marks every tensor once, in any order. Other
+ *            operations on comm belong between _wait and the next _ready: all ranks call
+ *            operations of one communicator in the same order. Give buckets their own
+ *            communicator (banyan_comm_dup) to avoid this.
+ *   Threads  one at a time. Reductions progress in the communicator's progress thread if it has
  *            one (banyan_config.progress_thread), and in _ready, _progress and _wait.
  *   Bits     a tensor with a codec: the same however buckets are cut. One without: the same
- *            with deterministic=1; else additions are associated as the schedule of its
- *            bucket's size has it, and bits may differ with bucket_bytes (not between ranks).
- *   Errors   what is wrong at one rank (a tensor marked twice, in part, never, with NaN) is
- * told to all ranks by _wait of that step, with the same sentence, which names tensor and rank.
- * Nobody hangs for it: that rank counts as zeros where it has nothing. The gradients of that
- * step are void, the object goes on with the next one. After an error of the communicator (a
- * rank lost, a deadline passed) every call returns that.
- */
+ *            with deterministic=1; else the schedule for its bucket's size determines the
+ *            association of additions, and bits may differ with bucket_bytes (not between
+ *            ranks).
+ *   Errors   _wait of that step reports an error of one rank (a tensor marked twice, in part,
+ *            never, with NaN) on all ranks, with the same sentence, which names tensor and
+ *            rank. No rank hangs: missing parts count as zeros. The gradients of that step are
+ *            undefined, and the object continues with the next one. After an error of the
+ *            communicator (a rank lost, a deadline passed) every call returns that. */
 struct banyan_buckets; /* opaque */
 
-/* A tensor that a rank has not marked in a step. */
+/* Handling of a tensor that a rank did not mark in a step. */
 enum banyan_unused {
-    BANYAN_UNUSED_ERROR, /* _wait fails at all ranks and names it */
-    BANYAN_UNUSED_ZERO   /* this rank's part is zero, also where no other rank marked it */
+    BANYAN_UNUSED_ERROR, /* _wait fails on all ranks and names it */
+    BANYAN_UNUSED_ZERO   /* this rank's part is zero, also if no other rank marked it */
 };
 
-/* Rules: which codec and schedule a tensor has, as text.
+/* Rules: codec and schedule of each tensor, as text.
  *     rules  = rule { ";" rule }
  *     rule   = pattern { ":" test } "=" [ codec ] [ "@" schedule ]
  *     test   = ( "<" | "<=" | ">" | ">=" ) elements
- * pattern: fnmatch(3) on the tensor's name, without ":", "=" and ";" ("?" stands for them).
+ * pattern: fnmatch(3) on the tensor's name, without ":", "=" and ";" (write "?" for them).
  * elements: of the tensor, decimal. codec: as banyan_opts.codec; none, or nothing: without.
- * schedule: as banyan_opts.schedule. Blanks around ";" and rules do not count. The first rule
- * that fits a tensor is its rule; where none does, banyan_buckets_config.codec holds.
+ * schedule: as banyan_opts.schedule. Blanks around ";" and rules are ignored. The first rule
+ * that matches a tensor applies; if none does, banyan_buckets_config.codec.
  *     "*.bias=none; fc*.weight:>=65536=topk:delta=0.01; *=int8@ring"
- * Lossy codecs take f32 only, and below some ten thousand elements an operation of its own
- * costs more than a codec gains: leave small tensors to the buckets. */
+ * Lossy codecs take f32 only, and below some ten thousand elements a separate operation costs
+ * more than a codec gains: leave small tensors to the buckets. */
 
 struct banyan_buckets_config {
-    size_t size;         /* sizeof(struct banyan_buckets_config) of the caller */
-    size_t bucket_bytes; /* tensors are fused up to this; default 1 MiB: 8 ms at 1 Gbit/s, where
-                            a start costs 0.1 ms, so finer buckets would hide no more. Tensors
-                            of more than 8 times as much are reduced in pieces of that (at
-                            least 32 KiB) */
-    size_t first_bytes;  /* the same for the first bucket, so that the network has work soon;
-                            default 128 KiB */
-    banyan_op op;        /* BANYAN_AVG (default) or BANYAN_SUM */
-    const char *codec;   /* of tensors that no rule names; default NULL: none */
-    const char *rules;   /* above; default NULL: no rules */
-    int accumulate;      /* micro-steps a step; default 1 */
+    size_t size; /* sizeof(struct banyan_buckets_config) of the caller */
+    size_t
+        bucket_bytes;   /* tensors are fused up to this size; default 1 MiB: 8 ms at 1 Gbit/s,
+                           where a start costs 0.1 ms; finer buckets would hide no more. Tensors
+                           over 8 times this are reduced in pieces of it (at least 32 KiB) */
+    size_t first_bytes; /* the same for the first bucket, so that the network starts early;
+                           default 128 KiB */
+    banyan_op op;       /* BANYAN_AVG (default) or BANYAN_SUM */
+    const char *codec;  /* for tensors without a rule; default NULL: none */
+    const char *rules;  /* above; default NULL: no rules */
+    int accumulate;     /* micro-steps per step; default 1 */
     enum banyan_unused unused; /* default BANYAN_UNUSED_ERROR */
-    int deterministic; /* of sums without a codec, as banyan_opts.deterministic; default -1 */
-    uint64_t seed;     /* of codecs that choose at random; the same on all ranks; default 1 */
-    int check_nan;    /* 1: _ready looks for NaN and infinities, a pass over each gradient; what
-                         has some counts as zeros, and _wait names its tensor. Default 0: they
-                         are summed; linear codecs fail the communicator for them */
-    int norms;        /* 1: _ready takes the norm of each local gradient, in the same pass */
-    int progress;     /* 0: _ready does not drive what is in flight, for communicators with a
-                         progress thread; default 1 */
+    int deterministic; /* for sums without a codec, as banyan_opts.deterministic; default -1 */
+    uint64_t seed;     /* for codecs that choose at random; the same on all ranks; default 1 */
+    int check_nan;     /* 1: _ready checks for NaN and infinities, a pass over each
+                          gradient; a tensor that has any counts as zeros, and _wait names
+                          it. 0 (default): they are summed; linear codecs fail the
+                          communicator for them */
+    int norms;    /* 1: _ready computes the norm of each local gradient, in the same pass */
+    int progress; /* 0: _ready does not progress operations, for communicators with a progress
+                     thread; default 1 */
     double timeout_s; /* deadline of each operation; default -1: the communicator's */
-    int profile; /* keeps times of so many of the latest steps for banyan_buckets_profile(), at
-                    most 10000; default 0: none. Each rank by itself */
+    int profile; /* number of latest steps whose times are kept for banyan_buckets_profile(), at
+                    most 10000; default 0: none. May differ between ranks */
 };
 BANYAN_API void banyan_buckets_config_default(struct banyan_buckets_config *cfg);
 
 /* Collective: compares tensors and settings between ranks. Copies names and shapes and borrows
  * each grad. tensors: F32, F64, F16, BF16. cfg may be NULL. Borrows comm until freed. 0;
- * -EINVAL: settings, rules (with the position of what is wrong), tensors; -ENOTSUP: a codec or
- * a schedule that does not take a tensor, which it names; -EMISMATCH: the first tensor, or that
- * settings, which differ at which rank; -ENOMEM; or the communicator's. */
+ * -EINVAL: settings, rules (with the position of the error), tensors; -ENOTSUP: a codec or
+ * schedule does not support a tensor, which is named; -EMISMATCH: names the first tensor that
+ * differs, or that settings do, and the rank; -ENOMEM; or the communicator's. */
 BANYAN_API int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
                                      const struct banyan_tensor *tensors, size_t n,
                                      const struct banyan_buckets_config *cfg);
-/* Takes NULL. Before comm is destroyed. In the middle of a step: waits for what has started,
- * so that all ranks call it alike, or after their communicator has failed. */
+/* Takes NULL. Call it before comm is destroyed. Within a step it waits for started operations,
+ * so all ranks must call it alike, or after their communicator has failed. */
 BANYAN_API void banyan_buckets_free(struct banyan_buckets *b);
 
-/* The gradient of tensors[tensor] is complete at this rank: it may be sent from now on. 0;
+/* The gradient of tensors[tensor] is complete on this rank and may be sent from now on. 0;
  * -EINVAL: no such tensor, or it was marked before in this micro-step (nothing is sent again,
- * and _wait tells all ranks); -ENOMEM: the object has failed, and the other ranks get -EABORTED
- * with this rank's sentence; or the communicator's failure, naming the tensor on the way. */
+ * and _wait reports it on all ranks); -ENOMEM: the object has failed, and the other ranks get
+ * -EABORTED with this rank's sentence; or the communicator's failure, with the tensor in
+ * flight. */
 BANYAN_API int banyan_buckets_ready(struct banyan_buckets *b, size_t tensor);
-/* The same of its elements [at, at + count). Parts come in any order and together make the
- * tensor. -EINVAL also: beyond its end, or some of them were marked before. */
+/* The same for its elements [at, at + count). Parts come in any order and together make the
+ * tensor. -EINVAL also: beyond its end, or some were marked before. */
 BANYAN_API int banyan_buckets_ready_part(struct banyan_buckets *b, size_t tensor, size_t at,
                                          size_t count);
-/* Drives what is in flight, without waiting: for long computations between two _ready, without
- * a progress thread. 0 or the communicator's failure. */
+/* Progresses operations without waiting: for long computations between two _ready, without a
+ * progress thread. 0 or the communicator's failure. */
 BANYAN_API int banyan_buckets_progress(struct banyan_buckets *b);
 
-/* Ends the micro-step. In the last one of a step: starts what is left, waits, and all gradients
- * are reduced in place, bit-identical on all ranks. In the others: only checks. 0; -EINVAL,
- * told at all ranks: a tensor marked twice, in part or never, with NaN; -EMISMATCH: ranks have
- * other codecs for a tensor, or other numbers of micro-steps; or the communicator's failure,
- * naming rank and tensor. */
+/* Ends the micro-step. In the last one of a step: starts the rest, waits, and all gradients are
+ * reduced in place, bit-identical on all ranks. In the others: only checks. 0; -EINVAL, on all
+ * ranks: a tensor marked twice, in part or never, with NaN; -EMISMATCH: ranks have different
+ * codecs for a tensor, or different numbers of micro-steps; or the communicator's failure, with
+ * rank and tensor. */
 BANYAN_API int banyan_buckets_wait(struct banyan_buckets *b);
 
-/* Gradient accumulation: a step has k micro-steps, each ended by _wait; gradients are the
- * caller's to add up in grad and are reduced in the last one. A tensor is unused that no
- * micro-step marked. Between steps, on all ranks alike. 0, -EINVAL (k < 1), -EBUSY within a
+/* Gradient accumulation: a step has k micro-steps, each ended by _wait; the caller adds up
+ * gradients in grad, which are reduced in the last one. A tensor is unused if no micro-step
+ * marked it. Call it between steps, on all ranks alike. 0, -EINVAL (k < 1), -EBUSY within a
  * step. */
 BANYAN_API int banyan_buckets_set_accumulate(struct banyan_buckets *b, int k);
-/* Micro-steps that have ended of the step that runs: 0 after the _wait that reduced. */
+/* Number of micro-steps that have ended in the current step: 0 after the _wait that reduced. */
 BANYAN_API int banyan_buckets_micro(const struct banyan_buckets *b);
 
-/* Another codec, or other parameters, for a tensor from the next step on: for controllers. On
- * all ranks alike, between steps. codec: as banyan_opts.codec; NULL: none. Residuals stay: the
- * next step adds them, with whatever codec; without one it sends all of them. 0; -EINVAL,
- * -ENOTSUP: the tensor keeps the codec it has; -EBUSY within a step; -ENOMEM. */
+/* Sets another codec, or other parameters, for a tensor from the next step on: for controllers.
+ * On all ranks alike, between steps. codec: as banyan_opts.codec; NULL: none. Residuals stay:
+ * the next step adds them, with any codec; without one it sends all of them. 0; -EINVAL,
+ * -ENOTSUP: the tensor keeps its codec; -EBUSY within a step; -ENOMEM. */
 BANYAN_API int banyan_buckets_set_codec(struct banyan_buckets *b, size_t tensor,
                                         const char *codec);
-/* What it has: "none" or as it was given; until changed. NULL: no such tensor. */
+/* The tensor's codec: "none" or the text given; valid until changed. NULL: no such tensor. */
 BANYAN_API const char *banyan_buckets_codec(const struct banyan_buckets *b, size_t tensor);
-/* All residuals times factor in the next step, as banyan_codec_state_scale: old learning rate
- * to new. Between steps. 0, -EINVAL, -EBUSY. */
+/* The next step multiplies all residuals by factor, as banyan_codec_state_scale: old over new
+ * learning rate. Between steps. 0, -EINVAL, -EBUSY. */
 BANYAN_API int banyan_buckets_scale_residuals(struct banyan_buckets *b, double factor);
-/* The residual of a tensor, f32 [its elements], until the next step; NULL: it has none, for
- * want of a codec. */
+/* The residual of a tensor, f32 [its elements], until the next step; NULL: none, as it has no
+ * codec. */
 BANYAN_API const float *banyan_buckets_residual(const struct banyan_buckets *b, size_t tensor);
 
-/* What a tensor cost in the latest step. Only members that the caller's size has are written.
- */
+/* The cost of a tensor in the latest step. Only members within the caller's size are
+ * written. */
 struct banyan_buckets_tensor_stats {
-    size_t size;         /* sizeof of the caller; set before the call */
-    double norm;         /* L2 of this rank's gradient as marked; 0 without cfg.norms */
-    uint64_t wire_bytes; /* payload this rank sent; of a bucket: the tensor's share by length */
-    double hidden_s;     /* of the time from its operation's start to its end (of its pieces'):
-                            while the caller was elsewhere, computing */
-    double exposed_s;    /* the rest: while the caller was in _ready, _progress or _wait */
-    uint64_t bucket;     /* which bucket, in order of their starts; its first piece's */
+    size_t size; /* sizeof of the caller; set before the call */
+    double norm; /* L2 of this rank's gradient as marked; 0 without cfg.norms */
+    uint64_t
+        wire_bytes;   /* payload sent by this rank; in a bucket: the tensor's share by length */
+    double hidden_s;  /* from the start of its operation (or pieces) to the end: time in which
+                         the caller was elsewhere, computing */
+    double exposed_s; /* the rest: while the caller was in _ready, _progress or _wait */
+    uint64_t bucket;  /* index of its bucket, in order of starts; of its first piece */
 };
 /* Between steps. 0, -EINVAL. */
 BANYAN_API int banyan_buckets_tensor_stats(const struct banyan_buckets *b, size_t tensor,
                                            struct banyan_buckets_tensor_stats *out);
 
-/* All tensors together. */
+/* Totals of all tensors. */
 struct banyan_buckets_stats {
     size_t size;             /* sizeof of the caller; set before the call */
-    uint64_t steps;          /* that reduced, since it was made (a loaded state's included) */
-    uint64_t buckets;        /* operations a step, but for the verdict on errors */
+    uint64_t steps;          /* reducing steps since creation (including a loaded state's) */
+    uint64_t buckets;        /* operations per step, without the verdict on errors */
     uint64_t wire_bytes;     /* payload this rank sent in the latest step, verdict included */
     uint64_t wire_bytes_sum; /* and in all steps */
-    double hidden_s;  /* latest step: time in which something was in flight and the caller was
-                         elsewhere, computing */
-    double exposed_s; /* latest step: something was in flight and the caller in _ready,
+    double hidden_s;  /* latest step: time with operations in flight and the caller elsewhere,
+                         computing */
+    double exposed_s; /* latest step: time with operations in flight and the caller in _ready,
                          _progress or _wait */
     double hidden_s_sum, exposed_s_sum;
 };
 BANYAN_API int banyan_buckets_stats(const struct banyan_buckets *b,
                                     struct banyan_buckets_stats *out);
 
-/* Writes what banyan_topo predict wants to know of a training step, as JSON: each tensor's
- * name, type, elements and bytes, codec, and when its gradient is complete ("ready_s", medians
- * over the steps that cfg.profile keeps), "forward_s" to the first of these and "backward_s"
- * from there to the last, "compute_s" all of the step's own time, "step_s" its time by the
- * clock. Times are this rank's own, without what it spent in buckets: a job of one rank is
- * enough, and a job of several says the same. The first step is not counted. training/README.md
- * has every field. Local, between steps; overwrites path. 0; -EINVAL: cfg.profile is 0, or
- * fewer than two steps have ended; -EBUSY within a step; -ESYSTEM: the file cannot be written;
- * -ENOMEM. */
+/* Writes the input of banyan_topo predict for a training step, as JSON: each tensor's name,
+ * type, elements and bytes, codec, and the time when its gradient is complete ("ready_s",
+ * medians over the steps that cfg.profile keeps), "forward_s" to the first of these and
+ * "backward_s" from there to the last, "compute_s" all of the step's own time, "step_s" its
+ * elapsed time. Times are this rank's own, without time spent in buckets: a job of one rank
+ * suffices, and a job of several gives the same. The first step is not counted.
+ * training/README.md describes every field. Local, between steps; overwrites path. 0; -EINVAL:
+ * cfg.profile is 0, or fewer than two steps have ended; -EBUSY within a step; -ESYSTEM: the
+ * file cannot be written; -ENOMEM. */
 BANYAN_API int banyan_buckets_profile(const struct banyan_buckets *b, const char *path);
 
-/* Saves residuals, what codecs keep, each tensor's codec, the order of the buckets, accumulate
- * and counters, between steps; each rank its own. _bytes: what _save needs now. Loaded into
- * buckets of the same tensors, also with another bucket_bytes, a run goes on bit-identically as
- * far as "Bits" above promises. All ranks load alike, between steps. -EINVAL: too small, or no
- * such state: nothing is changed then; -EBUSY within a step. */
+/* Saves residuals, codec states, each tensor's codec, the order of the buckets, accumulate and
+ * counters, between steps; each rank its own. _bytes: the size that _save needs now. After
+ * loading into buckets of the same tensors, also with another bucket_bytes, a run continues
+ * bit-identically within the promises of "Bits" above. All ranks load alike, between steps.
+ * -EINVAL: too small, or not such a state: nothing changes then; -EBUSY within a step. */
 BANYAN_API size_t banyan_buckets_bytes(const struct banyan_buckets *b);
 BANYAN_API int banyan_buckets_save(const struct banyan_buckets *b, void *buf, size_t cap);
 BANYAN_API int banyan_buckets_load(struct banyan_buckets *b, const void *buf, size_t bytes);
@@ -387,41 +386,40 @@ BANYAN_API int banyan_buckets_load(struct banyan_buckets *b, const void *buf, si
  * LGC: learned gradient compression. Abrahamyan, Chen, Bekoulis, Deligiannis, "Learned Gradient
  * Compression for Distributed Deep Learning", IEEE TNNLS 33(12), 2021, arXiv 2103.08870.
  *
- * Gradients of different ranks have a part in common. The k largest values of each tensor make
- * one vector of length mu, which a 1-D convolutional autoencoder shortens to mu/4 numbers. A
- * run has three phases:
- *   1  dense_steps   all gradients as they are, averaged; no codec, no residual.
+ * Gradients of different ranks have a common part. The k largest values of each tensor form one
+ * vector of length mu, which a 1-D convolutional autoencoder shortens to mu/4 numbers. A run
+ * has three phases:
+ *   1  dense_steps   all gradients uncompressed, averaged; no codec, no residual.
  *   2  train_steps   one rank, the leader (step modulo ranks), broadcasts the indices of the
  *                    largest values of its gradient plus residual; all ranks' values there go
- *                    to the root, which sends their mean back and trains the autoencoder on
- *                    them, one step of the optimiser each.
- *   3  the rest      codes, as long as the gate is open; else the plain top-k of every rank:
- *                    values and own indices to all, averaged.
- * Ring instance: all ranks encode their values at the leader's indices, the codes are averaged
- * by an allreduce, every rank decodes. Server instance: the leader's code goes to the root with
- * every rank's innovations, its delta_innovation largest values; the root decodes once a rank,
- * by a decoder of that rank, and broadcasts the mean. The weights that other ranks need are
- * shipped once, before the first coded step (ring: all; server: the encoder).
+ *                    to the root, which returns their mean and trains the autoencoder on them,
+ *                    one step of the optimiser each.
+ *   3  the rest      codes, while the gate is open; else the plain top-k of every rank: values
+ *                    and own indices to all, averaged.
+ * Ring instance: all ranks encode their values at the leader's indices, an allreduce averages
+ * the codes, every rank decodes. Server instance: the leader's code goes to the root with every
+ * rank's innovations, its delta_innovation largest values; the root decodes once per rank, with
+ * a decoder for that rank, and broadcasts the mean. Weights that other ranks need are sent
+ * once, before the first coded step (ring: all; server: the encoder).
  *
  * The gate: the mean over all pairs of ranks of the correlation of their values at the leader's
- * indices. In phase 2 it is known at every step, in phase 3 it is measured every gate_every
- * steps on gate_sample of the indices. At those steps, and at the end of phase 2, the mean of
- * what was measured since the last decision is compared with gate: above it the next step is
- * coded. An autoencoder whose training diverged keeps the gate shut.
+ * indices. In phase 2 every step has it, in phase 3 it is measured every gate_every steps on
+ * gate_sample of the indices. At those steps, and at the end of phase 2, the mean of the
+ * measurements since the last decision is compared with gate: above it the next step is coded.
+ * An autoencoder whose training diverged keeps the gate shut.
  *
- * Feedback: what a rank did not send stays in its residual, an f32 an element, and is added to
- * the next gradient; at positions that were sent the residual is zero ("copy", as DGC does
- * without momentum): what decoding gets wrong is lost.
+ * Feedback: unsent values stay in a rank's residual, an f32 per element, which is added to the
+ * next gradient; at sent positions the residual is zero ("copy", as DGC without momentum):
+ * decoding errors are lost.
  *
- * Reconstructed, as the paper's text was not at hand (an independent implementation of the
- * server instance was): the ring instance, its loss, whose values phase 2 sends. Our own:
+ * Reconstructed, as the paper's text was not available (an independent implementation of the
+ * server instance was): the ring instance, its loss, which values phase 2 sends. Our own:
  * values are divided by the root mean square of the leader's before they are encoded;
  * innovations are the largest of the values at the leader's indices; the gate. Left out:
  * momentum correction.
  *
  * The decoders of different ranks give the same bits on processors of the same instruction set
- * with the same oneDNN. Where ranks differ in that, use the server instance.
- */
+ * with the same oneDNN. If ranks differ in these, use the server instance. */
 enum banyan_lgc_instance { BANYAN_LGC_RING, BANYAN_LGC_SERVER };
 enum banyan_lgc_optimiser { BANYAN_LGC_ADAM, BANYAN_LGC_SGD };
 
@@ -430,126 +428,129 @@ enum banyan_lgc_optimiser { BANYAN_LGC_ADAM, BANYAN_LGC_SGD };
 struct banyan_lgc_config {
     size_t size;                         /* sizeof of the caller's */
     enum banyan_lgc_instance instance;   /* default: ring */
-    enum banyan_lgc_optimiser optimiser; /* of the autoencoder; default: Adam */
-    int root;    /* trains the autoencoder; server instance: is the server; default 0 */
-    int threads; /* of oneDNN, while it works for this object; default 1 */
+    enum banyan_lgc_optimiser optimiser; /* for the autoencoder; default: Adam */
+    int root;             /* trains the autoencoder; server instance: the server; default 0 */
+    int threads;          /* for oneDNN, while it works for this object; default 1 */
     uint64_t dense_steps; /* phase 1; default 200 */
     uint64_t train_steps; /* phase 2; default 300, at least 1 */
-    double delta; /* of a tensor's elements kept, in (0, 1]; at least one; default .001 */
-    double delta_innovation; /* server: of all coded tensors' elements; default .00001 */
-    /* Patterns of names ("conv1.*,fc?.bias": shell wildcards, commas between). Of a tensor that
-     * both match the first counts. */
-    const char *dense;    /* sent as they are in all phases; NULL: the first tensor; "": none */
+    double
+        delta; /* fraction of a tensor's elements kept, in (0, 1]; at least one; default .001 */
+    double
+        delta_innovation; /* server: fraction of all coded tensors' elements; default .00001 */
+    /* Patterns of names ("conv1.*,fc?.bias": shell wildcards, separated by commas). If both
+     * match a tensor the first one counts. */
+    const char *dense;    /* uncompressed in all phases; NULL: the first tensor; "": none */
     const char *topk;     /* never autoencoded; NULL: the last tensor of two or more dimensions,
                              and those after it; "": none */
-    size_t dense_below;   /* tensors of fewer elements are dense, too; default 1024 */
+    size_t dense_below;   /* smaller tensors are dense, too; default 1024 */
     double gate;          /* default .5; -2: always open, 2: always shut */
     uint64_t gate_every;  /* steps; default 20 */
     size_t gate_sample;   /* indices; 0: all; default 1024 */
-    uint64_t seed;        /* of weights and of the choices of training; default 1 */
+    uint64_t seed;        /* for weights and random choices of training; default 1 */
     double learning_rate; /* of the autoencoder; default .001 */
     double lambda_reconstruction; /* server: weights of the parts of the loss; default .5 */
     double lambda_similarity;     /* default .5 */
-    const char *module; /* path of libbanyan-lgc.so; NULL: beside libbanyan, or in its build */
+    const char *module; /* path of libbanyan-lgc.so; NULL: next to libbanyan, or in its build */
 };
 
-/* What bytes are of. */
+/* Kinds of bytes. */
 enum banyan_lgc_kind {
-    BANYAN_LGC_DENSE,       /* tensors as they are */
+    BANYAN_LGC_DENSE,       /* uncompressed tensors */
     BANYAN_LGC_INDICES,     /* of top-k values, with the leader's root mean square */
-    BANYAN_LGC_VALUES,      /* top-k values that are not encoded */
-    BANYAN_LGC_CODES,       /* 4 bytes a number: mu/4 of them */
+    BANYAN_LGC_VALUES,      /* unencoded top-k values */
+    BANYAN_LGC_CODES,       /* 4 bytes per number: mu/4 of them */
     BANYAN_LGC_INNOVATIONS, /* 8 bytes each: a position and a value */
     BANYAN_LGC_MEANS,       /* from the root to all */
-    BANYAN_LGC_WEIGHTS,     /* shipped */
-    BANYAN_LGC_GATE,        /* measuring the correlation */
-    BANYAN_LGC_CHECKS,      /* that all gradients are finite, and all ranks at the same step */
+    BANYAN_LGC_WEIGHTS,     /* the autoencoder's */
+    BANYAN_LGC_GATE,        /* for measuring the correlation */
+    BANYAN_LGC_CHECKS, /* whether all gradients are finite, and all ranks at the same step */
     BANYAN_LGC_KINDS
 };
 
-/* Members may be added at the end, and only those that the caller's size has are written. Those
+/* Members may be added at the end; only those within the caller's size are written. Those
  * marked (all) are the same on all ranks. */
 struct banyan_lgc_stats {
-    size_t size;        /* sizeof of the caller's; set before the call */
-    uint64_t step;      /* steps done (all) */
-    int phase;          /* of the next step: 1, 2, 3 (all) */
-    int open;           /* the next step is coded (all) */
-    uint64_t coded;     /* steps that were (all) */
-    uint64_t mu;        /* values of the vector; a multiple of 16, the last ones may be zeros */
-    uint64_t code;      /* numbers of its code: mu/4 */
-    uint64_t kept;      /* elements a rank keeps in a step that is not dense: coded and top-k */
-    double correlation; /* as last measured (all); 0: never */
-    double loss;        /* of the autoencoder's latest step of training, before it (all) */
+    size_t size;    /* sizeof of the caller's; set before the call */
+    uint64_t step;  /* steps done (all) */
+    int phase;      /* of the next step: 1, 2, 3 (all) */
+    int open;       /* 1: the next step is coded (all) */
+    uint64_t coded; /* coded steps (all) */
+    uint64_t mu;    /* values of the vector; a multiple of 16, the last ones may be zeros */
+    uint64_t code;  /* numbers of its code: mu/4 */
+    uint64_t kept; /* elements that a rank keeps in a step that is not dense: coded and top-k */
+    double correlation; /* latest measurement (all); 0: none */
+    double loss;        /* of the autoencoder before its latest training step (all) */
     /* |x - y|^2 / |x|^2 of the averaged vector x of that step and its reconstruction y, before
-     * the step trained on it; and of the mu/4 largest values of x in place of y, which is as
-     * many numbers (all). */
+     * training on it; and with the mu/4 largest values of x as y, which are as many numbers
+     * (all). */
     double error, error_largest;
     /* Bytes of all steps, by kind, summed over ranks (all). sent: each rank's own contribution,
-     * once, as papers count. wire: what ranks handed to transports, forwarding included; wrong
-     * where others used the communicator meanwhile. */
+     * once, as papers count. wire: bytes that ranks handed to transports, including forwarding;
+     * wrong if others used the communicator meanwhile. */
     uint64_t sent[BANYAN_LGC_KINDS], wire[BANYAN_LGC_KINDS];
-    uint64_t sent_dense; /* what averaging without compression would have sent, so counted */
-    /* Microseconds a call on this rank, means since it was created: encoding one vector,
-     * decoding one, one step of training. 0: never. */
+    uint64_t sent_dense; /* the same for averaging without compression */
+    /* Microseconds per call on this rank, means since creation: encoding one vector, decoding
+     * one, one training step. 0: never. */
     double encode_us, decode_us, train_us;
 };
 
 struct banyan_lgc; /* opaque */
 
 BANYAN_API void banyan_lgc_config_default(struct banyan_lgc_config *cfg);
-/* Collective. Prepares to average the gradients of n f32 tensors over comm, which is borrowed
- * until the object is freed, as are the gradients. cfg: NULL, or settings, which are copied.
- * Returns 0; -EINVAL: a setting or a tensor is wrong (which), or nothing is left to encode;
- * -EMISMATCH: tensors or settings differ between ranks (which); -ENOTSUP: oneDNN or the module
- * that links it cannot be loaded (which package helps), nor by a static program; -EVERSION: the
- * module is of another build; -ENOMEM; or what communication returned. When it fails at one
- * rank it fails at all, with that rank's name. */
+/* Collective. Prepares averaging the gradients of n f32 tensors over comm; borrows both until
+ * the object is freed. cfg: NULL, or settings, which are copied. Returns 0; -EINVAL: a setting
+ * or tensor is invalid (named), or nothing is left to encode; -EMISMATCH: tensors or settings
+ * differ between ranks (named); -ENOTSUP: oneDNN or the module that links it cannot be loaded
+ * (names the package), or the program is static; -EVERSION: the module is from another build;
+ * -ENOMEM; or the error of the communication. If it fails on one rank it fails on all, with
+ * that rank's name. */
 BANYAN_API int banyan_lgc_create(struct banyan_lgc **out, struct banyan_comm *comm,
                                  const struct banyan_tensor *tensors, size_t n,
                                  const struct banyan_lgc_config *cfg);
-/* Collective. Averages the gradients of all tensors over the ranks, in place: the result is the
- * same on all ranks. Returns 0; -EINVAL at all ranks: a gradient is not finite (which tensor at
- * which rank); gradients are then as they were, and the step does not count; -EMISMATCH: ranks
- * are at different steps (after loading different states); or what communication returned, as
+/* Collective. Averages the gradients of all tensors over the ranks, in place, with the same
+ * result on all. Returns 0; -EINVAL on all ranks: a gradient is not finite (tensor and rank);
+ * gradients are then unchanged, and the step does not count; -EMISMATCH: ranks are at different
+ * steps (after loading different states); or the error of the communication, such as
  * -ERANKDEAD: gradients are then undefined, residuals and autoencoder as before the step. */
 BANYAN_API int banyan_lgc_step(struct banyan_lgc *lgc);
-/* Collective. Returns 0, -EINVAL, or what communication returned. */
+/* Collective. Returns 0, -EINVAL, or the error of the communication. */
 BANYAN_API int banyan_lgc_get_stats(struct banyan_lgc *lgc, struct banyan_lgc_stats *out);
-/* A rank's state between two steps: counters, residuals, gate, autoencoder (at the root with
- * its optimiser's moments). _save writes banyan_lgc_bytes to buf: 0, or -EINVAL when cap is
- * less. _load takes it at the same rank of as many, into an object of the same tensors and
- * settings; it goes on bit-identically. -EINVAL and unchanged when it is anything else. */
+/* A rank's state between two steps: counters, residuals, gate, autoencoder (on the root with
+ * its optimiser's moments). _save writes banyan_lgc_bytes to buf: 0, or -EINVAL if cap is less.
+ * _load accepts it on the same rank of the same number, into an object with the same tensors
+ * and settings, which continues bit-identically. -EINVAL, with no change, for anything else. */
 BANYAN_API size_t banyan_lgc_bytes(const struct banyan_lgc *lgc);
 BANYAN_API int banyan_lgc_save(const struct banyan_lgc *lgc, void *buf, size_t cap);
 BANYAN_API int banyan_lgc_load(struct banyan_lgc *lgc, const void *buf, size_t bytes);
-/* Takes NULL. Talks to nobody. */
+/* Takes NULL. Local. */
 BANYAN_API void banyan_lgc_free(struct banyan_lgc *lgc);
 
 /* ---------------------------------------------------------------------------------------------
- * Ordered and lazy gradients: a rank sends what is new in its gradient only when that is worth
+ * Ordered and lazy gradients: a rank sends the change of its gradient only when that is worth
  * it. Every rank m keeps the gradient that the others have of it, g_m; all ranks keep the sum
  * of these. In a step each rank computes the norm of its innovation, delta_m = gradient - g_m;
- * one allgather tells all ranks the norms (24 bytes a rank); all choose the same ranks; the
- * innovations of these alone are added up (opts.participants of banyan.h) and join the sum. A
- * step may have no upload at all: nothing travels but the norms, and the sum stays as it is.
- * It pays for full or large-batch gradients of ranks with different data; the noise of small
- * batches looks like news.
+ * one allgather gives all ranks the norms (24 bytes per rank); all select the same ranks; only
+ * their innovations are summed (opts.participants of banyan.h) and added to the sum. A step may
+ * have no upload at all: only the norms travel, and the sum does not change. It pays for full
+ * or large-batch gradients of ranks with different data; the noise of small batches looks like
+ * news.
  *
- * Who sends, of W ranks, with rhs = xi / alpha^2 * (sum of the last `history` squared steps of
+ * Which of W ranks send, with rhs = xi / alpha^2 * (sum of the last `history` squared steps of
  * the parameters) and the norms in descending order, d_1 >= d_2 >= ... :
- *   ALL         every rank (gradient descent, to compare with)
+ *   ALL         every rank (gradient descent, for comparison)
  *   ORDERED_R1  the n first, n the smallest with ((W - n) d_(n+1))^2 <= rhs. The Ordered
- *               Gradient Approach (Chen, Blum and Sadler, SPAWC 2020), where silence of a timer
- *               says what the norms say here; the rule is a reconstruction from its abstract
+ *               Gradient Approach (Chen, Blum and Sadler, SPAWC 2020), in which silence of a
+ *               timer has the role of the norms here; the rule is a reconstruction from its
+ *               abstract
  *   ORDERED_R2  the n first, n the smallest with (d_(n+1) + ... + d_W)^2 <= rhs: never more
- *               than R1, possible where all norms are known
+ *               than R1, possible as all norms are known
  *   LAG         all with d_m^2 > rhs / W^2: LAG-WK (Chen, Giannakis, Sun and Yin, NeurIPS 2018)
  *   CHB         the same with a history of 1, for steps with momentum: censored heavy ball
  *               (Chen, Blum, Takac and Sadler 2022, from memory)
- * In each the norm of all that is not sent is at most sqrt(rhs). An upload of ranks that were
- * not among the latest few sets makes a plan, and so allocates.
+ * In each the norm of all unsent innovations is at most sqrt(rhs). An upload of a set of ranks
+ * that was not among the latest few makes a plan, and so allocates.
  *
- * A loop, the library taking the steps:
+ * A loop in which the library takes the steps:
  *     struct banyan_lazy_config cfg;
  *     banyan_lazy_config_default(&cfg);
  *     cfg.alpha = 0.01;
@@ -558,8 +559,7 @@ BANYAN_API void banyan_lgc_free(struct banyan_lgc *lgc);
  *         gradient(theta, grad);
  *         banyan_lazy_exchange(lazy, grad, NULL);
  *         banyan_lazy_descend(lazy, theta);
- *     }
- */
+ *     } */
 struct banyan_lazy; /* opaque */
 enum banyan_lazy_rule {
     BANYAN_LAZY_ALL,
@@ -573,47 +573,49 @@ enum banyan_lazy_rule {
 struct banyan_lazy_config {
     size_t size;                /* sizeof of the caller */
     enum banyan_lazy_rule rule; /* ORDERED_R2 */
-    double alpha; /* > 0: the rate of steps along the sum over the ranks; for steps of rate r
-                   * along the mean: r / ranks. No default */
-    double xi;    /* weight of each squared step of the history: 0.1; 0: only ranks without
-                   * any news are silent */
-    int history;  /* D, squared steps that rhs sums, 1 to 1000; 0: 10, of CHB 1 */
-    int warmup;   /* first steps in which every rank sends; < 0: of LAG D, as its authors' code
-                   * has it, else 1. At least 1 */
-    double momentum;   /* of banyan_lazy_descend, beta of the heavy ball, [0, 1); < 0: 0, of CHB
-                        * 0.4 */
-    const char *codec; /* of uploads, as opts.codec of banyan.h; NULL: none. What a lossy codec
-                        * loses waits in a residual, counts as innovation, and goes with the
-                        * rank's next upload */
-    const char *schedule; /* of uploads, as opts.schedule of banyan.h; NULL: the communicator's
-                           */
-    uint64_t seed;        /* of a codec's random choices */
+    double alpha; /* > 0: the rate of steps along the sum over the ranks; for steps with rate r
+                     along the mean: r / ranks. No default */
+    double xi;    /* weight of each squared step of the history: 0.1; 0: only ranks without any
+                     change are silent */
+    int history;  /* D, number of squared steps in rhs, 1 to 1000; 0: 10, for CHB 1 */
+    int warmup;   /* first steps in which every rank sends; < 0: for LAG D, as in its authors'
+                     code, else 1. At least 1 */
+    double momentum; /* of banyan_lazy_descend, beta of the heavy ball, [0, 1); < 0: 0, for CHB
+                        0.4 */
+    const char *codec; /* for uploads, as opts.codec of banyan.h; NULL: none. A residual keeps
+                          what a lossy codec loses; it counts as innovation, and goes with the
+                          rank's next upload */
+    const char
+        *schedule; /* for uploads, as opts.schedule of banyan.h; NULL: the communicator's */
+    uint64_t seed; /* of a codec's random choices */
 };
 BANYAN_API void banyan_lazy_config_default(struct banyan_lazy_config *cfg);
-/* An object of a gradient of count f32. Collective; borrows comm. Returns 0; -EINVAL (a setting
- * that cannot be); -EMISMATCH: settings differ, the sentence names which, and at which rank;
- * -ENOMEM; or what the communicator fails with. */
+/* An object for a gradient of count f32. Collective; borrows comm. Returns 0; -EINVAL (an
+ * invalid setting); -EMISMATCH: settings differ, the sentence names which, and on which rank;
+ * -ENOMEM; or the communicator's failure. */
 BANYAN_API int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm,
                                   size_t count, const struct banyan_lazy_config *cfg);
 BANYAN_API void banyan_lazy_free(struct banyan_lazy *lazy); /* takes NULL */
 /* One step. Collective. grad [count]: this rank's gradient; only read. sum [count] gets the sum
- * over the ranks of the gradients as last sent, the same bits on all ranks; NULL: it is not
- * wanted. Returns 0; -EINVAL, on all ranks, where a gradient is not finite: the sentence names
- * the rank, at that rank also the element, and nothing has changed; -EMISMATCH, on all ranks:
- * one has done another number of steps, or its sqrt(rhs) is more than 0.1 % off; or what the
- * communicator fails with. */
+ * over the ranks of the gradients as last sent, the same bits on all ranks; NULL: not needed.
+ * Returns 0; -EINVAL, on all ranks, if a gradient is not finite: the sentence names the rank,
+ * on that rank also the element, and nothing has changed; -EMISMATCH, on all ranks: one has
+ * done another number of steps, or its sqrt(rhs) is more than 0.1 % off; or the communicator's
+ * failure. */
 BANYAN_API int banyan_lazy_exchange(struct banyan_lazy *lazy, const float *grad, float *sum);
-/* Takes the step theta [count] += -alpha * sum + momentum * (the step before), and remembers
- * its squared length for rhs. Local: where theta was the same on all ranks it is again. Once
- * after each exchange. Returns 0 or -EINVAL (no exchange before it). */
+/* Takes the step theta [count] += -alpha * sum + momentum * (the step before), and records its
+ * squared length for rhs. Local: if theta was the same on all ranks it stays so. Once after
+ * each exchange. Returns 0 or -EINVAL (no exchange before it). */
 BANYAN_API int banyan_lazy_descend(struct banyan_lazy *lazy, float *theta);
-/* Instead of banyan_lazy_descend, for steps of the caller's own: their squared length
- * ||theta_(k+1) - theta_k||^2. Returns 0 or -EINVAL (negative or not finite; no exchange before
- * it). */
+/* Replaces banyan_lazy_descend for steps of the caller: their squared length
+ *
+ * theta_(k+1) - theta_k
+ *
+ * ^2. Returns 0 or -EINVAL (negative or not finite; no exchange before it). */
 BANYAN_API int banyan_lazy_moved(struct banyan_lazy *lazy, double squared);
-/* Another rate from now on; on all ranks. -EINVAL: not positive or not finite. */
+/* Sets the rate from now on; on all ranks. -EINVAL: not positive or not finite. */
 BANYAN_API int banyan_lazy_set_alpha(struct banyan_lazy *lazy, double alpha);
-/* Since creation; kept by saving. */
+/* Since creation; included in a saved state. */
 struct banyan_lazy_stats {
     size_t size;           /* sizeof of the caller; set before the call */
     uint64_t steps;        /* exchanges */
@@ -621,37 +623,35 @@ struct banyan_lazy_stats {
     uint64_t own;          /* of these, this rank's */
     uint64_t silent;       /* steps without any upload */
     uint64_t latest;       /* uploads of the latest step */
-    uint64_t norms_bytes;  /* payload that this rank handed to transports for norms */
-    uint64_t upload_bytes; /* and for gradients: results that it passes on included */
+    uint64_t norms_bytes;  /* payload of norms that this rank handed to transports */
+    uint64_t upload_bytes; /* and of gradients, including forwarded results */
     double norm, rhs;      /* latest: this rank's norm, and sqrt(rhs) */
 };
 BANYAN_API int banyan_lazy_stats(const struct banyan_lazy *lazy, struct banyan_lazy_stats *out);
-/* The state of this rank, to go on with bit-identically: each rank loads its own. Not between
+/* The state of this rank, to continue bit-identically: each rank loads its own. Not between
  * ranks, nor with other settings (-EINVAL, unchanged). */
 BANYAN_API size_t banyan_lazy_bytes(const struct banyan_lazy *lazy);
 BANYAN_API int banyan_lazy_save(const struct banyan_lazy *lazy, void *buf, size_t cap);
 BANYAN_API int banyan_lazy_load(struct banyan_lazy *lazy, const void *buf, size_t bytes);
 
 /* ---------------------------------------------------------------------------------------------
- * Gossip: no allreduce at all. After each step of its own a rank averages its parameters with
- * its neighbours in a graph, pair by pair, so that no rank waits for more than one other at a
- * time, and a slow link delays its two ends first. Ranks' parameters differ, by the consensus
- * distance.
+ * Gossip: no allreduce at all. After each local step a rank averages its parameters with its
+ * neighbours in a graph, pair by pair, so a rank waits for only one other at a time, and a slow
+ * link delays its two ends first. Ranks' parameters differ by the consensus distance.
  *   low_rank > 0  PowerGossip (Vogels, Karimireddy, Jaggi: "Practical Low-Rank Communication
  *                 Compression in Decentralized Deep Learning", NeurIPS 2020, arXiv 2008.01425):
- *                 of the difference D of two ranks' matrices each end knows D q, after both
- *                 have sent their X q, for a q that both have. Both move by half of D q q^T
- *                 towards each other. The next time D q / |D q| is multiplied from the other
- *                 side: a power iteration, that finds the largest differences. No residual, no
- *                 step size. With low_rank columns q are orthonormal.
+ *                 for the difference D of two ranks' matrices each end computes D q, after both
+ *                 have sent their X q, for a common q. Both move by half of D q q^T towards
+ *                 each other. The next time D q / |D q| is multiplied from the other side: a
+ *                 power iteration, which finds the largest differences. No residual, no step
+ *                 size. With low_rank columns q are orthonormal.
  *   low_rank 0    plain gossip: whole parameters (Lian et al., NeurIPS 2017, arXiv 1705.09056).
- * Here the pairs of a round average at once, with weight 1/2, round after round, where the
- * paper has one weighted sum over all neighbours; rounds are the colours of the graph's edges.
- * Matrices: shape[0] rows, the rest columns; tensors of less than two dimensions, and those
- * with no more elements than (rows + columns) * low_rank, travel whole. The sum over ranks is
- * kept to rounding. Messages use tag 20551 of comm. Both ends of a pair compute the same basis
- * from the same bytes, and so want the same build.
- */
+ * The pairs of a round average at once, with weight 1/2, round after round, where the paper has
+ * one weighted sum over all neighbours; rounds are the colours of the graph's edges. Matrices:
+ * shape[0] rows, the rest columns; tensors with less than two dimensions, and those with at
+ * most (rows + columns) * low_rank elements, travel whole. The sum over ranks is preserved up
+ * to rounding. Messages use tag 20551 of comm. Both ends of a pair compute the same basis from
+ * the same bytes, and so need the same build. */
 struct banyan_gossip; /* opaque */
 /* The same on all ranks, or -EMISMATCH. */
 struct banyan_gossip_config {
@@ -659,118 +659,118 @@ struct banyan_gossip_config {
     const char *graph; /* ring, torus:AxB[xC...], hypercube, exponential,
                         * random[:degree=D,seed=S] or complete; default ring */
     int low_rank;      /* 1; 0: plain gossip; at most 32 */
-    int iterations;    /* exchanges of a pair in a step: 1 */
-    int rounds;        /* colours in a step, in turn; 0, the default: all */
-    uint64_t seed;     /* of the first q; 1 */
+    int iterations;    /* exchanges of a pair per step: 1 */
+    int rounds;        /* colours per step, in turn; 0, the default: all */
+    uint64_t seed;     /* for the first q; 1 */
 };
 BANYAN_API void banyan_gossip_config_default(struct banyan_gossip_config *cfg);
-/* Collective. tensors: F32, their grad being the parameters, which are set to rank 0's. Borrows
- * comm. Returns 0, -EINVAL (settings, tensors; no such graph of so many ranks), -ENOMEM,
- * -EMISMATCH. */
+/* Collective. tensors: F32; their grad points to the parameters, which are set to rank 0's.
+ * Borrows comm. Returns 0, -EINVAL (settings, tensors; no such graph for this number of ranks),
+ * -ENOMEM, -EMISMATCH. */
 BANYAN_API int banyan_gossip_create(struct banyan_gossip **out, struct banyan_comm *comm,
                                     const struct banyan_tensor *tensors, size_t n,
                                     const struct banyan_gossip_config *cfg);
-/* Takes NULL. Talks to nobody. */
+/* Takes NULL. Local. */
 BANYAN_API void banyan_gossip_free(struct banyan_gossip *g);
-/* After a step of this rank's own: averages with its neighbours. Each rank takes as many steps.
- * Returns 0; -EINVAL: a parameter of this rank is not finite; -EMISMATCH: a neighbour is at
- * another step (a state was not loaded on all ranks). Both end the communicator, as ranks
- * farther away would wait for this one: they get -EABORTED with the sentence, which names
+/* Call it after a local step: averages with the neighbours. All ranks take the same number of
+ * steps. Returns 0; -EINVAL: a parameter of this rank is not finite; -EMISMATCH: a neighbour is
+ * at another step (a state was not loaded on all ranks). Both fail the communicator, as more
+ * distant ranks would wait for this one: they get -EABORTED with the sentence, which names
  * tensor and rank. */
 BANYAN_API int banyan_gossip_step(struct banyan_gossip *g);
-/* Collective. The root mean square over ranks of the distance of their parameters from the
- * mean, divided by the mean's length (0 where that is 0). By an allreduce of all parameters:
+/* Collective. The root mean square over ranks of their parameters' distance from the mean,
+ * divided by the mean's length (0 if that is 0). Costs an allreduce of all parameters: use it
  * now and then. */
 BANYAN_API int banyan_gossip_consensus(struct banyan_gossip *g, double *out);
 /* Collective. All ranks get the mean, the same bits. */
 BANYAN_API int banyan_gossip_finish(struct banyan_gossip *g);
 struct banyan_gossip_stats {
     size_t size;    /* sizeof of the caller; set before the call */
-    uint64_t steps; /* kept by saving, as bytes */
-    uint64_t bytes; /* that this rank sent in steps */
+    uint64_t steps; /* included in a saved state, as bytes is */
+    uint64_t bytes; /* sent by this rank in steps */
     int neighbours; /* of this rank */
-    int degree;     /* of the graph, the largest */
-    int rounds;     /* the colours of its edges */
+    int degree;     /* the graph's largest */
+    int rounds;     /* number of edge colours */
 };
 BANYAN_API int banyan_gossip_stats(const struct banyan_gossip *g,
                                    struct banyan_gossip_stats *out);
-/* State: each rank saves and loads its own; the parameters are the caller's to save. */
+/* State: each rank saves and loads its own; the caller saves the parameters. */
 BANYAN_API size_t banyan_gossip_bytes(const struct banyan_gossip *g);
 BANYAN_API int banyan_gossip_save(const struct banyan_gossip *g, void *buf, size_t cap);
 BANYAN_API int banyan_gossip_load(struct banyan_gossip *g, const void *buf, size_t bytes);
 
 /* ---------------------------------------------------------------------------------------------
- * Rows: what ranks that share a graph (or an embedding table) send each other in each step.
+ * Rows: the exchange of each step between ranks that share a graph (or an embedding table).
  * Every rank owns a matrix of rows of `width` numbers; it sends some of them to each peer,
- * always the same ones, and gets some from each. Features go forward by one object; gradients
- * of what came go back by another, with the lists swapped. DENSE     all rows, each time.
- *   CACHED    a row again only where it changed: |x - sent| > threshold * |x| in the largest of
- *             its elements, sent being what the receiver has; else the receiver takes what it
- *             has (Zhang, Jiang, You: "CDFGNN: a Systematic Design of Cache-based Distributed
+ * always the same ones, and receives some from each. One object carries features forward;
+ * another, with the lists swapped, carries gradients of received rows back.
+ *   DENSE     all rows, each time.
+ *   CACHED    a row again only if it changed: |x - sent| > threshold * |x| in the largest of
+ *             its elements, sent being the receiver's copy; else the receiver uses its copy
+ *             (Zhang, Jiang, You: "CDFGNN: a Systematic Design of Cache-based Distributed
  *             Full-Batch Graph Neural Network Training with Communication Reduction", arXiv
  *             2408.00232). The threshold adapts: times `grow` after a step whose loss was lower
- *             than the one before, times `shrink` after one that was not, between `least` and
+ *             than the one before, times `shrink` after one whose was not, between `least` and
  *             `most`. The rule is a reconstruction from the abstract.
- *   VARIABLE  of each row 1/c of the elements, chosen by the seed, the step and the row at both
- *             ends, so that only values travel; the others are 0. The ratio falls during
- *             training: c = max(1, first - slope * (first - 1) * step / steps) (Cervino, Turja,
- *             Mostafa, Himayat, Ribeiro: "Distributed Training of Large Graph Neural Networks
- *             with Variable Communication Rates", arXiv 2406.17611, section III). Two objects
- *             of one seed whose lists are swapped choose the same elements, so that gradients
- *             come back of exactly what was sent.
- * With bits 8 the values of a row travel as int8 of a scale of its own, max |x| / 127, rounded
- * to nearest. Besides, 16 bytes a pair of ranks and step: how long, and which step.
- */
+ *   VARIABLE  1/c of the elements of each row, chosen by seed, step and row at both ends, so
+ *             that only values travel; the others are 0. The ratio falls during training: c =
+ *             max(1, first - slope * (first - 1) * step / steps) (Cervino, Turja, Mostafa,
+ *             Himayat, Ribeiro: "Distributed Training of Large Graph Neural Networks with
+ *             Variable Communication Rates", arXiv 2406.17611, section III). Two objects with
+ *             one seed and swapped lists choose the same elements, so that gradients return for
+ *             exactly the elements that were sent.
+ * With bits 8 the values of a row travel as int8 with the row's scale, max |x| / 127, rounded
+ * to nearest. Each pair of ranks and step takes 16 bytes more: length and step. */
 struct banyan_rows; /* opaque */
 enum banyan_rows_mode { BANYAN_ROWS_DENSE, BANYAN_ROWS_CACHED, BANYAN_ROWS_VARIABLE };
 /* The same on all ranks, or -EMISMATCH. */
 struct banyan_rows_config {
     size_t size; /* sizeof of the caller */
     enum banyan_rows_mode mode;
-    int bits;            /* of a value: 32, the default, or 8 */
-    double threshold;    /* cached, at the beginning: 0.05 */
+    int bits;            /* per value: 32, the default, or 8 */
+    double threshold;    /* cached, initial value: 0.05 */
     double least, most;  /* cached: 0.005, 0.1 */
     double grow, shrink; /* cached: 1.05, 0.7 */
     double first;        /* variable: the ratio of the first step, at least 1: 32 */
     double slope;   /* variable: 5, full rate after a fifth of the steps; 1: at their end */
-    uint64_t steps; /* variable: of the training: 100 */
+    uint64_t steps; /* variable: length of the training: 100 */
     uint64_t seed;  /* variable: 1 */
 };
 BANYAN_API void banyan_rows_config_default(struct banyan_rows_config *cfg);
-/* What is sent between all ranks; each rank's own, copied. Rows to rank p stand behind those to
- * the ranks before it; so do those that come. A rank may send to itself. */
+/* The exchange between all ranks; each rank's own, copied. Rows to rank p follow those to the
+ * ranks before it; so do received ones. A rank may send to itself. */
 struct banyan_rows_plan {
     const char *name;          /* for errors: "layer1" */
-    size_t width;              /* numbers a row; the same on all ranks */
+    size_t width;              /* numbers per row; the same on all ranks */
     size_t rows;               /* of this rank's matrix */
     const size_t *send_counts; /* [ranks] rows to each */
-    const uint32_t *send_rows; /* [sum of send_counts] which, below rows */
+    const uint32_t *send_rows; /* [sum of send_counts] indices, below rows */
     const size_t *recv_counts; /* [ranks] rows from each */
 };
 /* Collective. Borrows comm. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH: settings or widths differ,
- * or a rank expects other counts than another sends (which, and how many). */
+ * or a rank expects other counts than another sends (names them). */
 BANYAN_API int banyan_rows_create(struct banyan_rows **out, struct banyan_comm *comm,
                                   const struct banyan_rows_plan *plan,
                                   const struct banyan_rows_config *cfg);
 BANYAN_API void banyan_rows_free(struct banyan_rows *r); /* takes NULL */
-/* Collective. in [rows * width]: this rank's matrix; out [sum of recv_counts * width]: what the
- * others have, in order of their ranks and lists. Returns 0; -EINVAL, on all ranks: a value
- * that would be sent is not finite (name, rank; nothing has changed); -EMISMATCH, on all ranks:
- * ranks are at different steps; or what the communicator fails with. Lengths that were not
- * among the latest few make a plan, and so allocate: cached ones mostly do. */
+/* Collective. in [rows * width]: this rank's matrix; out [sum of recv_counts * width]: the
+ * received rows, in order of ranks and lists. Returns 0; -EINVAL, on all ranks: a value to be
+ * sent is not finite (name, rank; nothing has changed); -EMISMATCH, on all ranks: ranks are at
+ * different steps; or the communicator's failure. Lengths that were not among the latest few
+ * make a plan, and so allocate: cached ones mostly do. */
 BANYAN_API int banyan_rows_exchange(struct banyan_rows *r, const float *in, float *out);
-/* After a step: its loss. Cached: adapts the threshold, which is a sender's own affair; else
- * nothing. -EINVAL: not finite. */
+/* After a step: its loss. Cached: adapts this sender's threshold; else nothing. -EINVAL: not
+ * finite. */
 BANYAN_API int banyan_rows_adapt(struct banyan_rows *r, double loss);
 struct banyan_rows_stats {
     size_t size;          /* sizeof of the caller; set before the call */
-    uint64_t steps;       /* exchanges; kept by saving, as all that follows */
-    uint64_t rows;        /* that this rank had to send */
-    uint64_t sent;        /* that it sent */
-    uint64_t bytes;       /* that it sent to other ranks, lengths included */
-    uint64_t dense_bytes; /* of all rows as f32 */
-    double threshold;     /* cached: of the next step */
-    double ratio;         /* variable: of the next step */
+    uint64_t steps;       /* exchanges; included in a saved state, as all that follows */
+    uint64_t rows;        /* rows that this rank had to send */
+    uint64_t sent;        /* rows that it sent */
+    uint64_t bytes;       /* bytes that it sent to other ranks, lengths included */
+    uint64_t dense_bytes; /* for all rows as f32 */
+    double threshold;     /* cached: for the next step */
+    double ratio;         /* variable: for the next step */
 };
 BANYAN_API int banyan_rows_stats(const struct banyan_rows *r, struct banyan_rows_stats *out);
 /* State: each rank saves and loads its own. */
@@ -780,18 +780,19 @@ BANYAN_API int banyan_rows_load(struct banyan_rows *r, const void *buf, size_t b
 
 /* ---------------------------------------------------------------------------------------------
  * Sketched updates: each rank adds its gradient into a count sketch, a small table; tables add
- * up, so that an ordinary allreduce sums them, whatever each rank's large elements are. All
- * ranks then take the same k elements out of the sum. SGD   FetchSGD (Rothchild et al., ICML
- * 2020, arXiv 2007.07682, algorithm 1): momentum and what was not taken yet are tables too, S_u
- * = momentum S_u + S, S_e += S_u; the update are the k elements of S_e that are largest by the
- * median of its rows; cells they lie in become zero in both tables, as the authors' code has it
- * (the paper subtracts). ADAM  after Xian, Huang, Huang: "Communication-Efficient Adam-Type
- * Algorithms for Distributed Data Mining", ICDM 2022, arXiv 2210.07454 (SketchedAMSGrad), a
- * reconstruction: the same with S_u = momentum S_u + (1 - momentum) S, and each element of the
- * update is divided by the root of the largest second moment it ever had, taken of its own
- * updates alone, with the usual correction for the first ones. A row hashes blocks of 16
- * neighbouring elements to places of 16 columns, by a sign an element.
- */
+ * up, so an ordinary allreduce sums them, whatever each rank's large elements are. All ranks
+ * then extract the same k elements from the sum.
+ *   SGD   FetchSGD (Rothchild et al., ICML 2020, arXiv 2007.07682, algorithm 1): momentum and
+ *         the part not yet extracted are tables too, S_u = momentum S_u + S, S_e += S_u; the
+ *         update is the k elements of S_e that are largest by the median of its rows; their
+ *         cells become zero in both tables, as in the authors' code (the paper subtracts).
+ *   ADAM  after Xian, Huang, Huang: "Communication-Efficient Adam-Type Algorithms for
+ *         Distributed Data Mining", ICDM 2022, arXiv 2210.07454 (SketchedAMSGrad), a
+ *         reconstruction: the same with S_u = momentum S_u + (1 - momentum) S, and each element
+ *         of the update is divided by the root of the largest second moment that it ever had,
+ *         over its own updates alone, with the usual correction for the first ones.
+ * A row hashes blocks of 16 neighbouring elements to places of 16 columns, with a sign per
+ * element. */
 struct banyan_sketch; /* opaque */
 enum banyan_sketch_mode { BANYAN_SKETCH_SGD, BANYAN_SKETCH_ADAM };
 /* The same on all ranks, or -EMISMATCH. */
@@ -799,8 +800,8 @@ struct banyan_sketch_config {
     size_t size; /* sizeof of the caller */
     enum banyan_sketch_mode mode;
     int rows;              /* odd, 1 to 9: 5 */
-    size_t cols;           /* of a row, 16 or more; 0: elements / 50, rows then hold a tenth */
-    size_t k;              /* elements of an update; 0: elements / 100, at least 1 */
+    size_t cols;           /* per row, 16 or more; 0: elements / 50, rows then hold a tenth */
+    size_t k;              /* elements per update; 0: elements / 100, at least 1 */
     double momentum;       /* [0, 1): 0.9 */
     double beta2, epsilon; /* ADAM: 0.999, 1e-8 */
     uint64_t seed;         /* 1 */
@@ -812,19 +813,19 @@ BANYAN_API int banyan_sketch_create(struct banyan_sketch **out, struct banyan_co
                                     const struct banyan_sketch_config *cfg);
 BANYAN_API void banyan_sketch_free(struct banyan_sketch *s); /* takes NULL */
 /* Collective. Replaces the gradients by the update of their mean over ranks: k elements, zero
- * elsewhere; the same bits on all ranks. To be subtracted, times the learning rate, without any
- * other momentum. Returns 0; -EINVAL: a gradient that is not finite (tensor and rank);
- * -EMISMATCH: ranks are at different steps. After these nothing has changed. */
+ * elsewhere; the same bits on all ranks. The caller subtracts it, times the learning rate,
+ * without other momentum. Returns 0; -EINVAL: a gradient that is not finite (tensor and rank);
+ * -EMISMATCH: ranks are at different steps. These errors change nothing. */
 BANYAN_API int banyan_sketch_step(struct banyan_sketch *s);
-/* Multiplies what waits: by the old learning rate over the new one when it changes. */
+/* Multiplies the part not yet extracted: by old over new learning rate when that changes. */
 BANYAN_API int banyan_sketch_scale(struct banyan_sketch *s, double factor);
 struct banyan_sketch_stats {
     size_t size;      /* sizeof of the caller; set before the call */
-    uint64_t steps;   /* kept by saving */
-    uint64_t cells;   /* of a table */
-    uint64_t k;       /* elements of an update */
-    double recovered; /* of the latest step: the update's squared length over an estimate of
-                       * that of all that waited, the mean of the rows' squared lengths */
+    uint64_t steps;   /* included in a saved state */
+    uint64_t cells;   /* per table */
+    uint64_t k;       /* elements per update */
+    double recovered; /* latest step: the update's squared length over an estimate of that of
+                         the whole table, the mean of the rows' squared lengths */
 };
 BANYAN_API int banyan_sketch_stats(const struct banyan_sketch *s,
                                    struct banyan_sketch_stats *out);
@@ -834,44 +835,44 @@ BANYAN_API int banyan_sketch_save(const struct banyan_sketch *s, void *buf, size
 BANYAN_API int banyan_sketch_load(struct banyan_sketch *s, const void *buf, size_t bytes);
 
 /* ---------------------------------------------------------------------------------------------
- * Stale and K-of-n updates: what a parameter server does to training, without its accidents:
- * the delay and who takes part are functions of the step, so that runs can be repeated and
- * compared. delay  the update of a step is the mean of gradients `delay` steps old (Ho et al.:
- * "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS
- *          2013): the exchange of a step is waited for that much later, and so is hidden behind
- *          as many steps' computation.
- *   k      in each step the gradients of k ranks alone are added up, in turn: ranks
- *          (step * k + i) mod n. A rank that is left out drops its gradient, and the mean is
- *          over k (Chen et al.: "Revisiting Distributed Synchronous SGD", arXiv 1604.00981,
- * with n - k backup workers); or, with `late`, adds it to the next one it sends, and the mean
- * is over n. With schedule "star" all goes by rank 0, as by a server.
- */
+ * Stale and K-of-n updates: the effects of a parameter server on training, without its
+ * accidents: the delay and the participants are functions of the step, so that runs can be
+ * repeated and compared.
+ *   delay  the update of a step is the mean of gradients `delay` steps old (Ho et al.: "More
+ *          Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS
+ *          2013): the exchange of a step is waited for that much later, and so overlaps as many
+ *          steps' computation.
+ *   k      in each step only the gradients of k ranks are summed, in turn: ranks (step * k + i)
+ *          mod n. A rank that is left out drops its gradient, and the mean is over k (Chen et
+ *          al.: "Revisiting Distributed Synchronous SGD", arXiv 1604.00981, with n - k backup
+ *          workers); or, with `late`, adds it to the next one that it sends, and the mean is
+ *          over n. With schedule "star" all data goes through rank 0, as through a server. */
 struct banyan_stale; /* opaque */
 /* The same on all ranks, or -EMISMATCH. */
 struct banyan_stale_config {
     size_t size; /* sizeof of the caller */
     int delay;   /* steps, 0 to 64: 1 */
-    int k;       /* ranks a step; 0 or more than there are: all */
+    int k;       /* ranks per step; 0 or more than there are: all */
     int late;    /* 1: a gradient that is left out comes later; 0, the default: it is lost */
     const char *schedule; /* as banyan_opts.schedule; NULL: the communicator's */
 };
 BANYAN_API void banyan_stale_config_default(struct banyan_stale_config *cfg);
 /* Collective. Borrows comm; tensors: F32. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH, -ENOTSUP (a
- * schedule that does not serve sets of ranks, with k). */
+ * schedule that does not support sets of ranks, with k). */
 BANYAN_API int banyan_stale_create(struct banyan_stale **out, struct banyan_comm *comm,
                                    const struct banyan_tensor *tensors, size_t n,
                                    const struct banyan_stale_config *cfg);
-/* Takes NULL. Waits for what is under way, so that all ranks call it alike. */
+/* Takes NULL. Waits for exchanges in flight, so all ranks call it alike. */
 BANYAN_API void banyan_stale_free(struct banyan_stale *s);
-/* Collective. Takes the gradients, and replaces them by the mean of those that entered `delay`
- * steps before, the same bits on all ranks. Returns 1; 0 in the first `delay` steps: there is
- * no update yet, and the gradients are zeros; -EINVAL: one that entered then is not finite
+/* Collective. Takes the gradients, and replaces them by the mean of those from `delay` steps
+ * before, the same bits on all ranks. Returns 1; 0 in the first `delay` steps: there is no
+ * update yet, and the gradients are zeros; -EINVAL: one of those gradients is not finite
  * (tensor and rank). */
 BANYAN_API int banyan_stale_step(struct banyan_stale *s);
-/* Collective: ends what is under way, before saving; steps then go on as if it had not been. */
+/* Collective: ends exchanges in flight, before saving; later steps are not affected. */
 BANYAN_API int banyan_stale_settle(struct banyan_stale *s);
 /* State: each rank saves and loads its own, with the exchanges that no update has used yet.
- * -EBUSY while one is under way: settle first. Loading ends in the same step on all ranks. */
+ * -EBUSY while one is in flight: settle first. Load at the same step on all ranks. */
 BANYAN_API size_t banyan_stale_bytes(const struct banyan_stale *s);
 BANYAN_API int banyan_stale_save(const struct banyan_stale *s, void *buf, size_t cap);
 BANYAN_API int banyan_stale_load(struct banyan_stale *s, const void *buf, size_t bytes);

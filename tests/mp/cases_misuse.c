@@ -815,7 +815,7 @@ static int agree_on_other_things(struct test *t)
         while (!others_have_begun(t))
             usleep(1000);
         CHECK_RC(t, -BANYAN_EMISMATCH, banyan_comm_shrink(t->comm, &out));
-        CHECK_HAS(t, banyan_last_error(), "called something else");
+        CHECK_HAS(t, banyan_last_error(), "made a different call");
         return 0;
     }
     rc = banyan_comm_grow(t->comm, t->rank == 1 ? &id : NULL, 1, NULL, &out);

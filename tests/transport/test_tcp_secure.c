@@ -340,7 +340,7 @@ Test(tcp_secure, a_byte_that_is_changed_is_an_error)
             rc = exchange(&s, len, 1 + (how ? 0 : 48) + bny_rng_below(&rng, len));
             cr_assert_eq(rc, how == 0 ? 1 : 2, "mode %d, round %d: %d", how, i, rc);
             if (how)
-                cr_assert(strstr(((struct tcp_ep *)s.ep[1][0])->reason, "changed"));
+                cr_assert(strstr(((struct tcp_ep *)s.ep[1][0])->reason, "altered"));
             tpset_close(&s);
         }
 }

@@ -168,7 +168,7 @@ Test(ud, a_queue_pair_that_does_not_begin_anew_ends_its_peers)
     verbs_sim.fail_call = verbs_sim.calls + 2; /* it looks at the port first */
     ev = tpset_wait(&s, 0, BNY_EV_DOWN);
     cr_assert_str_eq(verbs_sim.failed, "ibv_modify_qp");
-    cr_assert(strstr(ev.reason, "takes nothing any more"), "%s", ev.reason);
+    cr_assert(strstr(ev.reason, "accepts nothing any more"), "%s", ev.reason);
     tpset_close(&s);
     cr_assert_eq(verbs_sim.open, 0);
 }
@@ -188,7 +188,7 @@ Test(ud, a_queue_pair_that_breaks_again_and_again_ends_its_peers)
     }
     cr_assert_leq(port_of(s.tp[0])->restarts, 510u);
     ev = tpset_wait(&s, 0, BNY_EV_DOWN);
-    cr_assert(strstr(ev.reason, "takes nothing any more"), "%s", ev.reason);
+    cr_assert(strstr(ev.reason, "accepts nothing any more"), "%s", ev.reason);
     tpset_close(&s);
     cr_assert_eq(verbs_sim.open, 0);
 }
@@ -249,7 +249,7 @@ Test(ud, a_device_that_fails_ends_its_peers)
             verbs_sim.event = (int)IBV_EVENT_DEVICE_FATAL + 1;
         event_is_taken(&s);
         ev = tpset_wait(&s, 0, BNY_EV_DOWN);
-        cr_assert(strstr(ev.reason, "takes nothing any more"), "%s", ev.reason);
+        cr_assert(strstr(ev.reason, "accepts nothing any more"), "%s", ev.reason);
         tpset_close(&s);
         cr_assert_eq(verbs_sim.open, 0);
     }
@@ -356,7 +356,7 @@ Test(ud, a_way_that_stays_refused_is_told)
     cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN), 0);
     ahead_ns = 16000000000u;
     ev = tpset_wait(&s, 0, BNY_EV_DOWN);
-    cr_assert(strstr(ev.reason, "finds no way") && strstr(ev.reason, "not resolved"), "%s",
+    cr_assert(strstr(ev.reason, "finds no route") && strstr(ev.reason, "not resolved"), "%s",
               ev.reason);
     tpset_close(&s);
 }

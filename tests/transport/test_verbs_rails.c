@@ -217,7 +217,7 @@ Test(verbs_rails, keys_of_further_devices)
     s.ops->window_close(s.ep[1][0], &win);
     bny_verbs_further_arrived(verbs_conn(&s, 0, 1)->peer,
                               &(struct vb_further){ .region = VB_FURTHER });
-    verbs_expect_down(&s, 0, "tells keys of region 256");
+    verbs_expect_down(&s, 0, "sends keys of region 256");
     verbs_left(&s);
 }
 

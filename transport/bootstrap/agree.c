@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lattice agreement with sticky decisions: the rules are at the top of agree.h. */
+/* Lattice agreement with sticky decisions: agree.h has the rules. */
 #include "transport/bootstrap/agree.h"
 
 #include <stdlib.h>
@@ -11,13 +11,13 @@
 #include "transport/bootstrap/failures.h"
 
 /* tests/transport/bootstrap/test_agree.c builds this file with one rule broken at a time, to
- * see that its model notices. */
+ * check that its model detects it. */
 #ifndef AGREE_MUTANT
 #define AGREE_MUTANT 0
 #endif
 enum agree_mutant { NOT_STICKY = 1, LOCK_EARLY, NO_RULE_4, LOCKS_STAY, FEW_EXCLUDE };
 
-struct agree_head { /* of a message; then the sets, then `each` bytes of all in has, records */
+struct agree_head { /* of a message; then the sets, `each` bytes per rank in has, records */
     uint32_t kind, comm, seq, nranks;
     uint64_t key, bits;
     uint16_t decided, each, nrecords, zero;
@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct agree_head) == 64, "wire format");
 
 #define SETS       7                                        /* has to members */
 #define SETS_KEY   5                                        /* has to late */
-#define RECORD_MIN (offsetof(struct bny_failure, text) + 2) /* and the text's length */
+#define RECORD_MIN (offsetof(struct bny_failure, text) + 2) /* and the length of the text */
 
 int bny_failure_compare(const struct bny_failure *a, const struct bny_failure *b)
 {
@@ -62,7 +62,7 @@ static int set_add(uint64_t *set, const uint64_t *more, int words)
     return grew;
 }
 
-/* Is the rank left out? Not where those who left it out are gone: the rest need each other. */
+/* Is the rank left out? Not if the ranks that left it out are gone: the rest must go on. */
 static int is_late(const struct bny_agree *a, const struct bny_instance *it, int rank)
 {
     if (!bny_bit(it->late, rank))
@@ -73,7 +73,7 @@ static int is_late(const struct bny_agree *a, const struct bny_instance *it, int
     return 0;
 }
 
-/* Is the rank needed for the set (has or locks), and missing? Members contribute; all lock. */
+/* Is the rank needed for the set (has or locks) and missing? Members contribute; all lock. */
 static int is_missing(const struct bny_agree *a, const struct bny_instance *it,
                       const uint64_t *set, int rank)
 {
@@ -165,8 +165,8 @@ struct bny_instance *bny_agree_next_view(const struct bny_agree *a)
     return it && !it->entered && !it->decided ? it : NULL;
 }
 
-/* Nobody needs it who could still ask: of a communicator the last two are kept, as one comes to
- * number i only behind number i - 1. */
+/* Can no rank ask for it any more? A communicator keeps its last two, since a rank enters
+ * number i only after number i - 1. */
 static int outdated(const struct bny_agree *a, struct bny_agree_id old, struct bny_agree_id now)
 {
     if (old.kind == BNY_AGREE_VIEW)
@@ -239,7 +239,7 @@ static void hash_more(uint64_t key[2], const void *data, size_t len)
     memcpy(key, out, sizeof out);
 }
 
-/* Who has the same key has the same state: 64 bits. */
+/* A 64-bit hash: equal keys count as equal states. */
 static uint64_t state_key(const struct bny_agree *a, const struct bny_instance *it)
 {
     uint64_t key[2] = { it->bits, 0 };
@@ -269,7 +269,7 @@ static void state_grew(const struct bny_agree *a, struct bny_instance *it)
     changed(it);
 }
 
-/* Locks, and decides, when it can. */
+/* Locks and decides if possible. */
 static void settle(struct bny_agree *a, struct bny_instance *it)
 {
     if (it->decided || !it->entered || a->excluded || a->leaving || is_late(a, it, a->rank))
@@ -351,7 +351,7 @@ static int merge(const struct bny_agree *a, struct bny_instance *it,
     return grew;
 }
 
-/* All undecided instances learn who is gone. */
+/* Adds the gone ranks to all undecided instances. */
 static void spread_gone(struct bny_agree *a)
 {
     for (struct bny_instance *it = a->first; it; it = it->next) {
@@ -519,7 +519,7 @@ static int get_records(const struct bny_agree *a, struct reader *in, int n)
     return 0;
 }
 
-/* Do the sets name only members, and is a view of all? */
+/* Do the sets contain only members, and all ranks for a view? */
 static int sets_valid(const struct bny_agree *a, const struct bny_instance *g)
 {
     uint64_t last = a->nranks % 64 ? ((uint64_t)1 << (a->nranks % 64)) - 1 : ~(uint64_t)0;
@@ -587,8 +587,8 @@ static int takes_part(const struct bny_instance *it, int rank)
     return !bny_bit(it->gone, rank) && !bny_bit(it->late, rank);
 }
 
-/* Two decisions without each other, as when a network was cut for longer than anybody waited:
- * that of more ranks counts, of equally many that with the smallest. Does theirs? */
+/* Two decisions that each leave the other rank out, as after a long cut of the network: the one
+ * of more ranks counts, of equally many the one with the smallest rank. Is that theirs? */
 static int theirs_counts(const struct bny_agree *a, const struct bny_instance *ours,
                          const struct bny_instance *theirs)
 {
@@ -603,7 +603,8 @@ static int theirs_counts(const struct bny_agree *a, const struct bny_instance *o
     return more > 0 || (more == 0 && smallest > 0);
 }
 
-/* Do two decisions differ only in who was left out? Then they are the same to who asked. */
+/* Do two decisions differ only in the ranks left out? Then the result is the same for the
+ * caller. */
 static int says_same(const struct bny_agree *a, const struct bny_instance *x,
                      const struct bny_instance *y)
 {
@@ -617,8 +618,7 @@ static int says_same(const struct bny_agree *a, const struct bny_instance *x,
     return same;
 }
 
-/* Did those who decided this leave out more than they are, as in the smaller part of a network
- * that is cut? */
+/* Does this decision leave out more ranks than made it, as in the minority of a cut network? */
 static int leaves_out_most(const struct bny_agree *a, const struct bny_instance *it)
 {
     int more = 0;
@@ -629,7 +629,7 @@ static int leaves_out_most(const struct bny_agree *a, const struct bny_instance 
     return more > 0;
 }
 
-/* All about this instance and its likes is told again. */
+/* Marks this instance and all similar ones to be sent again. */
 static void tell_again(struct bny_instance *it, int link)
 {
     for (struct bny_instance *i = it; i; i = i->next)
@@ -637,7 +637,7 @@ static void tell_again(struct bny_instance *it, int link)
             i->unsent |= (uint64_t)1 << link;
 }
 
-/* Something about an instance that is decided here. */
+/* Answers a message about an instance that is decided here. */
 static void answer(struct bny_agree *a, struct bny_instance *it, int from, int link)
 {
     const struct bny_instance *g = a->got;
@@ -650,7 +650,7 @@ static void answer(struct bny_agree *a, struct bny_instance *it, int from, int l
             says_same(a, it, g))
             return; /* both stand */
         if (without_us && !bny_bit(it->members, a->rank))
-            return; /* no call of ours went by what we decided */
+            return; /* no call of ours used our decision */
         if (without_us && (!without_it || theirs_counts(a, it, g)))
             it->excluded = a->excluded = 1;
         else if (without_it)
@@ -660,8 +660,8 @@ static void answer(struct bny_agree *a, struct bny_instance *it, int from, int l
     }
 }
 
-/* Was `from` left out of a decision of the same communicator? It may have decided otherwise,
- * and gone another way since then: it is told of the decision, which excludes it. */
+/* Was `from` left out of a decision of the same communicator? It may have decided otherwise and
+ * gone on: the decision is sent to it and excludes it. */
 static int left_behind(const struct bny_agree *a, int from, int link)
 {
     const struct bny_agree_id *id = &a->got->id;
@@ -675,7 +675,7 @@ static int left_behind(const struct bny_agree *a, int from, int link)
     return 0;
 }
 
-/* NULL: nothing to do with it. */
+/* NULL: the message is ignored. */
 static struct bny_instance *instance_of_message(struct bny_agree *a, int from, int link,
                                                 int *rc)
 {
@@ -686,7 +686,8 @@ static struct bny_instance *instance_of_message(struct bny_agree *a, int from, i
     if (!it && g->id.kind == BNY_AGREE_VIEW) {
         if (g->id.seq <= a->view)
             return NULL;
-        if (g->id.seq > want.seq) { /* we missed one: who hears of ours answers with it */
+        if (g->id.seq >
+            want.seq) { /* we missed one: a rank that receives ours answers with it */
             it = bny_agree_find(a, want);
             if (!it && (it = instance_get(a, want, NULL, 0)))
                 state_grew(a, it);
@@ -698,7 +699,7 @@ static struct bny_instance *instance_of_message(struct bny_agree *a, int from, i
     for (const struct bny_instance *i = it ? NULL : a->first; i; i = i->next)
         if (g->id.kind != BNY_AGREE_VIEW && outdated(a, g->id, i->id))
             return NULL;
-    if (!it && a->count >= 2 * BNY_AGREE_KEPT) { /* nobody has that many under way */
+    if (!it && a->count >= 2 * BNY_AGREE_KEPT) { /* no rank has that many in progress */
         *rc = -BANYAN_EPROTO;
     } else if (!it) {
         it = instance_get(a, g->id, g->members, g->each);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-gather of cards: the public functions. gather.h says how it goes. */
+/* The all-gather of cards: public functions. gather.h describes the protocol. */
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 #include "transport/bootstrap/pack.h"
 
 #define MS 1000000u
-/* How long a failure waits for the root that it is for, while it does not answer. */
+/* How long a failure waits for an unresponsive root that must receive it. */
 #define TELL_SILENT_NS (5000ull * MS)
 #define ABORT_NOW_NS   (100ull * MS)
 
@@ -48,7 +48,7 @@ int gather_strange(struct gather_strange *s, const struct bny_conn *c, uint64_t 
     s->times += s->times < GATHER_STRANGE_TIMES;
     if (s->times < GATHER_STRANGE_TIMES || now - s->first_ns < patience_ns)
         return 0;
-    s->times = 0; /* the kernel is asked now and then, however often they come */
+    s->times = 0; /* the kernel is asked at intervals, whatever the number of attempts */
     return !(c->client ? c->others : bny_conn_is_another_users(c));
 }
 
@@ -124,7 +124,7 @@ static int start(struct bny_bootstrap **out, const struct bny_id *id, int nranks
     bny_conn_self_init(&b->self, purpose, b->id.secret, b->id.job, rank, nranks);
     b->self.tally = &b->tally;
     if (nranks == 1) {
-        fd = id ? bny_id_take_fd(id) : -1; /* nobody will come */
+        fd = id ? bny_id_take_fd(id) : -1; /* no rank will connect */
         if (fd >= 0)
             close(fd);
         b->done = 1;
@@ -146,7 +146,7 @@ static int start(struct bny_bootstrap **out, const struct bny_id *id, int nranks
 fail:
     bny_bootstrap_destroy(b);
     if (rank == 0 && (fd = bny_id_take_fd(id)) >= 0)
-        close(fd); /* nobody answers there: the others shall not wait */
+        close(fd); /* no rank answers there: the others need not wait */
     return rc;
 }
 
@@ -164,10 +164,10 @@ void bny_bootstrap_card(struct bny_bootstrap *b, const void *card)
     b->has_card = 1;
 }
 
-/* A rank with others below it, or above, tells them. 1: they know. */
+/* Sends the failure to the ranks below and above. 1: sent. */
 static int relay_failure(struct bny_bootstrap *b)
 {
-    /* Of our host's ranks the root hears by us alone. */
+    /* The root learns of our host's ranks from us alone. */
     if (!b->client.told && (gather_client_reaches(b) || b->near.count > 1)) {
         gather_client_tell(b, b->deadline_ns, TELL_SILENT_NS);
         b->client.told = 1;
@@ -260,7 +260,7 @@ void bny_bootstrap_report(const struct bny_id *id, int nranks, int rank, enum ba
 {
     struct bny_bootstrap *b;
 
-    /* Of another rank it is the root who listens. */
+    /* For another rank the root listens. */
     if (rank == 0 ||
         start(&b, id, nranks, rank, NULL, 1, BNY_CONN_ABORT, "", "", deadline_ns) != 0)
         return;

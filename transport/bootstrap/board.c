@@ -26,7 +26,7 @@
 
 struct slot {
     _Atomic uint32_t alive, waits;
-    _Atomic uint32_t post; /* its number; 0: none, or it is being written */
+    _Atomic uint32_t post; /* its number; 0: none, or being written */
     struct bny_id id;
 };
 
@@ -34,7 +34,7 @@ struct bny_board {
     uint64_t magic;
     uint32_t nranks;
     _Atomic uint32_t posts;   /* so far */
-    _Atomic uint32_t changes; /* of anything that those who wait look at: they sleep on it */
+    _Atomic uint32_t changes; /* of anything that waiting ranks check: they sleep on this */
     struct slot slot[];
 };
 
@@ -163,7 +163,7 @@ int bny_board_await(struct bny_board *b, uint32_t *post, struct bny_id *id)
         p = s ? atomic_load(&s->post) : 0;
         if (p && p != *post) {
             *id = s->id;
-            if (atomic_load(&s->post) == p) { /* it was not written anew meanwhile */
+            if (atomic_load(&s->post) == p) { /* it was not rewritten meanwhile */
                 *post = p;
                 return 0;
             }

@@ -55,7 +55,7 @@ static int ended(struct bny_conn *c, const char *why, int err)
     return -1;
 }
 
-/* Asks epoll for input always, and for output while some waits. */
+/* Asks epoll for input always, and for output while some is queued. */
 static void arm(struct bny_conn *c)
 {
     uint32_t want = c->eof ? 0 : EPOLLIN;
@@ -112,7 +112,7 @@ void bny_conn_free(struct bny_conn *c)
         return;
     for (int i = 0; i < 64 && recv(c->fd, rest, sizeof rest, MSG_DONTWAIT) > 0; i++)
         ;
-    if (c->armed) /* in a child of fork the socket lives on for a moment, and so its events */
+    if (c->armed) /* in a child of fork the socket, and so its events, may outlive this */
         epoll_ctl(c->epfd, EPOLL_CTL_DEL, c->fd, NULL);
     bny_fd_close(c->fd);
     free(c->in);
@@ -160,9 +160,9 @@ static void flush(struct bny_conn *c)
             continue;
         else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             break;
-        else { /* what the peer sent before may still be read; next() finds the end */
+        else { /* the peer's earlier input is still readable; next() finds the end */
             c->mute = 1;
-            c->mute_err = errno == EPIPE ? 0 : errno; /* the kernel tells it once */
+            c->mute_err = errno == EPIPE ? 0 : errno; /* the kernel reports it only once */
         }
     }
     if (c->mute || c->out_at == c->out_len)
@@ -269,7 +269,7 @@ static int fill(struct bny_conn *c, size_t want)
                  n < 0 ? errno : c->mute_err);
 }
 
-/* The next whole frame; tag: whether it carries one. Results as bny_conn_next. */
+/* The next whole frame; tag: whether it has one. Results as bny_conn_next. */
 static int get_frame(struct bny_conn *c, int tagged, uint32_t max, uint32_t *type,
                      const uint8_t **data, size_t *len)
 {
@@ -292,7 +292,7 @@ static int get_frame(struct bny_conn *c, int tagged, uint32_t max, uint32_t *typ
                 if (tagged) {
                     frame_tag(tag, c->rx_key, c->rx_count++, frame, HEADER + head[0]);
                     if (sodium_memcmp(tag, frame + HEADER + head[0], TAG) != 0)
-                        return ended(c, "it sent a frame that was changed on the way", 0);
+                        return ended(c, "it sent a frame that was altered in transit", 0);
                 }
                 *type = head[1];
                 *data = frame + HEADER;
@@ -307,7 +307,7 @@ static int get_frame(struct bny_conn *c, int tagged, uint32_t max, uint32_t *typ
         rc = fill(c, need > 256 ? need : 256);
         if (rc == 0)
             return 0;
-        /* At the end, go round once more: nothing whole can be left, and the check above says
+        /* At the end loop once more: no whole frame can be left, and the check above returns
          * -1. */
     }
 }
@@ -360,9 +360,9 @@ static int take_hello(struct bny_conn *c, const uint8_t *data)
     return 0;
 }
 
-/* The server's secret is another one. It shall know: with its own eyes it sees a client that
- * went away. It ends the connection; until then the kernel can tell it whose we are. So can it
- * tell us before the server hears of it. */
+/* The server has another secret. This frame tells it so; otherwise it would see only a client
+ * that left. The server ends the connection; until then its kernel can report our user to it,
+ * and ours reports the server's user to us before that end. */
 static int differs(struct bny_conn *c)
 {
     if (c->look)
@@ -401,7 +401,8 @@ static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size
         if (c->differs || !bny_proof_is_good(data + sizeof c->theirs, BNY_PROOF_BYTES, &t,
                                              BNY_PROOF_ANSWERER))
             return differs(c);
-        /* Before our proof: until then we are nobody to it, and may end without a word. */
+        /* Checked before our proof: until then the server does not know us, and we may
+         * close. */
         if (c->expects >= 0 && c->theirs.rank != c->expects)
             return ended(c, "another rank answers there", 0);
         bny_proof_make(reply, &t, BNY_PROOF_ASKER);
@@ -418,7 +419,7 @@ static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size
     return 0;
 }
 
-/* Has the connection been made? 1 yes, 0 not yet, -1 it failed. */
+/* Is the connection made? 1: yes, 0: not yet, -1: it failed. */
 static int connected(struct bny_conn *c)
 {
     int err = 0;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One TCP connection between two processes of a job: mutual authentication, then frames.
  *
- * Handshake, three frames; H_c, H_s are the two struct bny_hello, asked and answered of the
- * proofs (transport/proof.h):
+ * Handshake of three frames; H_c, H_s are the two struct bny_hello, the proofs
+ * (transport/proof.h) are those of the asker and the answerer:
  *   client -> server  HELLO  H_c
  *   server -> client  PROOF  H_s, proof of the answerer
  *   client -> server  AUTH   proof of the asker
- *                 or  DIFFERS  empty: the server's proof is not of our secret
+ *                 or  DIFFERS  empty: the server's proof does not match our secret
  *
- * After DIFFERS the client waits for the end. Until the proof is verified a frame is at most
- * 128 bytes and nothing that the peer says is believed, its rank and version included. Frame:
- * u32 payload length, u32 type, payload; after the handshake 32 bytes HMAC over (counter,
- * header, payload) with a key of this connection and direction. Everything is little endian.
+ * After DIFFERS the client waits for the end of the stream. Until the proof is verified a frame
+ * has at most 128 bytes and nothing in it is trusted, rank and version included. Frame: u32
+ * payload length, u32 type, payload; after the handshake 32 bytes of HMAC over (counter,
+ * header, payload) with a key for this connection and direction. Everything is little endian.
  *
  * Nothing here blocks. One thread at a time. */
 #ifndef BNY_BOOTSTRAP_CONN_H
@@ -25,11 +25,11 @@
 enum bny_conn_purpose {
     BNY_CONN_BOOTSTRAP = 1,
     BNY_CONN_CONTROL = 2,
-    BNY_CONN_ABORT = 3, /* at the bootstrap: a rank that will not come */
-    BNY_CONN_JOIN = 4,  /* at a job that runs: a newcomer */
+    BNY_CONN_ABORT = 3, /* to the root: from a rank that will not join */
+    BNY_CONN_JOIN = 4,  /* to a running job: from a newcomer */
 };
 
-/* Stable across wire versions: it is how versions get compared. */
+/* Layout is the same in all wire versions, so that versions can be compared. */
 struct bny_hello {
     uint8_t magic[4];
     uint16_t wire;    /* BNY_WIRE_VERSION */
@@ -42,19 +42,19 @@ struct bny_hello {
 };
 _Static_assert(sizeof(struct bny_hello) == 64, "wire format");
 
-/* Frames in and out, those of the handshake among them, and their bytes. */
+/* Frames and their bytes in both directions, handshake included. */
 struct bny_conn_tally {
     uint64_t frames, bytes;
 };
 
-/* Who we are. The secret is borrowed for the life of the connection. */
+/* This process. The secret is borrowed for the life of the connection. */
 struct bny_conn_self {
     const uint8_t *secret; /* [32] */
     uint8_t job[8];
     int rank, nranks;
     uint16_t purpose, wire;
     uint32_t version;
-    struct bny_conn_tally *tally; /* of all its connections; NULL: nobody counts */
+    struct bny_conn_tally *tally; /* over all its connections; NULL: not counted */
 };
 void bny_conn_self_init(struct bny_conn_self *self, enum bny_conn_purpose purpose,
                         const uint8_t *secret, const uint8_t *job, int rank, int nranks);
@@ -63,20 +63,19 @@ enum bny_conn_state { BNY_CONN_CONNECTING, BNY_CONN_HELLO, BNY_CONN_PROOF, BNY_C
 
 struct bny_conn {
     int fd, epfd;
-    uint32_t armed; /* epoll events now asked for */
+    uint32_t armed; /* epoll events requested now */
     enum bny_conn_state state;
     uint8_t client, eof,
-        mute;      /* eof: nothing more will come; mute: sending failed, output is discarded */
-    uint8_t known; /* server: the hello was of our job (still unproven) */
-    uint8_t
-        astray; /* server: says that it is of our job, and looks for another of its services */
-    uint8_t differs; /* says that it is of our job (still unproven), with another secret */
-    uint8_t look;    /* client: the owner wants to know whose the other end is, if it differs */
-    uint8_t others;  /* with look: bny_conn_is_another_users, while the other end waited */
+        mute;        /* eof: nothing more will come; mute: a send failed, output is discarded */
+    uint8_t known;   /* server: the hello names our job (unproven) */
+    uint8_t astray;  /* server: the hello names our job, but another of its services */
+    uint8_t differs; /* the peer names our job (unproven) but has another secret */
+    uint8_t look;    /* client: if the secrets differ, is the other end another user's? */
+    uint8_t others;  /* result of that check, made while the other end waited */
     uint8_t fin;     /* the peer's kernel ended the stream in order */
-    int err;         /* errno of the end, 0: orderly end or broken protocol */
-    int mute_err;    /* of the sending that failed */
-    const char *why; /* why it ended, static text */
+    int err;         /* errno of the end, 0: orderly end or protocol error */
+    int mute_err;    /* errno of the failed send */
+    const char *why; /* reason for the end, static text */
     struct bny_addr peer;
     const struct bny_conn_self *self;
     struct bny_hello mine, theirs;
@@ -87,41 +86,41 @@ struct bny_conn {
     size_t in_at, in_len, in_cap,
         in_used; /* in_used: bytes of the frame lent by the last next() */
     size_t out_at, out_len, out_cap;
-    uint64_t since_ns; /* when it was made */
+    uint64_t since_ns; /* time of creation */
     int slot;          /* the owner's */
-    int expects;       /* client: no other rank may answer; -1: any may */
+    int expects;       /* client: the only rank accepted as peer; -1: any */
 };
 
-/* Takes fd (also on failure) and watches it in epoll set epfd (data.ptr is the connection). A
- * client's fd may still be connecting. Returns NULL without memory. */
+/* Takes fd (also on failure) and adds it to epoll set epfd (data.ptr is the connection). A
+ * client's fd may still be connecting. Returns NULL if there is no memory. */
 struct bny_conn *bny_conn_new(int fd, int epfd, int client, const struct bny_addr *peer,
                               const struct bny_conn_self *self, uint32_t frame_max);
-/* Reads what is there first, so that closing does not reset data still on the way to
- * the peer. */
+/* Reads pending input first, so that close() does not reset data on the way to the peer. */
 void bny_conn_free(struct bny_conn *c); /* takes NULL */
-/* As this, but the peer sees a reset and no end: we are still there. */
+/* Same, but the peer receives a reset instead of an orderly end: this process is still
+ * alive. */
 void bny_conn_break(struct bny_conn *c);
 
-/* Connects, shakes hands, flushes. 1: ready. 0: not yet. -1: ended before it was ready; c->why
- * says why. */
+/* Connects, shakes hands, flushes. Returns 1: ready. 0: not yet. -1: ended before it was ready;
+ * c->why is the reason. */
 int bny_conn_progress(struct bny_conn *c);
-/* After ready: 1 and the next frame (lent until the next call), 0 none yet, -1 the connection
- * has ended and all its frames were handed out. */
+/* Once ready: returns 1 and the next frame (lent until the next call), 0: none yet, -1: the
+ * connection has ended and all its frames were returned. */
 int bny_conn_next(struct bny_conn *c, uint32_t *type, const uint8_t **data, size_t *len);
-/* Queues a frame. Returns 0 or -BANYAN_ENOMEM. Sends at once what the socket takes. */
+/* Queues a frame and sends what the socket accepts. Returns 0 or -BANYAN_ENOMEM. */
 int bny_conn_send(struct bny_conn *c, uint32_t type, const void *data, size_t len);
-/* As this, of a head and what follows it. */
+/* Same, with a frame of two parts. */
 int bny_conn_send_parts(struct bny_conn *c, uint32_t type, const void *head, size_t head_len,
                         const void *data, size_t len);
-/* Bytes queued and not yet taken by the socket. */
+/* Queued bytes that the socket has not accepted yet. */
 size_t bny_conn_unsent(const struct bny_conn *c);
 
-/* 1 when the kernel says that the other end is another user's, on this host, or that nobody
- * holds it any more, so that it may have been anybody's. 0: it is ours, or of another host, or
- * the kernel does not say. Slow: reads the table of all connections. */
+/* 1: the kernel reports that the other end belongs to another user on this host, or to no
+ * process (so any user may have had it). 0: it is ours, or on another host, or the kernel does
+ * not report it. Slow: reads the table of all connections. */
 int bny_conn_is_another_users(const struct bny_conn *c);
 
-/* Counts foreign connections and warns about them at most once a second. */
+/* Counts foreign connections and warns about them at most once per second. */
 struct bny_foreign {
     uint64_t total, held, last_ns;
 };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The control plane: links to a few neighbours that notice dead processes, flood failure
+/* The control plane: links to a few neighbours that detect dead processes, flood failure
  * records and carry the agreement on them.
  *
- * Overlay: every other rank up to 8 ranks, else those at distance +-2^k, and the next live rank
- * in either direction: survivors are connected whoever died, and no rank is special. The lower
- * rank of a pair connects.
+ * Overlay: all other ranks up to 8 ranks, else those at distance +-2^k and the next live rank
+ * in either direction. So survivors stay connected whichever ranks die, and no rank is special.
+ * The lower rank of a pair connects.
  *
- * A link whose stream ends in order without a farewell, or whose peer's listener refuses, means
- * that the peer's process is dead. A link that breaks otherwise is connected anew; a peer that
- * is not reached for BANYAN_SILENT_S counts as dead as well. */
+ * A stream that ends in order without a farewell, or a refusal by the peer's listener, means
+ * that the peer's process is dead. A link that breaks otherwise is reconnected; a peer that
+ * cannot be reached for BANYAN_SILENT_S counts as dead too. */
 #include "transport/bootstrap/control.h"
 
 #include <errno.h>
@@ -29,8 +29,8 @@
 #include "transport/bootstrap/id.h"
 
 #define MS       1000000u
-#define HALF_NS  (5000u * MS)    /* for strangers */
-#define KNOWN_NS (60000ull * MS) /* for those that know the job: it may compute */
+#define HALF_NS  (5000u * MS)    /* for unknown peers */
+#define KNOWN_NS (60000ull * MS) /* for peers that know the job: they may be computing */
 
 /* ---- accepting ---- */
 
@@ -84,8 +84,9 @@ struct link *control_link_to(struct bny_control *c, int peer)
     return NULL;
 }
 
-/* Gives a connection that has proven itself to its link, which may have lost its own without
- * our notice, or be made because ranks between us died. Returns 0 when it is for none. */
+/* Gives an authenticated connection to its link, whose own connection may be lost without our
+ * notice, or which may be new because ranks between are dead. Returns 0 if it matches no
+ * link. */
 static int assign(struct bny_control *c, struct bny_conn *conn)
 {
     int peer = conn->theirs.rank;
@@ -94,7 +95,7 @@ static int assign(struct bny_control *c, struct bny_conn *conn)
     if (conn->theirs.nranks != c->nranks || conn->theirs.wire != conn->mine.wire || peer < 0 ||
         peer >= c->nranks)
         return 0;
-    if (bny_bit(c->agree.gone, peer)) { /* it has not heard that it was excluded */
+    if (bny_bit(c->agree.gone, peer)) { /* it does not know yet that it was excluded */
         bny_conn_send(conn, CONTROL_EXCLUDED, NULL, 0);
         return 0;
     }
@@ -122,7 +123,7 @@ static void sweep_half(struct bny_control *c)
         int rc = bny_conn_progress(conn);
 
         if (rc == 1 && !c->connected)
-            continue; /* a quick neighbour; we have no links yet */
+            continue; /* a fast neighbour; we have no links yet */
         if (rc == 1)
             half_remove(c, i--, assign(c, conn) ? NULL : "its rank is not expected here");
         else if (rc < 0 || now - conn->since_ns > (conn->known ? KNOWN_NS : HALF_NS))
@@ -132,7 +133,7 @@ static void sweep_half(struct bny_control *c)
 
 /* ---- progress ---- */
 
-/* Reads first and sends after, so that what came in goes out in the same call. */
+/* Reads before it sends, so that new input is forwarded in the same call. */
 static void sweep_links(struct bny_control *c)
 {
     for (int i = 0; i < c->nlinks; i++) {
@@ -185,7 +186,7 @@ int bny_control_hear(struct bny_control *c)
     control_progress_locked(c);
     more = c->busy;
     pthread_mutex_unlock(&c->lock);
-    if (more && c->has_thread) /* it may sleep, and we have taken what would have woken it */
+    if (more && c->has_thread) /* it may sleep, and this call consumed its wake-up */
         bny_control_wake(c);
     return atomic_load_explicit(&c->logged, memory_order_acquire) != 0;
 }
@@ -246,8 +247,9 @@ int bny_control_told(struct bny_control *c)
     return atomic_load_explicit(&c->told, memory_order_relaxed);
 }
 
-/* A transport saw the end of a rank. What that decided before lies in its link, unread perhaps,
- * and from the dead nothing is taken: it may have gone by its decision, and so do we. */
+/* A transport detected the end of a rank. Its last decision may still be unread in its link,
+ * and nothing is accepted from a dead rank. It may have acted on that decision, so this rank
+ * must too. */
 static void hear_last_words(struct bny_control *c, const struct bny_failure *f)
 {
     struct link *l = f->cause == BNY_CAUSE_DEATH ? control_link_to(c, f->blamed) : NULL;
@@ -285,8 +287,7 @@ static int open_listeners(struct bny_control *c, const char *ifname, const char 
     if (c->listen_fd[0] < 0)
         return c->listen_fd[0];
     if (!bny_addr_is_loopback(&c->addr)) {
-        /* Neighbours on this host come this way, so their links survive what happens to the
-         * interface. */
+        /* Neighbours on this host use loopback, so their links survive a failing interface. */
         c->listen_fd[1] = bny_fd_own(bny_net_listen(&loop, port_range, HALF_MAX));
         if (c->listen_fd[1] >= 0)
             c->loop_port = loop.port;
@@ -294,7 +295,7 @@ static int open_listeners(struct bny_control *c, const char *ifname, const char 
             return c->listen_fd[1];
         else
             bny_warn("there is no loopback here (ip link set lo up): ranks of one network "
-                     "namespace do not reach each other by tcp");
+                     "namespace cannot reach each other by tcp");
     }
     c->wake_fd = bny_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     c->told_fd = bny_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -308,7 +309,7 @@ static int open_listeners(struct bny_control *c, const char *ifname, const char 
     return 0;
 }
 
-/* Ranks that a view needs where some have fallen silent; 0: most; -1: any. */
+/* Ranks that a view needs if some are silent; 0: majority; -1: any. */
 static int read_quorum(int nranks, int *out)
 {
     const char *text = bny_param_str("BANYAN_QUORUM");
@@ -347,7 +348,7 @@ int bny_control_create(struct bny_control **out, int rank, int nranks, const uin
     c->rank = rank;
     c->nranks = nranks;
     c->epfd = c->listen_fd[0] = c->listen_fd[1] = c->wake_fd = c->told_fd = -1;
-    c->awake_ns = 3600ull * 1000 * MS; /* any time before it can be told */
+    c->awake_ns = 3600ull * 1000 * MS; /* any value larger than a silence */
     c->silent_ns = (uint64_t)(bny_param_real("BANYAN_SILENT_S") * 1e9);
     bny_conn_self_init(&c->self, BNY_CONN_CONTROL, secret, job, rank, nranks);
     rc = read_quorum(nranks, &c->quorum);
@@ -516,7 +517,7 @@ void bny_control_destroy(struct bny_control *c)
     if (!c)
         return;
     control_stop(c);
-    /* After a failure our going is its consequence, and no failure of its own. */
+    /* After a failure our exit is its consequence, not another failure. */
     if (c->known.count && c->frame)
         say_farewell(c);
     for (int i = 0; i < c->nlinks; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the control plane: its state, the life of one link (control_link.c), and what is
- * agreed on over the links (control_view.c). The owner of a call here holds the lock. */
+/* Inside the control plane: its state, the life of one link (control_link.c), and the agreement
+ * over the links (control_view.c). The caller of these functions holds the lock. */
 #ifndef BNY_BOOTSTRAP_CONTROL_H
 #define BNY_BOOTSTRAP_CONTROL_H
 
@@ -11,46 +11,46 @@
 #include "transport/bootstrap/conn.h"
 #include "transport/bootstrap/failures.h"
 
-#define LINKS_MAX BNY_AGREE_LINKS /* 2 per power of two below 2^31, and two repaired ones */
-#define HALF_MAX  64              /* connections that have not proven themselves */
-/* What a link may be silent while it owes us an answer. */
+#define LINKS_MAX BNY_AGREE_LINKS /* 2 per power of two below 2^31, and two repaired */
+#define HALF_MAX  64              /* connections not yet authenticated */
+/* Longest silence of a link while it owes an answer. */
 #define CONTROL_QUIET_MS 3500
-#define FULL_MESH        8 /* ranks that all have links to each other */
+#define FULL_MESH        8 /* up to this size all ranks are linked to each other */
 
 enum control_frame {
     CONTROL_RECORD = 1,
-    CONTROL_FAREWELL, /* payload: who is gone, who of them left; sets of ranks */
+    CONTROL_FAREWELL, /* payload: gone ranks, and those of them that left; sets of ranks */
     CONTROL_AGREE,    /* agree.h */
-    CONTROL_EXCLUDED, /* its sender takes nothing from us any more */
-    CONTROL_MISSED,   /* who hears nothing of whom: struct control_missed */
+    CONTROL_EXCLUDED, /* the sender accepts nothing from us any more */
+    CONTROL_MISSED,   /* a rank receives nothing from another: struct control_missed */
 };
-struct control_missed { /* who got it from `by` passes it on to `rank` */
+struct control_missed { /* a receiver that got it from `by` forwards it to `rank` */
     int32_t by, rank;
-    uint32_t ms; /* for so long */
+    uint32_t ms; /* duration of the silence */
 };
-/* Waiting: the peer, a lower rank, is to connect. Lost: it was up. */
+/* Waiting: the peer, a lower rank, connects. Lost: the link was up. */
 enum link_state { LINK_WAITING, LINK_TRYING, LINK_UP, LINK_GONE };
 
 struct link {
     int peer;
     enum link_state state;
     struct bny_conn *conn;
-    struct bny_conn *probe;  /* while we wait: does anybody listen there? */
-    struct bny_addr addr[2]; /* by interface; by loopback (family 0: not on this host) */
+    struct bny_conn *probe;  /* while we wait: does any process listen there? */
+    struct bny_addr addr[2]; /* by interface; by loopback (family 0: on another host) */
     int by_interface;        /* the next attempt goes to addr[0] */
-    int proven;              /* 1 + which address it was made by; 0: we were called */
+    int proven; /* 1 + index of the address that connected; 0: the peer connected */
     int attempts, silences;
-    int refusals[2]; /* of either address: the dead refuse at both */
+    int refusals[2]; /* of either address: a dead peer refuses at both */
     uint64_t retry_ns, attempt_ns, since_ns;
-    uint64_t lost_ns;   /* by awake_ns: it was up until then; 0: never, or it is again */
-    uint64_t heard_ns;  /* lost: when it was heard of last, by the clock */
-    uint64_t missed_ns; /* by awake_ns: the peer has not heard of us since; 0: it has */
-    int local;          /* it led over loopback, which is never silent */
-    int repaired;       /* made because ranks between us are gone */
-    int next_record;    /* records before it were sent to the peer, or came from it */
-    int lacks;         /* errno: the latest attempt failed for want of something here; else 0 */
-    int said_farewell; /* we to it */
-    int left;          /* it to us */
+    uint64_t lost_ns;   /* by awake_ns: it was up until then; 0: it never was, or is again */
+    uint64_t heard_ns;  /* lost link: time of its last input, by the clock */
+    uint64_t missed_ns; /* by awake_ns: the peer has received nothing since; 0: it has */
+    int local;          /* it used loopback, which never loses packets */
+    int repaired;       /* made because the ranks between us are gone */
+    int next_record;    /* the peer has, or sent, all records before this one */
+    int lacks; /* errno if the latest attempt failed for lack of a local resource; else 0 */
+    int said_farewell; /* we sent it our farewell */
+    int left;          /* it sent us its farewell */
 };
 
 struct control_blob { /* the address in the card */
@@ -64,21 +64,21 @@ struct control_peer {
 };
 
 struct bny_control {
-    pthread_mutex_t lock; /* of everything but the atomics; never held while something blocks */
+    pthread_mutex_t lock; /* of everything but the atomics; never held across a blocking call */
     atomic_int suspect;   /* a failure is known */
-    atomic_int some_left; /* a farewell has come */
-    atomic_int logged;    /* failures that are agreed on */
+    atomic_int some_left; /* a farewell has arrived */
+    atomic_int logged;    /* number of failures agreed on */
     atomic_int told;      /* told_fd is readable */
     int rank, nranks, epfd;
     struct bny_conn_self self;
     struct bny_addr addr;
-    int listen_fd[2]; /* by interface, by loopback; -1: none; for life: who is refused knows
-                       * that we are dead */
+    int listen_fd[2]; /* by interface, by loopback; -1: none. For life: its refusal proves our
+                         death */
     uint16_t loop_port;
     int connected; /* bny_control_connect was called */
-    int starved;   /* somebody waits to be accepted that we have no descriptor for */
+    int starved;   /* a connection waits to be accepted but there is no descriptor for it */
     int ready;     /* every link was up once, or its peer is gone */
-    int busy;      /* something waits for time or for output: look at every progress */
+    int busy;      /* something waits for time or output: check it at every progress */
     struct control_peer *peers; /* [nranks] */
     struct link links[LINKS_MAX];
     int nlinks;
@@ -86,102 +86,101 @@ struct bny_control {
     int nhalf;
     struct bny_failures known;
     struct bny_foreign foreign;
-    uint64_t silent_ns; /* how long a link may be lost until its peer counts as dead */
+    uint64_t silent_ns; /* how long a link may be lost before its peer counts as dead */
     /* control_view.c */
     struct bny_agree agree;
     uint8_t *frame;       /* [bny_agree_message_max()] */
-    uint64_t view_due_ns; /* what is known becomes a view then; 0: nothing waits */
+    uint64_t view_due_ns; /* time at which known failures become a view; 0: none pending */
     uint32_t view_logged;
-    uint64_t awake_ns, looked_ns; /* a clock that stands still while this process does */
+    uint64_t awake_ns, looked_ns; /* a clock that stops while this process is stopped */
     struct log_entry {
         struct bny_failure f;
         uint32_t view;
-    } * log; /* in the order that is agreed on */
+    } * log; /* in the agreed order */
     int nlog, log_cap;
     int excluded_told;
-    int quorum;        /* ranks that a view needs; 0: most; -1: any */
-    char out_why[240]; /* in words: we take no part any more; "": we do */
+    int quorum;        /* ranks that a view needs; 0: majority; -1: any */
+    char out_why[240]; /* why this rank takes no part any more; "": it does */
     enum banyan_error out_code;
-    uint64_t *sleepers;             /* who was left out of the latest decision */
+    uint64_t *sleepers;             /* ranks left out of the latest decision */
     struct bny_position *positions; /* blame.c */
-    _Atomic uint64_t here_ns;       /* when this rank was last in the library, waiting */
+    _Atomic uint64_t here_ns;       /* when this rank last waited inside the library */
     /* The thread: control_thread.c */
     int wake_fd; /* ours: in epfd, wakes the thread */
-    int told_fd; /* the waiters': something was agreed on */
+    int told_fd; /* for waiting callers: something was agreed on */
     pthread_t thread;
     int has_thread, stop;
 };
 
-/* Adds a failure that came from neighbour source (-1: our own), unless it is known. */
+/* Adds a failure that came from neighbour source (-1: this rank), unless it is known. */
 void control_add(struct bny_control *c, const struct bny_failure *f, int source);
-/* For want of memory or descriptors (err) this rank cannot do its part in what is agreed on. It
- * takes none any more: to the others it is dead, and all its communicators fail. */
+/* This rank lacks memory or descriptors (err) for its part in the agreement. It takes no part
+ * any more: the others see it as dead, and all its communicators fail. */
 void control_lack(struct bny_control *c, int err);
-/* Does errno err say something of this process, and nothing of the peer? */
+/* Does errno err concern a resource of this process rather than the peer? */
 int control_is_lack(int err);
-/* Is there a record or a state that the link has not had? */
+/* Is there a record or a state that the link has not carried? */
 int control_has_news(const struct bny_control *c, const struct link *l);
-/* Queues them, if the link is sure to be there. */
+/* Queues them if the link is surely up. */
 void control_push(struct bny_control *c, struct link *l);
 void control_record_death(struct bny_control *c, int peer, enum bny_cause cause,
                           const char *how);
 struct link *control_link_to(struct bny_control *c, int peer);
-/* A link to the peer, if there is room for one. */
+/* Adds a link to the peer if there is room. */
 struct link *control_add_link(struct bny_control *c, int peer);
-/* Looks at everything once. */
+/* One pass over everything. */
 void control_progress_locked(struct bny_control *c);
 
-/* A proven connection becomes the link's. */
+/* An authenticated connection becomes the link's. */
 void link_up(struct bny_control *c, struct link *l, struct bny_conn *conn);
-/* The peer, a higher rank, has made a proven connection to ask whether we live. */
+/* The peer, a higher rank, made an authenticated connection to check that we live. */
 void link_asked(struct bny_control *c, struct link *l);
-/* Goes on connecting, retries, and gives up with a failure. */
+/* Continues to connect, retries, and gives up with a failure. */
 void link_connect(struct bny_control *c, struct link *l);
-/* The lower rank is to connect: does it still live? */
+/* The lower rank must connect: does it still live? */
 void link_wait(struct bny_control *c, struct link *l);
-/* Takes what the peer sent, its end included. */
+/* Processes the peer's input, its end included. */
 void link_read(struct bny_control *c, struct link *l);
 void link_close(struct link *l);
 
-/* control_silence.c: how long the peer's kernel has not answered; unknown where
- * ours does not say so. */
+/* control_silence.c: how long the peer's kernel has not answered; unknown if ours does not
+ * report it. */
 uint64_t silence_unanswered_ns(const struct link *l, uint64_t unknown);
-/* The link was lost, and the peer had not answered for so long before. */
+/* The link was lost after the peer had not answered for silent_ns. */
 void silence_begins(struct bny_control *c, struct link *l, uint64_t silent_ns);
-/* A neighbour's CONTROL_MISSED. Foreign bytes. */
+/* Processes a neighbour's CONTROL_MISSED. Untrusted bytes. */
 void silence_told(struct bny_control *c, const struct link *from, const uint8_t *data,
                   size_t len);
-/* The link may be lost, and will be known to be in a moment: nothing is sent until it has
- * answered. */
+/* The link may be lost; until it answers nothing is sent over it. */
 int silence_may_begin(const struct link *l);
-/* Is the peer of a lost link to count as dead? */
+/* Does the peer of a lost link count as dead now? */
 int silence_is_over(const struct bny_control *c, const struct link *l);
 
-/* control_blame.c: tells others where we are, when they ask; finds who is to blame. */
+/* control_blame.c: answers requests for our position; finds the rank to blame. */
 void blame_run(struct bny_control *c);
-/* Does somebody wait for us to tell? */
+/* Is such a request unanswered? */
 int blame_asked(const struct bny_control *c);
 
-/* control_thread.c: ends the thread, if there is one. */
+/* control_thread.c: ends the thread if there is one. */
 void control_stop(struct bny_control *c);
 
 /* control_view.c */
 int view_init(struct bny_control *c);
 void view_finish(struct bny_control *c);
-/* Closes links to the dead and repairs the ring, enters and decides, and says what was decided.
- */
+/* Closes links to dead ranks and repairs the ring; enters, decides and publishes decisions. */
 void view_run(struct bny_control *c);
-/* This rank takes no part any more: f says why, and fails whatever there is. */
+/* This rank takes no part any more: f is the reason, and fails all communicators. */
 void view_leave(struct bny_control *c, const struct bny_failure *f);
-/* A neighbour's farewell: who is gone, as far as it knew. */
+/* A neighbour's farewell: the ranks that it knew to be gone. */
 void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, size_t len);
 size_t view_farewell_make(const struct bny_control *c, uint8_t *out);
-/* What is to be sent now, and what waits for more: before and after links are pushed. */
+/* Before links are pushed: selects what is sent now and what is held back; afterwards: notes
+ * it. */
 void view_hold(struct bny_control *c);
 void view_sent(struct bny_control *c);
-/* Our time runs on: when is the next look needed, in ms; -1: none. */
+/* ms until the next check by the clock; -1: none. */
 int view_wait_ms(const struct bny_control *c);
-/* Is something being agreed on? */
+/* Is an instance undecided? */
 int view_active(const struct bny_control *c);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who is to blame for an operation that misses its deadline: not whom one rank happens to wait
- * for. Its members agree on where each of them is (an instance of the agreement, entered by the
- * control planes, so that a rank that computes tells, too), and from the same vector all come
- * to the same verdict, in this order: who is gone; who does not answer; who has not begun the
- * operation; and of those that have, whoever is at the end of the chain of those that wait for
- * each other. Where the chain bites its tail nobody is to blame, but what lies between. */
+/* The rank to blame for an operation that missed its deadline: not simply the one that a rank
+ * waits for. The members agree on the position of each (an instance that the control planes
+ * enter, so a computing rank answers, too), and from the same vector all derive the same
+ * verdict, in this order: a gone rank; one that does not answer; one that has not begun the
+ * operation; of those that have, the one at the end of the chain of waiting ranks. If the chain
+ * is a circle the network between them is to blame. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,14 +12,17 @@
 #include "base/text.h"
 #include "transport/bootstrap/control.h"
 
-#define FRESH_NS 20000000u /* a rank in the library looks every 2 ms at least */
+#define FRESH_NS 20000000u /* a rank inside the library polls every 2 ms at least */
 
-struct where { /* as it travels */
+struct where { /* the wire layout */
     uint32_t started, active, waits;
     uint32_t flags;
-    uint64_t away_ms; /* since it was last seen waiting in the library */
+    uint64_t away_ms; /* since it was last seen waiting inside the library */
 };
-enum { WHERE_KNOWN = 1, WHERE_INSIDE = 2 }; /* it has the communicator; it is in the library */
+enum {
+    WHERE_KNOWN = 1,
+    WHERE_INSIDE = 2
+}; /* it has the communicator; it is inside the library */
 _Static_assert(sizeof(struct where) == 24 && sizeof(struct where) <= BNY_AGREE_EACH, "wire");
 
 void bny_control_position_add(struct bny_control *c, struct bny_position *p)
@@ -67,7 +70,7 @@ static struct where where_are_we(struct bny_control *c, struct bny_position *p)
     return w;
 }
 
-/* 1: told, or there is nothing to ask. The owner publishes within some milliseconds, unless it
+/* 1: published, or there is nothing to ask. The owner publishes within some ms unless it
  * computes. */
 static int published(struct bny_position *p)
 {
@@ -152,8 +155,8 @@ static struct where where_is(const struct bny_instance *it, int rank)
     return w;
 }
 
-/* The member that has begun fewest operations, of those that lack this one; -1: all have begun
- * it. Numbers go round. */
+/* The member that has begun the fewest operations, of those that have not begun this one; -1:
+ * none. Numbers wrap around. */
 static int not_begun(const struct bny_control *c, const struct bny_instance *it)
 {
     int least = -1;
@@ -169,7 +172,7 @@ static int not_begun(const struct bny_control *c, const struct bny_instance *it)
     return least;
 }
 
-/* From the smallest that has not ended, to whom it waits for, and so on. */
+/* Follows the waiting ranks, from the smallest that has not completed. */
 static int end_of_chain(const struct bny_control *c, const struct bny_instance *it, char *text,
                         size_t cap)
 {
@@ -190,8 +193,8 @@ static int end_of_chain(const struct bny_control *c, const struct bny_instance *
         }
         if ((int)where_is(it, next).waits - 1 == r) {
             snprintf(text, cap,
-                     "all have begun it; ranks %d and %d wait for each other: bytes between "
-                     "them stand still",
+                     "all have begun it; ranks %d and %d wait for each other: no bytes move "
+                     "between them",
                      r < next ? r : next, r < next ? next : r);
             return -1;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The life of a control link: connect, prove, exchange records, end. What an end means is told
- * at the top of control.c. */
+/* The life of a control link: connect, authenticate, exchange records, end. control.c explains
+ * what an end means. */
 #include "transport/bootstrap/control.h"
 
 #include <errno.h>
@@ -18,13 +18,13 @@
 
 #define MS         1000000u
 #define CONNECT_NS (10000ull * MS)
-/* Where a link is lost: the kernel asks again after 1, 3 and 7 s, while the way may be back. */
+/* For a lost link: the kernel retries after 1, 3 and 7 s, while the network may be back. */
 #define CONNECT_AGAIN_NS (1000ull * MS)
-/* Of one address, while there is another; doubles up to 16 s. */
+/* For one address if there is another; doubles up to 16 s. */
 #define SILENCE_NS  (500ull * MS)
-#define AGAIN_NS    (250ull * MS)  /* between attempts to connect what broke */
-#define PATIENCE_NS (1000ull * MS) /* with a lower rank that is to connect */
-/* Whoever was not heard of for so long may have gone on by itself. */
+#define AGAIN_NS    (250ull * MS)  /* between attempts to reconnect */
+#define PATIENCE_NS (1000ull * MS) /* for a lower rank that must connect */
+/* A rank that was silent for so long may have gone on by itself. */
 #define AWAY_NS      (2000ull * MS)
 #define REFUSALS_MAX 7
 #define ATTEMPTS_MAX 40
@@ -35,7 +35,7 @@ void control_add(struct bny_control *c, const struct bny_failure *f, int source)
 {
     int silent = f->cause == BNY_CAUSE_SILENT, rc;
 
-    /* Only its own kernel tells of a death: whoever reports one has seen that. */
+    /* Only a rank's own kernel reports its death, and the reporter has seen that. */
     if ((f->cause == BNY_CAUSE_DEATH || silent) && f->blamed == c->rank)
         c->agree.excluded = 1;
     else if ((f->cause == BNY_CAUSE_DEATH || silent) && f->blamed >= 0)
@@ -66,7 +66,7 @@ void control_push(struct bny_control *c, struct link *l)
 {
     size_t len;
 
-    if (c->agree.excluded) /* nobody is to believe us any more */
+    if (c->agree.excluded) /* no rank should believe us any more */
         l->next_record = c->known.count;
     if (!control_has_news(c, l) || silence_may_begin(l))
         return;
@@ -119,8 +119,8 @@ int control_is_lack(int err)
     return err == ENOMEM || err == ENOBUFS || err == EMFILE || err == ENFILE;
 }
 
-/* The others are told, where there is memory for that. The end of its links and the refusal of
- * its listener say it once more, as of a rank that is dead. */
+/* Reports it to the others if there is memory for that. In any case the end of its links and
+ * the refusal of its listener look like the death of this rank. */
 void control_lack(struct bny_control *c, int err)
 {
     int memory = err == ENOMEM || err == ENOBUFS;
@@ -170,22 +170,22 @@ static void forget_refusals(struct link *l)
     l->refusals[0] = l->refusals[1] = 0;
 }
 
-/* Which of its addresses is next. */
+/* Index of the address to try next. */
 static int link_turn(const struct link *l)
 {
     return l->lost_ns && l->proven ? l->proven - 1 : l->addr[1].family && !l->by_interface;
 }
 
-/* May whoever listens at the address whose turn it is be somebody else? At our loopback's port,
- * if the peer has a network namespace of its own; not if it has answered there. */
+/* May another process listen at the address to try? Yes at the port of our loopback if the peer
+ * has its own network namespace, unless the peer has answered there. */
 static int link_is_doubtful(const struct link *l)
 {
     return link_turn(l) == 1 && !(l->lost_ns && l->proven);
 }
 
-/* So many attempts were refused, half of them at each address if there are two. At one alone
- * that says nothing: at the port of our loopback a peer with a network namespace of its own
- * never listens. */
+/* Were so many attempts refused, half of them at each address if there are two? A refusal at
+ * one alone proves nothing: a peer with its own network namespace never listens on our
+ * loopback. */
 static int link_is_refused(const struct link *l, int attempts)
 {
     int each = l->addr[1].family ? (attempts + 1) / 2 : attempts;
@@ -195,8 +195,8 @@ static int link_is_refused(const struct link *l, int attempts)
     return l->refusals[0] >= each && (!l->addr[1].family || l->refusals[1] >= each);
 }
 
-/* It is to be connected again, by the lower rank as before. A host that answers nothing was
- * silent for a while already when the kernel gave up. */
+/* The lower rank reconnects, as before. An unresponsive host was already silent for a while
+ * when the kernel gave up. */
 static void link_lost(struct bny_control *c, struct link *l, int err)
 {
     uint64_t now = bny_now_ns();
@@ -206,8 +206,8 @@ static void link_lost(struct bny_control *c, struct link *l, int err)
     uint64_t silent = is_silence ? unheard : 0;
 
     bny_info("rank %d: the control link to rank %d broke (%s): connecting again", c->rank,
-             l->peer, err ? strerror(err) : "its bytes make no sense");
-    bny_conn_break(l->conn); /* an orderly end would say that we died */
+             l->peer, err ? strerror(err) : "its input was malformed");
+    bny_conn_break(l->conn); /* an orderly end would mean that we died */
     l->conn = NULL;
     l->state = l->peer > c->rank ? LINK_TRYING : LINK_WAITING;
     l->lost_ns = c->awake_ns - silent;
@@ -235,7 +235,7 @@ static void link_ended(struct bny_control *c, struct link *l)
     }
 }
 
-/* Not heard of since it was lost: 1 when that is too long, and the peer counts as dead. */
+/* The lost link has had no input. 1: for too long, so the peer counts as dead. */
 static int link_given_up(struct bny_control *c, struct link *l)
 {
     char how[100];
@@ -255,8 +255,8 @@ static int link_given_up(struct bny_control *c, struct link *l)
     return 1;
 }
 
-/* Its kernel took the connection, and goes on answering for it: its host and the way there are
- * well. The rank is stopped, or has no processor; that is no death. */
+/* The peer's kernel accepted the connection and keeps answering: its host and the network work.
+ * The rank is stopped or has no CPU, which is not death. */
 static int kernel_answers(const struct bny_control *c, struct link *l,
                           const struct bny_conn *conn)
 {
@@ -267,10 +267,10 @@ static int kernel_answers(const struct bny_control *c, struct link *l,
     return 1;
 }
 
-/* Nobody listens there any more. After a time in which nothing was heard of it that is no proof
- * that it died: it may have gone on with others, to the job's end. That time counts though we
- * stood still in it ourselves, and though it answered probes. A link that only repairs the
- * ring may lead to somebody who has left without our hearing of it. */
+/* The peer's listener is closed. After a silence this does not prove a death: the peer may have
+ * gone on with others to the end of the job. The silence counts even if this rank was stopped
+ * meanwhile, and even if the peer answered probes. A link that only repairs the ring may lead
+ * to a rank whose farewell has not reached us. */
 static void link_refused(struct bny_control *c, struct link *l)
 {
     int away = l->lost_ns && bny_now_ns() - l->heard_ns > AWAY_NS;
@@ -285,8 +285,8 @@ static void link_refused(struct bny_control *c, struct link *l)
         control_record_death(c, l->peer, BNY_CAUSE_DEATH, ENDED);
 }
 
-/* A host that vanished sends no end of stream: ask it. While bytes are on their way only the
- * limit counts; with it the number of probes does not. */
+/* A host that vanished ends no stream: keepalive probes it. With unacknowledged bytes only the
+ * timeout counts; if that is set the number of probes does not. */
 static void watch_host(int fd)
 {
     int one = 1, idle = 1, every = 1, times = 3, limit_ms = CONTROL_QUIET_MS;
@@ -312,7 +312,7 @@ void link_up(struct bny_control *c, struct link *l, struct bny_conn *conn)
     bny_agree_again(&c->agree, (int)(l - c->links));
 }
 
-/* The failure of connecting at all. */
+/* The failure to connect at all. */
 static void link_failed(struct bny_control *c, struct link *l, const char *why)
 {
     char text[300], at[BNY_ADDR_TEXT];
@@ -360,9 +360,9 @@ static void link_retry(struct bny_control *c, struct link *l, const char *why, i
     l->retry_ns = now + wait;
 }
 
-/* Accepted and not answered: the peer is slow; or it has a network namespace of its own on this
- * host, and at its port of our loopback listens somebody else, perhaps we ourselves. Its other
- * address tells. */
+/* Accepted but not answered: the peer is slow; or it has its own network namespace on this
+ * host, and another process, perhaps this one, listens at its port of our loopback. Its other
+ * address decides. */
 static void link_silent(struct link *l)
 {
     bny_conn_free(l->conn);
@@ -398,7 +398,8 @@ static void link_try(struct bny_control *c, struct link *l)
         watch_host(fd);
 }
 
-/* Who has answered a probe closes it, or says before that we were excluded. 1: it may yet. */
+/* The peer of a probe closes it, or first reports that we were excluded. 1: it may still do
+ * so. */
 static int probe_may_tell(struct bny_control *c, struct link *l)
 {
     uint32_t type = 0;
@@ -411,7 +412,8 @@ static int probe_may_tell(struct bny_control *c, struct link *l)
     return rc == 0 && bny_now_ns() - l->attempt_ns < AGAIN_NS * 4;
 }
 
-/* The lower rank connects; when it does not come, ask whether it lives. Who lives accepts. */
+/* The lower rank connects. If it does not come, a probe checks whether it lives: a live rank
+ * accepts. */
 void link_wait(struct bny_control *c, struct link *l)
 {
     uint64_t now = bny_now_ns();
@@ -453,8 +455,8 @@ void link_wait(struct bny_control *c, struct link *l)
         link_refused(c, l);
 }
 
-/* The peer, which waits for us, has asked whether we live. So the way is there, and an attempt
- * that was begun before may wait for long yet. */
+/* The peer, which waits for us, checked that we live. So the network works, but an earlier
+ * attempt may still be waiting for long. */
 void link_asked(struct bny_control *c, struct link *l)
 {
     if (l->state != LINK_TRYING || !l->lost_ns)
@@ -502,8 +504,8 @@ static void take_record(struct bny_control *c, struct link *l, const uint8_t *da
     if (len < sizeof f && len >= offsetof(struct bny_failure, text))
         memcpy(&f, data, len);
     if (!bny_failure_valid(&f, c->nranks)) {
-        snprintf(text, sizeof text, "rank %d sent a broken failure record to rank %d", l->peer,
-                 c->rank);
+        snprintf(text, sizeof text, "rank %d sent a malformed failure record to rank %d",
+                 l->peer, c->rank);
         link_close(l);
         own_failure(c, BNY_CAUSE_RESET, BANYAN_EPROTO, l->peer, text);
         return;
@@ -519,7 +521,7 @@ static void take_agree(struct bny_control *c, struct link *l, const uint8_t *dat
     c->busy = 1;
     if (rc != -BANYAN_EPROTO)
         return;
-    snprintf(text, sizeof text, "rank %d sent a broken message of the agreement to rank %d",
+    snprintf(text, sizeof text, "rank %d sent a malformed agreement message to rank %d",
              l->peer, c->rank);
     link_close(l);
     own_failure(c, BNY_CAUSE_RESET, BANYAN_EPROTO, l->peer, text);

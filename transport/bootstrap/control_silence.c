@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hosts that do not answer: when does a rank count as dead of which nothing is heard?
+/* Hosts that do not answer: when does a silent rank count as dead?
  *
- * After BANYAN_SILENT_S and no sooner, in which it could not be connected to. What was cut,
- * though, may be the way of one rank to some others, or to all, or only one direction of it,
- * while the rest reach everybody; and whoever is accused is excluded. So
+ * After BANYAN_SILENT_S without a connection, and no sooner. But the cut may be the path of one
+ * rank to some others, or to all, or only one direction of it, while all the rest are
+ * connected; and an accused rank is excluded. So
  *
- * 1. Who misses few hosts speaks before who misses many: that one is excluded by them, and not
- *    they by it. Of two that miss each other the lower one speaks first.
- * 2. All count from the same moment. Where one still hears the other, which does not hear it,
- *    the end of the link comes to it seconds later than to the other. So who misses somebody
- *    says so to its neighbours, who pass it on (CONTROL_MISSED). Two ranks with a link have a
- *    neighbour in common: their distance is a power of two, or all have links to all.
- * 3. No accusation and no decision is sent over a link that may be lost: where our packets
- *    arrive and theirs do not, it would be heard just before the end of the link.
+ * 1. A rank that lost few hosts reports before a rank that lost many, which it thereby
+ *    excludes. Of two ranks that lost each other the lower reports first.
+ * 2. All count from the same moment. If only one direction is cut, one end sees the end of the
+ *    link seconds later than the other. So a rank that lost another reports it to its
+ *    neighbours, which forward it (CONTROL_MISSED). Two ranks with a link have a common
+ *    neighbour: their distance is a power of two, or all ranks are linked.
+ * 3. No accusation and no decision is sent over a link that may be lost: if our packets arrive
+ *    but the peer's do not, it would receive them just before the end of the link.
  *
- * Suspicion before accusation, and asking others: SWIM (Das, Gupta, Motivala 2002), 3 and 4. */
+ * Suspicion before accusation, and indirect probes: SWIM (Das, Gupta, Motivala 2002), 3 and
+ * 4. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -24,14 +25,14 @@
 #include "transport/bootstrap/control.h"
 
 #define MS 1000000ull
-/* A link that has had no answer for so long may be lost: two of the kernel's questions. */
+/* A link without an answer for so long may be lost: two of the kernel's probes. */
 #define UNSURE_NS (1500 * MS)
-/* Silence before the end of a link counts up to this: when it has ended there is always time to
- * connect again, and for one of two to speak first. */
+/* Silence before the end of a link counts up to this: after the end there is always time to
+ * reconnect, and for one of two ranks to report first. */
 #define AGE_MAX_NS (CONTROL_QUIET_MS * MS)
-#define MORE_MAX   4 /* hosts for which an accusation is put off */
+#define MORE_MAX   4 /* hosts for which an accusation is delayed */
 
-/* An idle link asks every second (watch_host). */
+/* The kernel probes an idle link every second (watch_host). */
 uint64_t silence_unanswered_ns(const struct link *l, uint64_t unknown)
 {
     struct tcp_info info;
@@ -92,7 +93,7 @@ void silence_begins(struct bny_control *c, struct link *l, uint64_t silent_ns)
     if (l->missed_ns && l->missed_ns < l->lost_ns &&
         l->missed_ns + 3 * AGE_MAX_NS > c->awake_ns)
         l->lost_ns = l->missed_ns;
-    for (int i = 0; i < c->nlinks && silent_ns; i++) /* what does not fit is not said */
+    for (int i = 0; i < c->nlinks && silent_ns; i++) /* ranks that do not fit are omitted */
         if (c->links[i].state == LINK_UP)
             bny_conn_send(c->links[i].conn, CONTROL_MISSED, &m, sizeof m);
 }

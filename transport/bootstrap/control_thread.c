@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The thread of the control plane: links hear, forward and answer while the rank computes. It
- * sleeps while nothing comes, takes no lock but the control plane's, and no signals. */
+/* The control plane's thread: receives, forwards and answers while the rank computes. It sleeps
+ * while no message comes, takes no lock but the control plane's, and handles no signals. */
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 #include "transport/bootstrap/control.h"
 
 #define STACK                                                                                  \
-    (256u << 10) /* it may call the user's log function; pages untouched cost nothing */
+    (256u << 10) /* it may call the user's log function; untouched pages cost nothing */
 
 void bny_control_wake(struct bny_control *c)
 {
@@ -66,7 +66,7 @@ int bny_control_start(struct bny_control *c)
     pthread_attr_destroy(&attr);
     if (rc != 0)
         bny_warn("rank %d: no thread for the control plane (%s): while this rank computes it "
-                 "hears of no failure, and others that must agree wait for it",
+                 "receives no failure, and ranks that must agree with it wait",
                  c->rank, strerror(rc));
     c->has_thread = rc == 0;
     return 0;

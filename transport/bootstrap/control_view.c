@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is agreed on over the links: failures, in views of the world, and users' calls.
+/* The agreements over the links: failures, in views of the world, and users' calls.
  *
  * A view is an instance of the agreement (agree.h) that every rank enters by itself, with the
- * failures it knows of and no view has yet. So all survivors have the same list of failures in
- * the same order, and a communicator fails with the first that concerns it. Whatever a failure
- * makes ranks do comes behind its view: they hear of it by the decision, for which everybody
- * had to contribute before. Clocks only say when a view begins: some milliseconds behind the
- * first failure known, as they seldom come alone. */
+ * failures that it knows and no view contains yet. So all survivors have the same list of
+ * failures in the same order, and a communicator fails with the first that concerns it. Ranks
+ * act on a failure only after its view, so any consequence follows the decision, to which every
+ * rank has contributed. Clocks only set when a view begins: some ms after the first known
+ * failure, as failures seldom come alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,22 +20,21 @@
 
 #define MS      1000000u
 #define SOON_NS (2u * MS)
-/* For what is mostly the consequence of something else, which is on its way. */
+/* For a failure that is mostly the consequence of another, which is on its way. */
 #define LATER_NS (30u * MS)
-/* Nothing has changed in an instance for this long: whoever is missing is stopped, or so slow
- * that it is left out. A rank that computes answers by its thread. */
-#define LATE_NS (2000ull * MS)
-#define LATE_AGAIN_NS                                                                          \
-    (100ull * MS) /* for who was left out of the last one and not heard since */
-/* What a rank that begins at the same moment has said is heard by then: no member is left out
- * earlier, whatever its deadline, or each of them would decide alone. */
+/* An instance that has not changed for this long leaves out its missing ranks: they are stopped
+ * or too slow. A computing rank answers by its thread. */
+#define LATE_NS       (2000ull * MS)
+#define LATE_AGAIN_NS (100ull * MS) /* for a rank left out last time and silent since */
+/* By then messages of ranks that begin at the same moment have arrived. No deadline leaves out
+ * a member earlier, or each rank would decide alone. */
 #define HEARD_NS (1000ull * MS)
 #define LOG_CAP  16
-/* In large jobs a state that grows is not sent on with each rank that comes: of N ranks that
- * come one after the other N messages would go over each link. */
+/* In large jobs a rank does not forward its state for each rank that comes: N ranks in sequence
+ * would cause N messages over each link. */
 #define PACED_RANKS  128
 #define PACE_NS      (1ull * MS)
-#define AWAKE_MAX_NS (300ull * MS) /* of the time between two looks; more: we slept */
+#define AWAKE_MAX_NS (300ull * MS) /* between two checks; more: we were stopped */
 
 int view_init(struct bny_control *c)
 {
@@ -88,7 +87,7 @@ static void log_add(struct bny_control *c, const struct bny_failure *f, uint32_t
     bny_info("view %u: %s", view, f->text);
 }
 
-/* Records of views are told, whoever brought them. */
+/* Records of views are marked, whichever rank brought them. */
 static void mark_told(struct bny_control *c, const struct bny_failure *f)
 {
     for (int i = 0; i < c->known.count; i++) {
@@ -98,7 +97,7 @@ static void mark_told(struct bny_control *c, const struct bny_failure *f)
     }
 }
 
-/* Somebody said that this rank is dead, or nobody heard of it. */
+/* A rank reported this one as dead or silent. */
 static void excluded_words(const struct bny_control *c, char *text, size_t cap)
 {
     for (int i = 0; i < c->known.count; i++) {
@@ -106,16 +105,15 @@ static void excluded_words(const struct bny_control *c, char *text, size_t cap)
 
         if (f->cause == BNY_CAUSE_DEATH && f->blamed == c->rank) {
             snprintf(text, cap,
-                     "rank %d lives, and was excluded by the others, who heard: %.200s",
+                     "rank %d lives, and was excluded by the others, which received: %.200s",
                      c->rank, f->text);
             return;
         }
     }
-    snprintf(
-        text, cap,
-        "rank %d was excluded by the others, who had heard nothing of it for too long; was "
-        "it stopped, or its network cut?",
-        c->rank);
+    snprintf(text, cap,
+             "rank %d was excluded by the others, which had heard nothing of it for too long; "
+             "was it stopped, or its network cut?",
+             c->rank);
 }
 
 static void exclude(struct bny_control *c)
@@ -130,8 +128,8 @@ static void exclude(struct bny_control *c)
     log_add(c, &f, c->agree.view + 1);
 }
 
-/* All who decided this view come to the same. Behind a cut those who are fewer must not go on,
- * or both parts would. */
+/* All ranks that decided this view come to the same result. After a cut the minority must not
+ * go on, or both parts would. */
 static void ask_quorum(struct bny_control *c, const struct bny_instance *it)
 {
     struct bny_failure f = {
@@ -144,15 +142,15 @@ static void ask_quorum(struct bny_control *c, const struct bny_instance *it)
         return;
     bny_snprintf(
         c->out_why, sizeof c->out_why,
-        "rank %d is cut off from %d of %d ranks, who may go on without it: nothing was "
-        "heard of them for %.3g s (BANYAN_SILENT_S); BANYAN_QUORUM=any goes on anyway",
+        "rank %d is cut off from %d of %d ranks, which may go on without it: nothing was heard "
+        "of them for %.3g s (BANYAN_SILENT_S); BANYAN_QUORUM=any goes on anyway",
         c->rank, cut, all, (double)c->silent_ns * 1e-9);
     c->out_code = BANYAN_ERANKDEAD;
     snprintf(f.text, sizeof f.text, "%s", c->out_why);
     log_add(c, &f, it->id.seq);
 }
 
-/* What was logged from `before` on is there for all to see. */
+/* Makes the log entries from `before` on visible to all threads. */
 static void publish_log(struct bny_control *c, int before)
 {
     if (c->nlog == before)
@@ -199,7 +197,7 @@ static void log_views(struct bny_control *c)
     publish_log(c, before);
 }
 
-/* Who aborts may end at once: its end is no cause where its abort is one. */
+/* A rank that aborts may end at once: if its abort is a cause, its end is not another. */
 static int follows_abort(const struct bny_control *c, int i, uint32_t comm)
 {
     const struct bny_failure *f = &c->log[i].f;
@@ -335,7 +333,7 @@ static const struct bny_instance *last_view(const struct bny_control *c)
     return bny_agree_find(&c->agree, id);
 }
 
-/* Is somebody dead that the last view does not say so of? */
+/* Is there a dead rank that the last view does not record? */
 static int death_untold(const struct bny_control *c)
 {
     const struct bny_agree *a = &c->agree;
@@ -347,7 +345,7 @@ static int death_untold(const struct bny_control *c)
     return 0;
 }
 
-/* When is what we know to become a view? 0: there is nothing. */
+/* When do the known failures become a view? 0: there are none. */
 static uint64_t due(struct bny_control *c, uint64_t now)
 {
     uint64_t first = 0;
@@ -373,7 +371,7 @@ static void enter_view(struct bny_control *c)
         calloc((size_t)(c->known.count ? c->known.count : 1), sizeof *list);
 
     if (!list)
-        return; /* the next look tries again */
+        return; /* the next check retries */
     for (int i = 0; i < c->known.count; i++)
         if (!c->known.list[i].told)
             list[mine.nrecords++] = c->known.list[i].f;
@@ -385,7 +383,7 @@ static void enter_view(struct bny_control *c)
 static void enter_views(struct bny_control *c, uint64_t now)
 {
     if (c->agree.leaving || c->agree.excluded || (c->nranks > 1 && !c->connected)) {
-        c->view_due_ns = 0; /* there will be none, and nothing to be awake for */
+        c->view_due_ns = 0; /* there will be none: no need to stay awake */
         return;
     }
     for (;;) {
@@ -416,8 +414,8 @@ static int contributions_missing(const struct bny_control *c, const struct bny_i
     return 0;
 }
 
-/* Is everybody whose contribution, or then lock, is missing one who was left out of the latest
- * decision, too? */
+/* Was every rank whose contribution, or then lock, is missing left out of the latest decision,
+ * too? */
 static int only_sleepers(const struct bny_control *c, const struct bny_instance *it)
 {
     int missing = contributions_missing(c, it);
@@ -430,7 +428,7 @@ static int only_sleepers(const struct bny_control *c, const struct bny_instance 
     return 1;
 }
 
-/* Whoever gives the communicator up that it is made of may not come any more. */
+/* A rank that gives up the parent communicator may not enter any more. */
 static int is_given_up(const struct bny_control *c, const struct bny_instance *it)
 {
     for (int i = it->log_from; i < c->nlog && it->parent; i++)
@@ -439,9 +437,9 @@ static int is_given_up(const struct bny_control *c, const struct bny_instance *i
     return 0;
 }
 
-/* A deadline is for those who have not come. Who has gets the time to lock, again and again, or
- * each whose deadline passes would go on alone. Who is hasty waits no longer for those who
- * slept through the decision before, and were not heard since. */
+/* The deadline leaves out ranks that have not entered. A rank that has entered gets further
+ * time to lock; otherwise each rank would decide alone at its deadline. A hasty rank does not
+ * wait for those that missed the last decision and were silent since. */
 static void leave_out_the_late(struct bny_control *c, uint64_t now)
 {
     for (struct bny_instance *it = c->agree.first; it; it = it->next) {
@@ -479,9 +477,9 @@ static void close_links(struct bny_control *c)
         if (l->state != LINK_UP) {
             link_close(l);
         } else if (!bny_bit(c->agree.left, l->peer)) {
-            link_read(c, l); /* what it reported before its end */
+            link_read(c, l); /* its reports before its end */
             if (silence_may_begin(l)) {
-                bny_conn_break(l->conn); /* an orderly end would say that we died */
+                bny_conn_break(l->conn); /* an orderly end would mean that we died */
                 l->conn = NULL;
             } else if (l->state == LINK_UP) {
                 bny_conn_send(l->conn, CONTROL_EXCLUDED, NULL, 0);
@@ -491,8 +489,8 @@ static void close_links(struct bny_control *c)
     }
 }
 
-/* Beyond a full mesh: links to the next ranks that live, so that those who live stay connected
- * whoever died. */
+/* Without a full mesh: links to the next live ranks, so that survivors stay connected whichever
+ * ranks died. */
 static void repair(struct bny_control *c)
 {
     if (c->nranks <= FULL_MESH || !c->connected || c->agree.leaving || c->agree.excluded)
@@ -548,7 +546,7 @@ void view_run(struct bny_control *c)
     }
 }
 
-/* Of those who have to come, or then to lock: how many have, and have not. */
+/* Of the ranks that must contribute, or then lock: how many have, and how many have not. */
 static void count_ranks(const struct bny_control *c, const struct bny_instance *it, int *have,
                         int *lack)
 {
@@ -564,10 +562,10 @@ static void count_ranks(const struct bny_control *c, const struct bny_instance *
     }
 }
 
-/* What brings the others on goes at once: the first that they hear of it, twice as much as they
- * have heard, all but half of what they lack, our lock, and what is decided. So a wave of ranks
- * that come together goes on as fast as it can, and who comes last waits for nothing on its
- * way, but no link carries a message for each of them. */
+/* A message that helps others is sent at once: the first, one with twice as many ranks as the
+ * last, one that halves the missing ranks, our lock, a decision. So ranks that enter together
+ * proceed at full speed, and the last one never waits, but no link carries a message for each
+ * rank. */
 void view_hold(struct bny_control *c)
 {
     uint64_t now = c->nranks > PACED_RANKS ? bny_now_ns() : 0;
@@ -644,7 +642,7 @@ void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, s
 
 /* ---- users' calls ---- */
 
-/* This rank takes no part any more: says why, and returns the error; 0: it does. */
+/* Sets the sentence and returns the error if this rank takes no part any more; 0: it does. */
 static int out_of_it(const struct bny_control *c)
 {
     char text[sizeof(struct bny_failure)];
@@ -669,8 +667,8 @@ int bny_control_out(struct bny_control *c)
     return rc;
 }
 
-/* Is there a view that says who is gone in this decision? Only then is it known whether those
- * who decided it may go on. */
+/* Is there a view that covers the gone ranks of this decision? Only then is it known whether
+ * the ranks that decided it may go on. */
 static int is_viewed(const struct bny_control *c, const struct bny_instance *it)
 {
     const struct bny_instance *view = last_view(c);
@@ -734,8 +732,8 @@ int bny_control_agree_test(struct bny_control *c, uint32_t comm, uint32_t call,
             memcpy(out->late, it->late, bytes);
         if (it->each != out->each)
             rc = bny_fail(BANYAN_EMISMATCH,
-                          "rank %d: another rank called something else instead: calls that "
-                          "agree (shrink, grow, agree) come in one order on all ranks",
+                          "rank %d: another rank made a different call: calls that agree "
+                          "(shrink, grow, agree) must come in the same order on all ranks",
                           c->rank);
         else if (out->given)
             memcpy(out->given, it->given, (size_t)c->nranks * it->each);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The user's cookie, a file of 64 hexadecimal digits: ~/.banyan-cookie, or where the user has
- * no home to write into (containers) /tmp/.banyan-cookie-UID, which serves jobs of one host. As
- * Erlang's ~/.erlang.cookie, but of 256 bits, and it never travels. */
+/* The user's cookie, a file of 64 hexadecimal digits: ~/.banyan-cookie or, if the user has no
+ * writable home (containers), /tmp/.banyan-cookie-UID, which serves jobs on one host. Like
+ * Erlang's ~/.erlang.cookie, but 256 bits long and never sent. */
 #include "transport/bootstrap/cookie.h"
 
 #include <errno.h>
@@ -24,13 +24,13 @@
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
 #endif
-#define TRIES 20 /* somebody else makes or removes it all the time */
+#define TRIES 20 /* other processes may create or remove it all the time */
 
 static const char remedy[] =
     "remove it, and copy the file of rank 0's host here if there are several hosts; or set "
     "BANYAN_SECRET or BANYAN_SECRET_FILE alike on all ranks";
 
-/* Is this the user's own file, that nobody else could read? */
+/* Is this the user's own file, unreadable to others? */
 static int check(const char *path, const struct stat *st)
 {
     if (!S_ISREG(st->st_mode))
@@ -45,10 +45,10 @@ static int check(const char *path, const struct stat *st)
     return 0;
 }
 
-/* 0, an error, or 1: there is no such file. */
+/* Returns 0, an error, or 1: there is no such file. */
 static int take(const char *path, uint8_t out[BNY_COOKIE_BYTES])
 {
-    /* Never waits, whatever somebody has put there. */
+    /* Never blocks, whatever type of file is there. */
     int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)),
         rc;
     char text[DIGITS + 2];
@@ -77,21 +77,21 @@ static int take(const char *path, uint8_t out[BNY_COOKIE_BYTES])
     return rc;
 }
 
-/* Gives the file its name unless that is taken: others may have read theirs already. 0 or
- * errno. */
+/* Links the file to its name unless that exists: others may have read that file already.
+ * Returns 0 or errno. */
 static int name_it(const char *made, const char *path)
 {
     if (link(made, path) == 0)
         return 0;
-    /* File systems without hard links. */
+    /* For file systems without hard links. */
     if (errno != EEXIST &&
         syscall(SYS_renameat2, AT_FDCWD, made, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
         return 0;
     return errno == EEXIST ? 0 : errno;
 }
 
-/* Writes a new cookie under a name of its own, then gives it the name: nobody sees half of it.
- * 0 also when somebody else was first, else errno. */
+/* Writes a new cookie under a temporary name, then links it: no process reads half of it.
+ * Returns 0, also if another process was first, else errno. */
 static int make(const char *path)
 {
     uint8_t random[BNY_COOKIE_BYTES];
@@ -105,7 +105,7 @@ static int make(const char *path)
     randombytes_buf(random, sizeof random);
     sodium_bin2hex(text, sizeof text, random, sizeof random);
     text[DIGITS] = '\n';
-    errno = ENOSPC; /* of a write that is short */
+    errno = ENOSPC; /* for a short write */
     if (fchmod(fd, 0600) != 0 || bny_file_write(fd, text, DIGITS + 1) != DIGITS + 1 ||
         fsync(fd) != 0)
         err = errno;
@@ -119,7 +119,7 @@ static int make(const char *path)
     return err;
 }
 
-/* 0, an error, or 1: it cannot be made there, *why is errno. */
+/* Returns 0, an error, or 1: it cannot be created there, *why is errno. */
 static int take_or_make(const char *path, uint8_t out[BNY_COOKIE_BYTES], int *why)
 {
     for (int i = 0; i < TRIES; i++) {
@@ -131,7 +131,7 @@ static int take_or_make(const char *path, uint8_t out[BNY_COOKIE_BYTES], int *wh
         if (*why)
             return 1;
     }
-    return bny_fail(BANYAN_ECONFIG, "the cookie %s vanishes as often as it is made", path);
+    return bny_fail(BANYAN_ECONFIG, "the cookie %s is removed as often as it is made", path);
 }
 
 int bny_cookie_read(uint8_t out[BNY_COOKIE_BYTES], char path[BNY_COOKIE_PATH])
@@ -140,7 +140,7 @@ int bny_cookie_read(uint8_t out[BNY_COOKIE_BYTES], char path[BNY_COOKIE_PATH])
     int why = ENOENT, rc = 1;
     struct stat st;
 
-    /* In somebody else's home (sudo) a file of ours would be in its owner's way. */
+    /* In another user's home (sudo) our file would be in its owner's way. */
     if (home && home[0] == '/' && strlen(home) < BNY_COOKIE_PATH - 40 && stat(home, &st) == 0 &&
         S_ISDIR(st.st_mode) && st.st_uid == geteuid()) {
         snprintf(path, BNY_COOKIE_PATH, "%s%s.banyan-cookie", home, home[1] ? "/" : "");

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the all-gather: what its files share.
+/* Inside the all-gather: declarations that its files share.
  *
- * A rank has ranks below it, whom it serves (gather_below.c; what the root alone does:
- * gather_root.c), and all but the root have somebody above (gather_client.c). In small jobs
- * everybody is below the root. From BANYAN_INIT_TREE ranks on cards go up a tree, each rank's
- * with those of all below it, and the table comes down. Where the launcher says who is on one
- * host its ranks are a tree of their own, over Unix sockets (near.h), and one of them, its
- * head, speaks for all with the root: it says who has come. Who is alone on its host, or is not
- * let in there, is a head too. Once all have come the root makes a tree of the heads and says
- * to each where its place is, and how many come below it; those who came when time was up are a
- * tree of their own. So nobody guesses what to wait for. Who does not reach its place, or comes
- * to it in vain, is served by the root itself. A head stays connected to the root until it has
- * the table.
+ * A rank serves the ranks below it (gather_below.c; the root alone: gather_root.c), and each
+ * rank but the root has a rank above it (gather_client.c). In small jobs all ranks are below
+ * the root. From BANYAN_INIT_TREE ranks on cards go up a tree, each rank's with those of all
+ * below it, and the table comes down. If the launcher tells which ranks share a host, those are
+ * a tree of their own, over Unix sockets (near.h), and its head represents them at the root: it
+ * reports the ranks that have come. A rank that is alone on its host, or cannot join the host's
+ * tree, is a head too. Once all ranks have come the root makes a tree of the heads and sends
+ * each its place and the number of ranks below it; at a timeout it makes a tree of those that
+ * came. So no rank guesses what to wait for. The root itself serves a rank that cannot reach
+ * its place or is refused there. A head stays connected to the root until it has the table.
  *
  * Frames after the handshake, from below:
- *   HERE   struct gather_here, so many ranks (u32): of a head to the root, in large jobs: where
- *          are others to find it, who of its host has come? Again for those who come later
- *   CARD   struct gather_card, the card of who sends it
- *   CARDS  struct gather_cards, so many ranks (u32), their cards, each packed as differences
- *          from the one before (pack.h): also those from below
- *   READY  nothing: it has all cards, and its connections to other ranks stand, and the same of
- *          all whose cards it brought; or the ranks (u32) that are, when time grows short
- *   ABORT  u32 code, the sentence: it will not join; instead of the others, or after any of
- *          them; all that a connection of BNY_CONN_ABORT sends
+ *   HERE   struct gather_here, ranks (u32 each): from a head to the root, in large jobs: the
+ *          address where it serves others, the ranks of its host that have come. Again for
+ *          later ranks
+ *   CARD   struct gather_card, the sender's card
+ *   CARDS  struct gather_cards, ranks (u32 each), their cards, each packed as differences from
+ *          the one before (pack.h): includes those from below
+ *   READY  empty: the sender has all cards and is connected to all ranks, as are all ranks
+ *          whose cards it brought; or the ranks (u32 each) that are, when the deadline is near
+ *   ABORT  u32 code, the sentence: the sender will not join; instead of the others, or after
+ *          any of them; a BNY_CONN_ABORT connection sends nothing else
  * and from above:
- *   PLACE  struct gather_place, of the root: go there; or stay
+ *   PLACE  struct gather_place, from the root: go there; or stay
  *   ALL    struct gather_all, a piece of the packed table of all cards
- *   GO     nothing: all ranks are ready
- *   FAIL   u32 code, the sentence: everybody fails with it */
+ *   GO     empty: all ranks are ready
+ *   FAIL   u32 code, the sentence: all ranks fail with it */
 #ifndef BNY_BOOTSTRAP_GATHER_H
 #define BNY_BOOTSTRAP_GATHER_H
 
@@ -38,8 +38,8 @@
 #define GATHER_PIECE      65536 /* bytes of cards in one frame, about */
 #define GATHER_FRAME_MAX  (2 * GATHER_PIECE)
 #define GATHER_TEXT       400
-#define GATHER_ATTEMPT_NS 5000000000u  /* a connection must have proven itself by then, */
-#define GATHER_KNOWN_NS   60000000000u /* or by then, if it knows the job: its host is busy */
+#define GATHER_ATTEMPT_NS 5000000000u  /* time for a connection to authenticate, */
+#define GATHER_KNOWN_NS   60000000000u /* and for one that knows the job: its host is busy */
 
 enum gather_frame {
     GATHER_CARD = 1,
@@ -59,7 +59,7 @@ struct gather_card {
 };
 
 struct gather_cards {
-    uint32_t bytes, remaining_ms; /* of one card; until the earliest deadline of them */
+    uint32_t bytes, remaining_ms; /* of one card; until the earliest of their deadlines */
     uint32_t count, zero;
 };
 
@@ -68,81 +68,81 @@ struct gather_all {
 };
 
 struct gather_here {
-    struct bny_addr addr; /* family 0: nobody is served there */
-    uint32_t count;       /* ranks that follow; the first HERE names its sender as well */
+    struct bny_addr addr; /* family 0: the sender serves no ranks */
+    uint32_t count;       /* ranks that follow; the first HERE includes the sender */
 };
 
 struct gather_place {
     struct bny_addr addr; /* family 0: stay */
     int32_t rank;
-    uint32_t below; /* so many ranks of other hosts come below it */
+    uint32_t below; /* number of ranks of other hosts that will connect */
 };
 
 struct gather_below {
-    int listen_fd;          /* -1: nobody is served, or no more */
-    int near_fd;            /* the same of those on our host */
-    struct bny_conn **half; /* they have not said what they come for */
+    int listen_fd;          /* -1: serves none, or no more */
+    int near_fd;            /* the same for ranks on our host */
+    struct bny_conn **half; /* connections whose purpose is unknown yet */
     int nhalf, half_cap;
-    struct bny_conn **ranks;   /* [nranks], by rank: who has come */
-    int *members, nmembers;    /* those of them whose cards came by it: who is served */
-    int32_t *via;              /* [nranks], the member that brought this card; -1: none did */
-    size_t *sent;              /* [nranks], bytes of the table queued */
-    uint8_t *told;             /* [nranks], this rank was sent the failure */
-    uint8_t *ready;            /* [nranks], this rank is */
-    int arrived, nready;       /* cards; ranks; besides our own */
-    int served;                /* members that have the table */
-    int settling;              /* all ranks have to live until all are ready */
-    int went;                  /* GO is queued to all */
-    struct bny_conn **leaving; /* were sent a failure; closed when they close, or when time is
-                                  up */
+    struct bny_conn **ranks; /* [nranks], by rank: connections that have come */
+    int *members, nmembers;  /* ranks served: their cards came by their own connection */
+    int32_t *via;            /* [nranks], the member that brought this card; -1: none */
+    size_t *sent;            /* [nranks], bytes of the table queued */
+    uint8_t *told;           /* [nranks], the failure was sent to this rank */
+    uint8_t *ready;          /* [nranks], this rank is ready */
+    int arrived, nready;     /* number of cards; of ready ranks; without our own */
+    int served;              /* members that have the table */
+    int settling;            /* all ranks must live until all are ready */
+    int went;                /* GO is queued to all */
+    struct bny_conn *
+        *leaving; /* were sent a failure; closed when they close, or at the timeout */
     int nleaving, leaving_cap;
-    int near_told;           /* of those who come by near_fd */
-    uint64_t first_deadline; /* the earliest of all ranks that are there; 0: none */
+    int near_told;           /* failures sent to connections of near_fd */
+    uint64_t first_deadline; /* the earliest deadline of all connected ranks; 0: none */
     uint64_t linger_until;   /* after a failure */
     struct bny_foreign foreign;
-    /* The root's. */
-    uint64_t waits_ns; /* since when somebody waits for a place; 0: nobody does */
+    /* The root's alone. */
+    uint64_t waits_ns; /* since when a rank waits for a place; 0: none waits */
     int nhere, nwait;  /* ranks that have come, the root among them; heads that wait */
     struct gather_spot {
         struct bny_addr addr;
-        int32_t above;  /* who speaks for it; of a head whom it is below; 0: the root */
-        uint32_t ranks; /* of a head: it speaks for so many */
+        int32_t above;  /* rank that represents it; for a head the head above it; 0: the root */
+        uint32_t ranks; /* of a head: number of ranks it represents */
         uint8_t here, asked, waits;
     } * spots;              /* [nranks] of large jobs */
-    struct gather_strange { /* a rank that says it is of this job, with another secret */
+    struct gather_strange { /* a rank that claims to be of this job but has another secret */
         uint8_t times;
         uint64_t first_ns;
-    } * strange;              /* [nranks] */
-    struct bny_conn **probes; /* to ports at which another root may be; nobody is served
-                                 before it is known */
+    } * strange; /* [nranks] */
+    struct bny_conn *
+        *probes; /* to ports where another root may listen; until known no rank is served */
     int nprobes;
     uint64_t probes_end_ns;
 };
 
 struct gather_client {
     struct bny_conn *conn;         /* to the root */
-    struct gather_strange strange; /* the root to us */
+    struct gather_strange strange; /* the root as seen by us */
     struct bny_addr addr;
-    int candidate, refused; /* port of the span; handshakes that the root ended */
+    int candidate, refused; /* port of the span; handshakes that the root closed */
     unsigned tries;
     uint64_t retry_ns, attempt_end_ns;
-    int joined;           /* a card is sent */
-    int said_ready, told; /* told: the root knows of the failure, or we know it from the root */
-    uint64_t refused_ns;  /* first time that nobody listened; 0: somebody does */
-    char last[160];       /* what the latest attempt met */
-    /* Of large jobs. */
+    int joined;           /* a card was sent */
+    int said_ready, told; /* told: the root knows of the failure, or sent it */
+    uint64_t refused_ns;  /* time of the first refused connection; 0: the root listens */
+    char last[160];       /* result of the latest attempt */
+    /* For large jobs. */
     struct bny_conn *up; /* to the rank above us */
     struct bny_addr up_addr;
     int up_rank; /* 0: the root */
     enum { PLACE_NONE, PLACE_NEAR, PLACE_ASKED, PLACE_UP, PLACE_ROOT } place;
-    uint64_t near_end_ns;           /* then somebody must listen on our host */
-    int expected;                   /* ranks that come below us */
-    uint64_t up_end_ns;             /* it must have proven itself by then */
-    struct gather_here here;        /* where we serve others */
-    uint64_t give_ns, give_wait_ns; /* when what has come is given on, complete or not */
-    int given;                      /* cards of others */
-    int looked;                     /* arrived when the root was told of them */
-    uint8_t *said;                  /* [nranks], these */
+    uint64_t near_end_ns;           /* by then a rank must listen on our host */
+    int expected;                   /* ranks that will connect to us */
+    uint64_t up_end_ns;             /* by then the rank above must have authenticated */
+    struct gather_here here;        /* the address where we serve others */
+    uint64_t give_ns, give_wait_ns; /* when the cards so far are sent up, complete or not */
+    int given;                      /* cards of other ranks */
+    int looked;                     /* `arrived` at the latest HERE to the root */
+    uint8_t *said;                  /* [nranks], ranks reported in it */
     uint8_t *gave;                  /* [nranks] */
     int nready_said;
 };
@@ -157,14 +157,13 @@ struct bny_bootstrap {
     struct bny_conn_self self;
     struct bny_conn_tally tally;
     struct bny_near near;
-    uint8_t *table;  /* [nranks * card_bytes], our card at its place, and those from below:
-                        what nobody writes to takes no memory */
-    int has_card;    /* ours */
-    uint8_t *packed; /* [npacked] the table as it travels; have: bytes of it that are here */
+    uint8_t *table;  /* [nranks * card_bytes], our card at its place, and those from below */
+    int has_card;    /* our card is set */
+    uint8_t *packed; /* [npacked] the packed table; have: bytes received */
     size_t npacked, have;
-    int full;      /* all of it */
-    int listening; /* the root's listener is there until it has ended */
-    int done;      /* 1: the table is full, and was sent to all whom we serve */
+    int full;      /* the table is complete */
+    int listening; /* the root's listener is open until the root ends */
+    int done;      /* 1: the table is complete and was sent to all ranks served */
     int settled;   /* 1: all ranks are ready */
     int error;     /* negative code once failed */
     char text[GATHER_TEXT];
@@ -172,70 +171,70 @@ struct bny_bootstrap {
     struct gather_client client;
 };
 
-/* One more attempt met another secret. 1: often enough, and for so long, that it is a rank and
- * not a stranger that passed by. The root's time is shorter: it tells the others before the
- * client gives up. */
+/* Counts an attempt that met another secret. 1: often and long enough that the peer is a rank
+ * and not a passing stranger. The root's time is shorter, so that it sends the failure to the
+ * others before the client gives up. */
 #define GATHER_STRANGE_TIMES     3
 #define GATHER_STRANGE_ROOT_NS   700000000u
 #define GATHER_STRANGE_CLIENT_NS 1000000000u
 int gather_strange(struct gather_strange *s, const struct bny_conn *c, uint64_t patience_ns);
-/* What to do about it, for ids of that kind. */
+/* The remedy for an id of that kind. */
 const char *gather_strange_remedy(const struct bny_id *id);
 
 /* ---- gather_below.c: both kinds ---- */
 
-/* Serves those who come to listen_fd and near_fd, which are taken; -1: none. */
+/* Serves the connections of listen_fd and near_fd, which are taken; -1: none. */
 int gather_below_start(struct bny_bootstrap *b, int listen_fd, int near_fd);
 void gather_below_finish(struct bny_bootstrap *b);
 void gather_stop_listening(struct gather_below *r);
-/* Who has come, spoken, ended. */
+/* Processes new connections, their input and their ends. */
 void gather_look_around(struct bny_bootstrap *b);
-/* Looks at what members said before it counted, which no event tells. */
+/* Processes what members sent before this call, for which no event comes. */
 void gather_settle_begin(struct bny_bootstrap *b);
-/* Sends what is here of the table. 1: members have all of it. */
+/* Sends the available part of the table. 1: members have all of it. */
 int gather_serve(struct bny_bootstrap *b);
-/* GO to all members; gather_went: it is on its way. */
+/* Sends GO to all members; gather_went: it is sent. */
 void gather_let_go(struct bny_bootstrap *b);
 int gather_went(struct bny_bootstrap *b);
-/* Tells everybody who is here of b->error, and who comes until linger_until. 1: all that are
- * here were told, or time is up. */
+/* Sends b->error to all connected ranks, and to those that connect until linger_until. 1: all
+ * connected ones were sent it, or the time is up. */
 int gather_tell_all(struct bny_bootstrap *b);
 
 /* ---- gather_root.c ---- */
 
 int gather_root_start(struct bny_bootstrap *b);
-/* Sets b->done or b->error; with an error set before, tells the ranks. Returns 1 when there is
- * nothing left to do. */
+/* Sets b->done or b->error; if there is an error already, sends it to the ranks. Returns 1 when
+ * there is nothing left to do. */
 int gather_root_progress(struct bny_bootstrap *b);
 /* As gather_root_progress, once done; sets b->settled. */
 int gather_root_settle(struct bny_bootstrap *b, int ready);
-/* Tells everybody who is here or still comes of b->error. 1: all were told, or time is up. */
+/* Sends b->error to all ranks, connected or late. 1: all were sent it, or the time is up. */
 int gather_root_tell(struct bny_bootstrap *b);
-/* Where the root listens, as text[BNY_ADDR_TEXT]. */
+/* The root's address as text[BNY_ADDR_TEXT]. */
 const char *gather_root_text(const struct bny_bootstrap *b, char *text);
-/* Of large jobs: the card of a rank has come by another's connection, or its own. */
+/* Large jobs: a rank's card has come, over another rank's connection or its own. */
 void gather_root_came(struct bny_bootstrap *b, int rank, int from);
-/* A head says who of its host has come, and asks for its place. */
+/* A head reports the ranks of its host that have come, and requests its place. */
 void gather_root_here(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t *data,
                       size_t len);
-/* Another root has proven that it has our secret. */
+/* Another root has proven knowledge of our secret. */
 void gather_root_second(struct bny_bootstrap *b, const struct bny_conn *c);
 void gather_root_stop_probes(struct gather_below *r);
-/* A connection that says that our secret is another one. */
+/* A connection claims that our secret is wrong. */
 void gather_root_strange(struct bny_bootstrap *b, const struct bny_conn *c);
 
 /* ---- gather_client.c ---- */
 
-/* What the ranks of our host come to, if any are below us; -1: nothing. */
+/* Opens the socket for the ranks of our host below us, if any; -1: none. */
 int gather_near_start(struct bny_bootstrap *b);
-/* Of large jobs: opens what others come to, if this rank may be above any. */
+/* Large jobs: opens the listener for other ranks, if this rank may be above any. */
 int gather_client_start(struct bny_bootstrap *b, const char *ifname, const char *port_range);
 /* Sets b->done or b->error. */
 void gather_client_progress(struct bny_bootstrap *b);
 void gather_client_settle(struct bny_bootstrap *b, int ready);
-/* Sends b->error as soon as the root answers. silent_ns: how long it may not. */
+/* Sends b->error as soon as the root answers. silent_ns: the longest wait for that answer. */
 void gather_client_tell(struct bny_bootstrap *b, uint64_t deadline_ns, uint64_t silent_ns);
-/* Is there anybody above to tell at once? */
+/* Is there a connection upwards that can carry the error now? */
 int gather_client_reaches(const struct bny_bootstrap *b);
 void gather_client_finish(struct bny_bootstrap *b);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-gather's side to the ranks below: accepts them whatever else connects, takes their
- * cards, sends them the table, watches them until all are ready. The root's, and in large jobs
- * that of every rank that has others below it. */
+/* The all-gather's side towards the ranks below: accepts them among foreign connections, takes
+ * their cards, sends them the table, watches them until all are ready. Used by the root and, in
+ * large jobs, by every rank with others below it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +18,9 @@
 #define MS         1000000u
 #define HALF_EXTRA 256          /* connections without a card, besides the ranks expected */
 #define ACCEPTS    64           /* per progress */
-#define PROOF_NS   (200u * MS)  /* what a rank may take for it where room is short */
-#define LINGER_NS  (2000u * MS) /* to tell late ranks of a failure */
-#define CLOSE_NS   (300u * MS)  /* for those who were told it to close */
+#define PROOF_NS   (200u * MS)  /* time for a proof if room is short */
+#define LINGER_NS  (2000u * MS) /* to send a failure to late ranks */
+#define CLOSE_NS   (300u * MS)  /* for ranks that were sent a failure to close */
 #define EVENTS     256          /* connections looked at per progress */
 #define QUEUE_MAX  (4u * GATHER_PIECE) /* bytes of the table queued per rank */
 
@@ -100,7 +100,7 @@ static void half_drop(struct gather_below *r, int i, const char *why)
 {
     struct bny_conn *c = r->half[i];
 
-    /* A rank that went away while it waited for us retries: nothing foreign about it. */
+    /* A rank that left while it waited for us retries: it is not foreign. */
     if (c->known && c->eof && c->err == 0 && c->state == BNY_CONN_PROOF && !c->in_len)
         bny_debug("a rank closed its connection before it joined");
     else
@@ -109,8 +109,8 @@ static void half_drop(struct gather_below *r, int i, const char *why)
     bny_conn_free(c);
 }
 
-/* Which to drop for want of room: the oldest is the likeliest to be foreign. -1: all have
- * proven that they are ranks. */
+/* The connection to drop for lack of room: the oldest is most likely foreign. -1: all are
+ * authenticated. */
 static int oldest_stranger(const struct gather_below *r)
 {
     for (int i = 0; i < r->nhalf; i++)
@@ -131,7 +131,8 @@ static void accept_from(struct bny_bootstrap *b, int listen_fd)
         int old = oldest_stranger(r);
 
         if (fd == -EMFILE || fd == -ENFILE) {
-            /* A rank needs a moment for its proof: it may be the last one we have room for. */
+            /* A rank needs a moment for its proof, and this may be the last one we have room
+             * for. */
             if (old >= 0 && bny_now_ns() - r->half[old]->since_ns < PROOF_NS)
                 return;
             if (old >= 0)
@@ -162,7 +163,7 @@ static void accept_from(struct bny_bootstrap *b, int listen_fd)
     }
 }
 
-/* Sends the failure to one rank; it leaves the tables. */
+/* Sends the failure to one rank and removes it from the tables. */
 static void tell(struct bny_bootstrap *b, struct bny_conn *c)
 {
     struct gather_below *r = &b->below;
@@ -185,8 +186,7 @@ static const char *version_text(uint32_t v, char *text, size_t cap)
     return text;
 }
 
-/* Checks what a rank that has proven itself says of itself. Returns 0, or the failure's
- * code. */
+/* Checks the hello of an authenticated rank. Returns 0, or the failure's code. */
 static int check_hello(struct bny_bootstrap *b, const struct bny_conn *c)
 {
     const struct bny_hello *h = &c->theirs;
@@ -218,12 +218,12 @@ static int check_hello(struct bny_bootstrap *b, const struct bny_conn *c)
             "two processes joined as rank %d: %s and %s; give each process its own rank%s",
             h->rank,
             b->below.ranks[h->rank] ? bny_addr_text(&b->below.ranks[h->rank]->peer, other)
-                                    : "one that has its place",
+                                    : "one that already has a place",
             at, b->id.span > 1 ? ", and each job a MASTER_PORT of its own" : "");
     return 0;
 }
 
-/* A card has come by that member, which is served from now on. */
+/* A card has come through that member, which is served from now on. */
 static void came(struct bny_bootstrap *b, int rank, int from)
 {
     struct gather_below *r = &b->below;
@@ -273,7 +273,7 @@ static void take_card(struct bny_bootstrap *b, const struct bny_conn *c, const u
     hurry(&b->below, head.remaining_ms);
 }
 
-/* The cards of a frame, whose ranks are at list. Returns 0, or -1: it is broken. */
+/* The cards of a frame; list: their ranks. Returns 0, or -1: malformed. */
 static int unpack_cards(struct bny_bootstrap *b, int from, const uint8_t *list, uint32_t count,
                         const uint8_t *packed, size_t len)
 {
@@ -290,8 +290,8 @@ static int unpack_cards(struct bny_bootstrap *b, int from, const uint8_t *list, 
             return -1;
         if ((int)rank == b->rank || r->via[rank] >= 0)
             return gather_fail(b, BANYAN_EPROTO,
-                               "two processes joined as rank %u, one of them by rank %d; give "
-                               "each process its own rank",
+                               "two processes joined as rank %u, one of them through rank %d; "
+                               "give each process its own rank",
                                rank, from);
         card = b->table + (size_t)rank * b->card_bytes;
         took = bny_card_unpack(before, card, b->card_bytes, packed, len);
@@ -324,7 +324,7 @@ static void take_cards(struct bny_bootstrap *b, const struct bny_conn *c, const 
         unpack_cards(b, rank, data + sizeof head, head.count, data + sizeof head + lists,
                      len - sizeof head - lists) != 0 ||
         b->below.via[rank] != rank) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d sent broken cards", rank);
+        gather_fail(b, BANYAN_EPROTO, "rank %d sent malformed cards", rank);
         return;
     }
     hurry(&b->below, head.remaining_ms);
@@ -336,14 +336,14 @@ static void is_ready(struct gather_below *r, int rank)
     r->ready[rank] = 1;
 }
 
-/* Of all that it brought, or of those in a list. */
+/* For all cards that it brought, or for the ranks in a list. */
 static void take_ready(struct bny_bootstrap *b, int rank, const uint8_t *data, size_t len)
 {
     struct gather_below *r = &b->below;
     int before = r->nready;
 
     if (r->via[rank] != rank || !b->npacked || r->sent[rank] < b->npacked || len % 4) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d says too early that it is ready", rank);
+        gather_fail(b, BANYAN_EPROTO, "rank %d reports too early that it is ready", rank);
         return;
     }
     for (int i = 0; len == 0 && i < b->nranks; i++)
@@ -357,17 +357,17 @@ static void take_ready(struct bny_bootstrap *b, int rank, const uint8_t *data, s
             is_ready(r, (int)other);
     }
     if (r->nready == before)
-        gather_fail(b, BANYAN_EPROTO, "rank %d says twice that it is ready", rank);
+        gather_fail(b, BANYAN_EPROTO, "rank %d reports twice that it is ready", rank);
 }
 
-/* A rank, or who started it, says that it will not join. */
+/* A rank, or the process that started it, reports that it will not join. */
 static void take_abort(struct bny_bootstrap *b, const struct bny_conn *c, const uint8_t *data,
                        size_t len)
 {
     struct gather_below *r = &b->below;
 
     if (r->went)
-        return; /* all have joined: what comes now is told by the control connections */
+        return; /* all have joined: from now on the control connections report failures */
     gather_take_failure(b, data, len);
     if (c->theirs.rank > 0 && c->theirs.rank < b->nranks)
         r->told[c->theirs.rank] = 1;
@@ -400,7 +400,7 @@ static void take_frame(struct bny_bootstrap *b, struct bny_conn *c, uint32_t typ
         gather_fail(b, BANYAN_EPROTO, "rank %d sent a frame of unknown type %u", rank, type);
 }
 
-/* What a rank that has come says: its cards, that it is ready, or not coming; or its end. */
+/* Input of a rank that has joined: cards, READY, ABORT, or its end. */
 static void watch_rank(struct bny_bootstrap *b, struct bny_conn *c)
 {
     struct gather_below *r = &b->below;
@@ -413,19 +413,19 @@ static void watch_rank(struct bny_bootstrap *b, struct bny_conn *c)
         take_frame(b, c, type, data, len);
     if (rc >= 0 || b->error)
         return;
-    if (r->via[rank] >= 0 && r->via[rank] != rank) { /* it is served by another */
+    if (r->via[rank] >= 0 && r->via[rank] != rank) { /* another rank serves it */
         r->ranks[rank] = NULL;
         bny_conn_free(c);
         return;
     }
     if (r->ready[rank] && c->err)
-        return; /* its control connections stand: they tell of its end, which a reset is not */
+        return; /* it has control connections: they report its end; a reset proves none */
     served = b->npacked && r->sent[rank] == b->npacked;
     if (!r->went && (!served || r->settling))
         rank_left(b, c);
 }
 
-/* What a rank that has proven itself says first: 1 when it is one of ours now. */
+/* First frame of an authenticated rank. Returns 1 if it is one of ours now. */
 static int take_first(struct bny_bootstrap *b, struct bny_conn *c, uint32_t type,
                       const uint8_t *data, size_t len)
 {
@@ -440,13 +440,13 @@ static int take_first(struct bny_bootstrap *b, struct bny_conn *c, uint32_t type
     return !b->error;
 }
 
-/* Only the root takes who will not join. */
+/* Only the root accepts an ABORT connection. */
 static int is_elsewhere(const struct bny_bootstrap *b, const struct bny_conn *c)
 {
     return b->rank != 0 && c->theirs.purpose != BNY_CONN_BOOTSTRAP;
 }
 
-/* One connection that has not said what it comes for, the i-th: is it a rank, is it dead? */
+/* The i-th connection without a purpose yet: is it a rank, or dead? */
 static void look_at_half(struct bny_bootstrap *b, int i)
 {
     struct gather_below *r = &b->below;
@@ -473,9 +473,9 @@ static void look_at_half(struct bny_bootstrap *b, int i)
     } else if (rc == 1) {
         half_remove(r, i);
         if (take_first(b, c, type, data, len))
-            watch_rank(b, c); /* what came behind it is told by no event */
+            watch_rank(b, c); /* no event comes for frames behind the first */
     } else if (rc < 0 && c->state == BNY_CONN_READY) {
-        /* Of our host it is known to us alone. */
+        /* Only the root knows of it, and for ranks of our host this rank. */
         if (c->theirs.purpose == BNY_CONN_BOOTSTRAP && (b->rank == 0 || c->peer.family == 1))
             rank_left(b, c);
         half_remove(r, i);
@@ -498,8 +498,8 @@ static void expire_half(struct gather_below *r)
             half_drop(r, i--, "it did not prove itself in time");
 }
 
-/* A connection to which something happened. Asking all of them each time would cost a large
- * job's root a system call for each pair of ranks. */
+/* A connection with an event. Checking all of them each time would cost a large job's root a
+ * system call for each pair of ranks. */
 static void happened(struct bny_bootstrap *b, struct bny_conn *c)
 {
     struct gather_below *r = &b->below;
@@ -603,7 +603,7 @@ int gather_went(struct bny_bootstrap *b)
 
 /* ---- failures ---- */
 
-/* Has it heard, or is it to hear it from somebody else? */
+/* Has it got the failure, or will another rank send it? */
 static int hears(const struct gather_below *r, int rank)
 {
     return r->told[rank] || r->via[rank] >= 0 || (r->spots && r->spots[rank].here);
@@ -638,6 +638,6 @@ int gather_tell_all(struct bny_bootstrap *b)
         }
     }
     if (r->near_fd >= 0 && r->near_told < bny_near_direct(&b->near))
-        told = 0; /* who comes to us finds nobody else */
+        told = 0; /* ranks that come to us have no other */
     return (told == b->nranks - 1 && r->nleaving == 0) || now >= r->linger_until;
 }

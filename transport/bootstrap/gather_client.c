@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-gather's side to those above: the root, and in large jobs the rank that the root
- * names. Gives them cards, takes the table from them, and in time the word that all may go. */
+/* The all-gather's side towards the ranks above: the root and, in large jobs, the rank that the
+ * root names. Sends them cards, receives the table and finally GO. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,20 +16,21 @@
 #include "transport/bootstrap/pack.h"
 
 #define MS          1000000u
-#define REFUSED_MAX 8 /* handshakes it ends before we believe that it is not our root */
-/* So long must nobody listen where the root did; the kernel may drop some of many that come at
- * once. */
+#define REFUSED_MAX 8 /* refused handshakes before we believe that it is not our root */
+/* Nobody listens at the root's address for this long: the kernel may drop some of many
+ * simultaneous connections. */
 #define GONE_NS (700ull * MS)
-/* How long a failure waits for the root that it is for: nobody listens. */
+/* How long a failure waits for its root while nobody listens. */
 #define TELL_REFUSED_NS (2000ull * MS)
 #define TELL_UP_NS      (200ull * MS)
-/* Cards of those below are given on when all are there, or after this, then twice as long. */
+/* Cards from below are sent up when all have come, or after this, then after twice as long. */
 #define GIVE_NS     (250ull * MS)
 #define GIVE_MAX_NS (2000ull * MS)
 #define GIVE_CARDS  4096u /* in one frame */
 #define BACKLOG     16
 #define HERE_RANKS  16384u /* in one frame */
-/* Who is above on our host may start as much later; else it has another network namespace. */
+/* The rank above on our host may start this much later; else it has another network
+ * namespace. */
 #define NEAR_NS       (1000ull * MS)
 #define NEAR_RETRY_NS (5ull * MS)
 
@@ -43,7 +44,7 @@ int gather_near_start(struct bny_bootstrap *b)
         return -1;
     fd = bny_near_listen(&b->near, &b->id);
     if (fd < 0)
-        bny_info("rank %d: serves no rank of its host at init: %s", b->rank, strerror(-fd));
+        bny_info("rank %d serves no rank of its host at init: %s", b->rank, strerror(-fd));
     return fd;
 }
 
@@ -64,7 +65,7 @@ int gather_client_start(struct bny_bootstrap *b, const char *ifname, const char 
         if (bny_addr_is_loopback(&at) || bny_net_choose(&at, ifname ? ifname : "") == 0)
             fd = bny_net_listen(&at, port_range ? port_range : "", BACKLOG);
         if (fd < 0)
-            bny_info("rank %d: serves no other host at init: %s", b->rank, banyan_last_error());
+            bny_info("rank %d serves no other host at init: %s", b->rank, banyan_last_error());
         else
             k->here.addr = at;
     }
@@ -112,7 +113,7 @@ static int client_scans(const struct bny_bootstrap *b)
     return b->id.span > 1;
 }
 
-/* One attempt is over without success: note why, and when to try next. */
+/* One attempt has failed: notes the reason and schedules the next. */
 static void client_retry(struct bny_bootstrap *b, const char *why)
 {
     struct gather_client *k = &b->client;
@@ -133,8 +134,7 @@ static void client_retry(struct bny_bootstrap *b, const char *why)
     k->retry_ns = bny_now_ns() + wait;
 }
 
-/* The attempt met another secret, which the user may have given wrongly? Before
- * client_retry(). */
+/* The attempt met another secret: may the user have set it wrongly? Before client_retry(). */
 static int client_strange(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
@@ -174,8 +174,8 @@ static void client_connect(struct bny_bootstrap *b)
     k->attempt_end_ns = bny_now_ns() + patience;
 }
 
-/* Connecting failed. Where the root listened before anybody could know of it, nobody listens
- * once it has ended. */
+/* Connecting failed. A root that listened before its id was known is refused only after its
+ * end. */
 static void client_nobody(struct bny_bootstrap *b, int err, const char *at)
 {
     struct gather_client *k = &b->client;
@@ -192,7 +192,7 @@ static void client_nobody(struct bny_bootstrap *b, int err, const char *at)
                     b->rank, at);
 }
 
-/* The attempt ended before the handshake was through. */
+/* The attempt ended before the handshake was complete. */
 static void client_attempt_failed(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
@@ -228,7 +228,7 @@ static void give_own(struct bny_bootstrap *b, struct bny_conn *to)
     b->client.joined = 1;
 }
 
-/* A frame of cards in the making. */
+/* A frame of cards under construction. */
 struct batch {
     struct gather_cards head;
     uint32_t ranks[GIVE_CARDS];
@@ -263,7 +263,7 @@ static int give_one(struct bny_bootstrap *b, struct bny_conn *to, struct batch *
     return f->head.count == GIVE_CARDS || f->len >= GATHER_PIECE ? give_batch(b, to, f) : 0;
 }
 
-/* What has come from below and was not given yet, behind our own. */
+/* Sends the new cards from below, after our own. */
 static void give_all(struct bny_bootstrap *b, struct bny_conn *to)
 {
     struct gather_client *k = &b->client;
@@ -293,7 +293,7 @@ static void give_all(struct bny_bootstrap *b, struct bny_conn *to)
     free(f);
 }
 
-/* All have come whom we wait for, or time is up for those who have. */
+/* Have all expected cards come, or is it time to send those that have? */
 static int is_due(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
@@ -311,7 +311,8 @@ static int is_due(struct bny_bootstrap *b)
     wait = k->give_wait_ns;
     if (b->below.first_deadline && serves(b))
         end = b->below.first_deadline;
-    if (end > now && (end - now) / 8 < wait) /* the root shall know who is here when it ends */
+    if (end > now &&
+        (end - now) / 8 < wait) /* the root must know who is here at the deadline */
         wait = (end - now) / 8;
     k->give_ns = now + wait;
     return 1;
@@ -332,7 +333,7 @@ static void give(struct bny_bootstrap *b, struct bny_conn *to, int due)
         give_all(b, to);
 }
 
-/* Of a head: who of its host has come, that the root does not know. */
+/* For a head: reports the new ranks of its host to the root. */
 static void say_here(struct bny_bootstrap *b, int due)
 {
     struct gather_client *k = &b->client;
@@ -366,14 +367,14 @@ static void say_here(struct bny_bootstrap *b, int due)
         k->place = PLACE_ASKED;
 }
 
-/* The first piece says how long the packed table is. */
+/* The first piece has the length of the packed table. */
 static int begin_all(struct bny_bootstrap *b, const struct gather_all *head, int from)
 {
     if (head->total == 0 ||
         head->total > bny_cards_packed_max((size_t)b->nranks, b->card_bytes))
         return gather_fail(b, BANYAN_EPROTO,
-                           "rank %d: rank %d says that the cards of %d ranks take %u bytes",
-                           b->rank, from, b->nranks, head->total);
+                           "rank %d: rank %d announced cards of %d ranks in %u bytes", b->rank,
+                           from, b->nranks, head->total);
     b->packed = malloc(head->total);
     if (!b->packed)
         return gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for %u bytes of cards",
@@ -388,8 +389,9 @@ static void take_all(struct bny_bootstrap *b, int from, const uint8_t *data, siz
     struct bny_deck deck;
 
     if (len < sizeof head) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent a piece without its place",
-                    b->rank, from);
+        gather_fail(b, BANYAN_EPROTO,
+                    "rank %d: rank %d sent a piece of the cards without its offset", b->rank,
+                    from);
         return;
     }
     memcpy(&head, data, sizeof head);
@@ -398,8 +400,8 @@ static void take_all(struct bny_bootstrap *b, int from, const uint8_t *data, siz
         return;
     if (head.total != b->npacked || head.offset != b->have || len > b->npacked - b->have) {
         gather_fail(b, BANYAN_EPROTO,
-                    "rank %d: rank %d sent %zu bytes at %u of cards of %u bytes, "
-                    "%zu of %zu were there",
+                    "rank %d: rank %d sent %zu bytes at offset %u of cards of %u bytes, %zu of "
+                    "%zu were there",
                     b->rank, from, len, head.offset, head.total, b->have, b->npacked);
         return;
     }
@@ -410,7 +412,7 @@ static void take_all(struct bny_bootstrap *b, int from, const uint8_t *data, siz
     if (bny_bootstrap_deck(b, &deck) != 0)
         gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a card", b->rank);
     else if (!bny_deck_valid(&deck))
-        gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent broken cards", b->rank, from);
+        gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent malformed cards", b->rank, from);
     else
         b->full = 1;
     bny_deck_close(&deck);
@@ -445,7 +447,7 @@ static void client_take_fail(struct bny_bootstrap *b, const uint8_t *data, size_
 
 /* ---- frames from above ---- */
 
-/* Whoever is above has ended. */
+/* A rank above has ended. */
 static void left(struct bny_bootstrap *b, int from, const struct bny_conn *c)
 {
     b->client.told |= from == 0;
@@ -465,7 +467,7 @@ static void take_place(struct bny_bootstrap *b, const uint8_t *data, size_t len)
     int fd;
 
     if (len != sizeof there || k->place != PLACE_ASKED) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent no place", b->rank);
+        gather_fail(b, BANYAN_EPROTO, "rank %d: the root sent a malformed place", b->rank);
         return;
     }
     memcpy(&there, data, sizeof there);
@@ -510,7 +512,7 @@ static int read_from(struct bny_bootstrap *b, struct bny_conn *c, int from)
     return rc;
 }
 
-/* The connection to the root has proven itself. */
+/* The authenticated connection to the root. */
 static void root_progress(struct bny_bootstrap *b, int due)
 {
     struct gather_client *k = &b->client;
@@ -525,11 +527,11 @@ static void root_progress(struct bny_bootstrap *b, int due)
         left(b, 0, k->conn);
         return;
     }
-    bny_conn_free(k->conn); /* its end goes down the tree; it may be through as well */
+    bny_conn_free(k->conn); /* its end propagates down the tree; the root may have finished */
     k->conn = NULL;
 }
 
-/* Who is above us on our host. */
+/* Connects to the rank above on our host. */
 static void near_connect(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
@@ -548,13 +550,13 @@ static void near_connect(struct bny_bootstrap *b)
         k->place = PLACE_UP;
         k->up_end_ns = now + GATHER_ATTEMPT_NS;
     } else if (now >= k->near_end_ns) {
-        bny_info("rank %d: nobody is above it on its host: goes to the root", b->rank);
+        bny_info("rank %d: nobody listens above it on its host: it joins at the root", b->rank);
         k->place = PLACE_NONE;
     }
 }
 
-/* The place that we have on our host, or that the root gave us. Who is not reached there, or
- * ends before we have given it cards, is looked at by the root: it serves us then. */
+/* Our place on this host, or the one that the root sent. If the rank there cannot be reached,
+ * or ends before it has our cards, we go back to the root, which serves us. */
 static void up_progress(struct bny_bootstrap *b, int due)
 {
     struct gather_client *k = &b->client;
@@ -577,7 +579,7 @@ static void up_progress(struct bny_bootstrap *b, int due)
     }
     if (rc == 0 && bny_now_ns() < k->up_end_ns)
         return;
-    bny_info("rank %d: rank %d is not reached: stays with the root", b->rank, k->up_rank);
+    bny_info("rank %d cannot reach rank %d: it stays with the root", b->rank, k->up_rank);
     bny_conn_free(k->up);
     k->up = NULL;
     k->place = near ? PLACE_NONE : PLACE_ROOT;
@@ -603,7 +605,7 @@ static void client_deadline(struct bny_bootstrap *b)
                     b->rank, at, seconds);
     else if (k->up && k->up_addr.family == 1)
         gather_fail(b, BANYAN_ETIMEDOUT,
-                    "rank %d: process %d of this host, by which it joins, did not answer "
+                    "rank %d: process %d of this host, through which it joins, did not answer "
                     "within %.1f s; has it entered init?",
                     b->rank, bny_near_above(b->near.rank), seconds);
     else if (k->conn && k->conn->state != BNY_CONN_CONNECTING)
@@ -619,8 +621,8 @@ static void client_deadline(struct bny_bootstrap *b)
             b->rank, at, ports, seconds,
             *k->last ? k->last : "it does not accept the connection",
             bny_addr_is_loopback(&addr)
-                ? "and here? Every host and container has a loopback of its own: where ranks "
-                  "run in several, give an address that all reach (MASTER_ADDR)"
+                ? "and on this host? Every host and container has a loopback of its own: if "
+                  "ranks run in several, give an address that all reach (MASTER_ADDR)"
                 : "does a firewall block the port (BANYAN_PORT_RANGE), is it the right "
                   "interface (BANYAN_IFNAME on rank 0)?");
 }
@@ -669,7 +671,7 @@ void gather_client_progress(struct bny_bootstrap *b)
 
 /* ---- until all are ready ---- */
 
-/* Ready, with all whose cards we brought: or, when time grows short, who is. */
+/* Ready, with all ranks whose cards we brought; near the deadline the ranks that are. */
 static void say_ready(struct bny_bootstrap *b, struct bny_conn *to, int ready)
 {
     struct gather_client *k = &b->client;
@@ -717,7 +719,7 @@ static void settle_above(struct bny_bootstrap *b, struct bny_conn *c, int ready)
                         b->rank, k->up_rank, type);
     }
     if (rc < 0 && k->said_ready && c->err)
-        went = 1; /* whatever was lost with it the control connections tell */
+        went = 1; /* the control connections report any failure lost with it */
     else if (rc < 0)
         left(b, c == k->up ? k->up_rank : 0, c);
     if (went && !b->error)
@@ -754,7 +756,7 @@ int gather_client_reaches(const struct bny_bootstrap *b)
            (k->up && k->up->state == BNY_CONN_READY);
 }
 
-/* To the rank above us; what it does not take in time the root takes. */
+/* To the rank above us; what that does not accept in time goes to the root. */
 static int tell_up(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
@@ -799,7 +801,7 @@ void gather_client_tell(struct bny_bootstrap *b, uint64_t deadline_ns, uint64_t 
         else if (k->conn && rc == 0 && bny_now_ns() >= k->attempt_end_ns)
             client_retry(b, "it did not answer in time");
         if (k->refused_ns && b->listening)
-            return; /* it has ended, or needs nobody any more */
+            return; /* it has ended, or needs no rank any more */
         poll(&p, 1, k->conn ? 50 : 5);
     }
 }

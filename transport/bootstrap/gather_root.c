@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-gather's root: where it listens, who gets which place, when all are there, and who is
- * missing at the deadline. */
+/* The all-gather's root: where it listens, the place of each rank, when all have come, and the
+ * missing ranks at the deadline. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +17,14 @@
 #include "transport/wire.h"
 
 #define MS 1000000u
-/* So long a head waits for a place while ranks are missing. */
+/* A head waits this long for a place while ranks are missing. */
 #define PLACE_NS (2000ull * MS)
-/* So long a root is waited for that may listen at another port of ours. */
+/* How long this root waits for another root at one of our other ports. */
 #define PROBE_NS (1000ull * MS)
 
 /* ---- where it listens ---- */
 
-/* Binds the id's address when the listening socket was not made by this process. */
+/* Binds the id's address if this process did not make the listening socket. */
 static int bind_root(struct bny_bootstrap *b)
 {
     struct bny_addr addr;
@@ -54,9 +54,9 @@ static int bind_root(struct bny_bootstrap *b)
     return bny_fail_errno("rank 0: cannot listen at %s", text);
 }
 
-/* Where launchers name no secret of this start, two jobs may have the same id, and the ranks of
- * one go to the root of the other: then both roots must know. Who gathers answers at another
- * port of ours. */
+/* If the launcher names no secret per start, two jobs may have the same id, and ranks of one
+ * may reach the root of the other: then both roots must know. A root that gathers answers at
+ * another of our ports. */
 static int probe_ports(struct bny_bootstrap *b)
 {
     struct gather_below *r = &b->below;
@@ -163,9 +163,9 @@ const char *gather_root_text(const struct bny_bootstrap *b, char *text)
     return bny_addr_text(&addr, text);
 }
 
-/* A connection that says that our secret is another one. Of strangers nothing is believed; but
- * where the secret is the user's affair, a rank that comes again and again is most likely one
- * that has none of ours, and waiting for it is in vain. */
+/* A connection claims that our secret is wrong. Foreign connections are not trusted. But if
+ * users set the secret, a rank that comes repeatedly most likely has a wrong one, and waiting
+ * for it is useless. */
 void gather_root_strange(struct bny_bootstrap *b, const struct bny_conn *c)
 {
     struct gather_below *r = &b->below;
@@ -211,14 +211,14 @@ static void say_place(struct bny_bootstrap *b, int rank, uint32_t below)
         gather_fail(b, BANYAN_ENOMEM, "rank 0: no memory for a frame");
 }
 
-/* One of those that a head says have come. */
+/* One rank that a head reports. */
 static void take_here(struct bny_bootstrap *b, int rank, uint32_t who)
 {
     struct gather_below *r = &b->below;
 
     if (who < 1 || who >= (uint32_t)b->nranks) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d says that rank %u has come, of %d", rank, who,
-                    b->nranks);
+        gather_fail(b, BANYAN_EPROTO, "rank %d reports rank %u, but the job has %d ranks", rank,
+                    who, b->nranks);
         return;
     }
     if (r->spots[who].here || ((int)who != rank && r->ranks[who])) {
@@ -268,9 +268,9 @@ void gather_root_here(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t
     }
 }
 
-/* Makes a tree of the heads that wait, in order of ranks, below the root: when all ranks have
- * come, or time is up. Head i, from 1 on, is below i / 2; or, where nobody is served
- * there, below whom that one is. */
+/* Makes a tree of the waiting heads, by rank, below the root, once all ranks have come or the
+ * time is up. Head i, from 1 on, is below i / 2 or, if that serves no ranks, below its nearest
+ * ancestor that does. */
 static void place_heads(struct bny_bootstrap *b)
 {
     struct gather_below *r = &b->below;
@@ -324,7 +324,7 @@ static int pack(struct bny_bootstrap *b)
     return 0;
 }
 
-/* What the sentence is about. */
+/* What is missing. */
 enum lack { LACK_COMING, LACK_CARD, LACK_READY };
 
 static int lacks(const struct bny_bootstrap *b, int rank, enum lack what)
@@ -336,8 +336,8 @@ static int lacks(const struct bny_bootstrap *b, int rank, enum lack what)
     return r->via[rank] < 0 && (what == LACK_CARD || !r->spots || !r->spots[rank].here);
 }
 
-/* Through whom rank's word comes; 0: the root hears it, or does not know. Never a later rank
- * than this one, so that a loop over ranks meets all below one before it. */
+/* The rank through which this rank's messages come; 0: the root, or unknown. It is never a
+ * later rank, so a loop over ranks from the last meets all ranks below one before that one. */
 static int above(const struct bny_bootstrap *b, int rank)
 {
     const struct gather_spot *s = b->below.spots;
@@ -345,8 +345,8 @@ static int above(const struct bny_bootstrap *b, int rank)
     return s && s[rank].above < rank ? s[rank].above : 0;
 }
 
-/* Who lacks it, a byte a rank, in memory that is the caller's to free; NULL without. Where
- * nothing came of a rank and of all those whose word goes through it, it is the one. */
+/* The ranks that lack it, one byte each, in memory that the caller frees; NULL: no memory. If a
+ * rank and all ranks below it lack it, only that rank is blamed. */
 static uint8_t *who_lacks(const struct bny_bootstrap *b, enum lack what, int *count)
 {
     int n = b->nranks;
@@ -354,7 +354,7 @@ static uint8_t *who_lacks(const struct bny_bootstrap *b, enum lack what, int *co
 
     *count = 0;
     for (int r = 1; who && r < n; r++)
-        who[r] = lacks(b, r, what) ? 2 : 0; /* 2: so do all below it, as far as is known */
+        who[r] = lacks(b, r, what) ? 2 : 0; /* 2: so do all below it, as far as known */
     for (int r = n - 1; who && r > 0; r--)
         if (who[r] != 2 && who[above(b, r)] == 2)
             who[above(b, r)] = 1;
@@ -400,7 +400,7 @@ static void check_deadline(struct bny_bootstrap *b)
 
     if (!r->first_deadline)
         return;
-    /* Early enough that those already here can still hear of it before their own deadline. */
+    /* Early enough to send the failure to connected ranks before their own deadline. */
     margin = all / 10 < 200u * MS ? all / 10 : 200u * MS;
     if (now + margin < r->first_deadline)
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ids, their text, and the process-wide table of listening sockets that wait for their
+/* Ids, their text, and the process-wide table of listening sockets that await their
  * bootstrap. */
 #include "transport/bootstrap/id.h"
 
@@ -187,7 +187,7 @@ int bny_id_unseal(struct bny_id *id, const uint8_t box[BNY_ID_BOX], const uint8_
                                     BNY_ID_BOX - crypto_secretbox_NONCEBYTES, box, key);
     sodium_memzero(key, sizeof key);
     if (rc != 0 || bny_id_check(id) != 0)
-        return bny_fail(BANYAN_EPROTO, "an id was changed on its way");
+        return bny_fail(BANYAN_EPROTO, "an id was altered in transit");
     return 0;
 }
 

@@ -16,10 +16,10 @@ void bny_id_addr(const struct bny_id *id, struct bny_addr *out);
 void bny_id_set_addr(struct bny_id *id, const struct bny_addr *addr, int span);
 /* Puts a listening socket into the table; takes fd on success. Returns 0 or -BANYAN_ESYSTEM. */
 int bny_id_adopt_fd(const struct bny_id *id, int fd);
-/* 1: no job of this id was joined in this process before. Then its root, if it listened when
- * the id was made, does so until all are there. */
+/* 1: this process has not joined a job with this id before. Then a root that listened when the
+ * id was made still listens until all ranks have joined. */
 int bny_id_first_use(const struct bny_id *id);
-/* The id's listening socket out of the table, now the caller's; -1: none. */
+/* Takes the id's listening socket out of the table; the caller owns it; -1: none. */
 int bny_id_take_fd(const struct bny_id *id);
 
 #endif

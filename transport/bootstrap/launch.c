@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What started this process? Asks each kind of launcher in turn; banyan_run and torchrun stand
+/* Which launcher started this process? Asks each kind in turn; banyan_run and torchrun are
  * here. */
 #include "transport/bootstrap/launch.h"
 
@@ -82,8 +82,8 @@ const char *bny_launch_ifname(const struct bny_launch_in *in, const char *local_
     return "lo";
 }
 
-/* text[cap] from BANYAN_SECRET or the file of BANYAN_SECRET_FILE; *out its length, 0: neither
- * is set. */
+/* text[cap] from BANYAN_SECRET or the file BANYAN_SECRET_FILE; *out its length, 0: neither is
+ * set. */
 static int read_secret(char *text, size_t cap, size_t *out)
 {
     const char *secret = bny_launch_get("BANYAN_SECRET");
@@ -114,7 +114,7 @@ static int read_secret(char *text, size_t cap, size_t *out)
     return 0;
 }
 
-/* What only ranks of this job's user know, for its key; *from: enum bny_key_from. */
+/* A text that only the job's user knows, for the key; *from: enum bny_key_from. */
 static int job_secret(char *text, size_t cap, size_t *len, uint8_t *from)
 {
     char path[BNY_COOKIE_PATH];
@@ -133,9 +133,9 @@ static int job_secret(char *text, size_t cap, size_t *len, uint8_t *from)
     return bny_cookie_read((uint8_t *)text, path);
 }
 
-/* host to address. A name of this host that resolves to loopback (Debian's /etc/hosts) is no
- * use to other hosts: then the interface's address, which is what the others' name service will
- * say. Blocks as DNS does. */
+/* Host to address. If a name of this host resolves to loopback (Debian's /etc/hosts), other
+ * hosts cannot use it: then takes the interface's address, which their name service returns.
+ * Blocks as DNS does. */
 static int resolve(const char *host, const char *ifname, struct bny_addr *out)
 {
     struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM },
@@ -165,8 +165,7 @@ static int resolve(const char *host, const char *ifname, struct bny_addr *out)
     return 0;
 }
 
-/* Rank 0's candidate ports: those given, or some of BANYAN_PORT_RANGE that depend on the
- * job. */
+/* Rank 0's candidate ports: the given ones, or some of BANYAN_PORT_RANGE chosen by the job. */
 static int candidate_ports(const char *range, const char *job, int *port, int *span)
 {
     uint16_t lo, hi;
@@ -228,7 +227,7 @@ int bny_launch_derive(struct bny_launch *out, const struct bny_launch_in *in, co
 /* ---- banyan_run ---- */
 
 /* Rank 0 inherits the listening socket. After an earlier init used it, the number may mean
- * another file: then it is left alone, and the address is bound again later. */
+ * another file: then the number is ignored, and the address is bound again later. */
 static int inherit_listener(const struct bny_id *id)
 {
     struct bny_addr at;
@@ -303,8 +302,8 @@ int bny_launch_torchrun(struct bny_launch *out, const struct bny_launch_in *in)
     return rc == 0 ? 1 : rc;
 }
 
-/* torchrun says that it started this process itself. What else the environment tells may then
- * be of torchrun: srun and mpirun told that it is one of so many nodes. */
+/* torchrun declares that it started this process. The other variables may then describe
+ * torchrun itself, which srun and mpirun started as one of several nodes. */
 static int launch_torchrun_within(struct bny_launch *out, const struct bny_launch_in *in)
 {
     return bny_launch_get("TORCHELASTIC_RUN_ID") ? bny_launch_torchrun(out, in) : 0;
@@ -312,13 +311,13 @@ static int launch_torchrun_within(struct bny_launch *out, const struct bny_launc
 
 /* ---- all ---- */
 
-/* Two launchers that say different things: the other one's job would be another. */
+/* Two launchers disagree: their jobs would be different ones. */
 static void warn_of_another(const struct bny_launch *out)
 {
     const char *rank = bny_launch_get("RANK"), *size = bny_launch_get("WORLD_SIZE");
 
     if (rank && size && (atoi(rank) != out->rank || atoi(size) != out->nranks))
-        bny_warn("rank %d of %d, as %s says; RANK=%.20s and WORLD_SIZE=%.20s are not heeded. "
+        bny_warn("rank %d of %d according to %s: RANK=%.20s and WORLD_SIZE=%.20s are ignored. "
                  "Unset what the launcher of these ranks did not set",
                  out->rank, out->nranks, out->how, rank, size);
 }

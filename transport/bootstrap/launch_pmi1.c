@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Started by a launcher that speaks PMI-1 (MPICH's hydra, Slurm's pmi2 too): rank 0's id goes
- * through its key-value space. The protocol is lines of "cmd=... key=value" over the inherited
- * descriptor PMI_FD.
+/* A launcher that speaks PMI-1 (MPICH's hydra, also Slurm's pmi2): rank 0's id goes through its
+ * key-value space. The protocol is lines of "cmd=... key=value" over the inherited descriptor
+ * PMI_FD.
  *
- * The descriptor is shared with an MPI library in this process, before MPI_Init only: the two
- * would read each other's answers. "finalize" is sent at exit, so that MPI_Init may still come;
- * if it came, MPI sends it. */
+ * An MPI library in this process shares the descriptor, so use it before MPI_Init only: the two
+ * would read each other's answers. "finalize" is sent at exit, so that MPI_Init may follow; if
+ * it did, MPI sends it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -24,7 +24,7 @@
 static struct {
     int fd, rank;
     pid_t pid;      /* 0: not begun */
-    unsigned round; /* of keys: init may be called more than once */
+    unsigned round; /* of keys: a process may call init several times */
 } pmi;
 
 static int mpi_is_running(void)
@@ -58,7 +58,7 @@ static int wait_fd(short events, uint64_t deadline_ns)
     }
 }
 
-/* Sends one line, and reads the one that answers it, which must begin with "cmd=<expect>". */
+/* Sends one line and reads the answer, which must begin with "cmd=<expect>". */
 static int ask(const char *request, const char *expect, char answer[LINE_MAX_BYTES],
                uint64_t deadline_ns)
 {
@@ -78,8 +78,7 @@ static int ask(const char *request, const char *expect, char answer[LINE_MAX_BYT
         else if (wait_fd(POLLOUT, deadline_ns) != 0)
             return -BANYAN_ETIMEDOUT;
     }
-    /* Byte by byte: nothing behind the line may be taken from an MPI library that reads
-     * next. */
+    /* Byte by byte: an MPI library may be the next reader of what follows the line. */
     for (at = 0; at + 1 < LINE_MAX_BYTES && (at == 0 || answer[at - 1] != '\n');) {
         int rc = wait_fd(POLLIN, deadline_ns);
         ssize_t n;
@@ -105,7 +104,7 @@ static int ask(const char *request, const char *expect, char answer[LINE_MAX_BYT
     return 0;
 }
 
-/* The value of " key=" in a line, to the next blank. */
+/* The value of " key=" in a line, up to the next blank. */
 static int field(const char *line, const char *key, char *out, size_t cap)
 {
     char want[40];
@@ -149,7 +148,7 @@ static int begin(char *kvs, size_t cap, uint64_t deadline_ns)
         rc = ask("cmd=get_maxes\n", "maxes", line, deadline_ns);
     if (rc == 0 && (field(line, "vallen_max", max, sizeof max) != 0 || atoi(max) < BNY_ID_HEX))
         rc = bny_fail(BANYAN_ENOTSUP,
-                      "rank %d: the launcher's PMI takes no values of %d bytes: %.100s",
+                      "rank %d: the launcher's PMI accepts no values of %d bytes: %.100s",
                       pmi.rank, BNY_ID_HEX, line);
     if (rc == 0)
         rc = ask("cmd=get_my_kvsname\n", "my_kvsname", line, deadline_ns);
@@ -160,7 +159,7 @@ static int begin(char *kvs, size_t cap, uint64_t deadline_ns)
     return rc;
 }
 
-/* Rank 0 puts the id, all meet, the others get it. */
+/* Rank 0 puts the id, all ranks meet, the others get it. */
 static int exchange(struct bny_launch *out, const struct bny_launch_in *in)
 {
     char kvs[300], hex[BNY_ID_HEX + 8], request[1200], line[LINE_MAX_BYTES];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Started by a launcher that offers PMIx (Open MPI's mpirun, srun --mpi=pmix): rank 0's id goes
- * through it. libpmix is loaded at run time; only its headers are needed to build.
+/* A launcher that offers PMIx (Open MPI's mpirun, srun --mpi=pmix): rank 0's id goes through
+ * it. libpmix is loaded at run time; only its headers are needed to build.
  *
- * PMIx_Init counts its callers, so an MPI library in the same process may use PMIx too, before
- * or after us. Our count is given back at exit: a process that gave back the last one could not
- * start again. */
+ * PMIx_Init counts its callers, so an MPI library in this process may use PMIx too, before or
+ * after us. We release our count at exit: a process that releases the last one cannot start
+ * again. */
 #include "transport/bootstrap/launch.h"
 
 #include "base/err.h"
@@ -45,7 +45,7 @@ static int load_symbol(void *where, const char *name)
     return *(void **)where ? 0 : -1;
 }
 
-/* 1: loaded, 0: not on this machine. */
+/* 1: loaded, 0: not installed. */
 static int load(void)
 {
     if (px.lib)
@@ -95,7 +95,7 @@ static int begin(void)
     return 0;
 }
 
-/* A value of the job; the pointer's owner is the caller, who frees it and its string. */
+/* A value of the job; the caller frees it and its string. */
 static int get(pmix_rank_t rank, const char *key, pmix_value_t **v)
 {
     pmix_proc_t who = px.me;
@@ -106,8 +106,7 @@ static int get(pmix_rank_t rank, const char *key, pmix_value_t **v)
     return st == PMIX_SUCCESS ? 0 : fail("PMIx_Get", st);
 }
 
-/* The fence's completion comes from PMIx's thread. When we stop waiting first, that thread
- * frees it. */
+/* PMIx's thread completes the fence. If we stop waiting earlier that thread frees it. */
 struct fence {
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -137,7 +136,7 @@ static void fence_done(pmix_status_t status, void *arg)
         fence_free(f);
 }
 
-/* Waits until every rank is here and all that was put is known everywhere. */
+/* Waits until every rank is here and all values put are visible everywhere. */
 static int fence(uint64_t deadline_ns)
 {
     struct fence *f = calloc(1, sizeof *f);

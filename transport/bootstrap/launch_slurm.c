@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Started by srun without PMI: rank 0 is on the first host of the step; the port follows from
- * the step's number. */
+/* srun without PMI: rank 0 is on the first host of the step; the port follows from the step's
+ * number. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ int bny_slurm_first_host(const char *list, char *out, size_t cap)
         out[head] = '\0';
         return 0;
     }
-    /* "node[03-05,7]-ib": the first number with its zeroes, and what follows the bracket. */
+    /* "node[03-05,7]-ib": the first number with its zeroes, and the text after the bracket. */
     digits = strspn(number, "0123456789");
     tail = strchr(number, ']');
     if (digits == 0 || !tail || !strchr("-,]", number[digits]))
@@ -78,7 +78,7 @@ int bny_launch_slurm(struct bny_launch *out, const struct bny_launch_in *in)
                         "node[03-05,7]; %s",
                         nodes, remedy);
     snprintf(job, sizeof job, "slurm %.60s %.60s", jobid ? jobid : "", step ? step : "");
-    /* Below 32768 the kernel hands out no ports by itself (ip_local_port_range's default). */
+    /* The kernel assigns no ports below 32768 by itself (ip_local_port_range's default). */
     rc = bny_launch_derive(out, in, job, host, 20000 + (int)(bny_launch_hash(job) % 12000),
                            BNY_LAUNCH_SPAN);
     return rc == 0 ? 1 : rc;

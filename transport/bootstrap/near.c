@@ -20,7 +20,7 @@
 
 #define BACKLOG 8 /* two are expected */
 
-/* The number in a variable; -1: there is none. */
+/* The number in a variable; -1: none. */
 static int number(const char *name)
 {
     const char *text = name ? bny_launch_get(name) : NULL;
@@ -33,7 +33,7 @@ static int number(const char *name)
     return end != text && *end == '\0' && v >= 0 && v < 1 << 20 ? (int)v : -1;
 }
 
-/* "4(x2),3": so many tasks on node `node`; -1: the text says nothing of it. */
+/* "4(x2),3": number of tasks on node `node`; -1: the text does not have it. */
 static int tasks_of_node(const char *text, int node)
 {
     while (text && *text) {
@@ -91,7 +91,7 @@ int bny_near_below(const struct bny_near *near)
     return sum ? (int)sum - 1 : 0;
 }
 
-/* Nobody without the secret can be there first. */
+/* A process without the secret cannot take this name first. */
 static socklen_t name(struct sockaddr_un *un, const struct bny_near *near,
                       const struct bny_id *id, int rank)
 {
@@ -131,7 +131,7 @@ int bny_near_listen(const struct bny_near *near, const struct bny_id *id)
     return fd;
 }
 
-/* The process at the other end is this user's: the kernel says so. */
+/* Does the process at the other end belong to this user, according to the kernel? */
 static int is_ours(int fd)
 {
     struct ucred c;

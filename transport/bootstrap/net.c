@@ -108,10 +108,10 @@ static int match_prefix(const char *list, const char *name)
     return 0;
 }
 
-/* Interfaces that lead to containers, or between them, and not to other hosts. */
+/* Interfaces that connect containers, not hosts. */
 #define INNER "docker,virbr,br-,cni"
 
-/* Smaller is better; 0: not to be used. avoid: what is not taken unless it is named. */
+/* Smaller is better; 0: unusable. avoid: interfaces used only if named. */
 static int preference(const struct ifaddrs *i, const struct bny_addr *a, const char *ifname,
                       const char *avoid)
 {
@@ -155,7 +155,7 @@ int bny_net_device(const char *text, char *ifname, size_t cap)
     return 1;
 }
 
-/* The list with the RDMA devices in it replaced by their interfaces. 1: there are such. */
+/* Replaces the RDMA devices in the list by their interfaces. 1: there are some. */
 static int replace_devices(const char *ifname, char *out, size_t cap)
 {
     size_t at = 0;
@@ -188,7 +188,7 @@ static int has_name(const char *list, const char *name)
     return 0;
 }
 
-/* names: of all that are up. *best: the preference of the first; 0: there is none. */
+/* names: receives those of all that are up. *best: the preference of the first; 0: none. */
 static int candidates(const struct ifaddrs *list, struct bny_addr *out, int max,
                       const char *ifname, const char *avoid, char names[200], int *best)
 {
@@ -230,7 +230,7 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
     if (getifaddrs(&list) != 0)
         return bny_fail_errno("cannot list the network interfaces");
     n = candidates(list, out, max, ifname, "veth," INNER, names, &best);
-    /* In a namespace that somebody made by hand the way out is often called so. */
+    /* In a hand-made namespace the external interface often has such a name. */
     if (!*ifname && (!n || best >= LOOPBACK))
         n = candidates(list, out, max, ifname, INNER, names, &best);
     freeifaddrs(list);
@@ -323,8 +323,7 @@ int bny_net_bound(int fd, struct bny_addr *out)
     return 0;
 }
 
-/* As /proc/net/tcp and tcp6 write it: words of the address as the processor reads them, the
- * port's number. */
+/* As in /proc/net/tcp and tcp6: the address as words in host order, the port's number. */
 static void proc_text(const struct sockaddr_storage *ss, char out[48])
 {
     uint32_t words[4];
@@ -363,8 +362,8 @@ int bny_net_peer_uid(int fd, uid_t *uid)
     while (rc < 0 && f && fgets(line, sizeof line, f)) {
         char local[48] = "", remote[48] = "";
 
-        /* Number, both addresses, state, queues, timer, retransmissions, user, timeout, inode.
-         */
+        /* Number, both addresses, state, queues, timer, retransmissions, user, timeout,
+         * inode. */
         if (sscanf(line, "%*s %47s %47s %*s %*s %*s %*s %u %*s %lu", local, remote, &id,
                    &inode) == 4 &&
             !strcmp(local, theirs) && !strcmp(remote, ours)) {
@@ -386,7 +385,7 @@ int bny_net_listen_at(struct bny_addr *a, int backlog)
 
     if (fd < 0)
         return -errno;
-    /* Old connections in TIME_WAIT shall not keep the port; two listeners stay impossible. */
+    /* Old connections in TIME_WAIT must not block the port; two listeners stay impossible. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, (struct sockaddr *)&ss, len) != 0 || listen(fd, backlog) != 0 ||
         bny_net_bound(fd, a) != 0) {
@@ -407,8 +406,8 @@ int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog)
     if (rc != 0)
         return rc;
     count = (uint32_t)(hi - lo) + 1;
-    first =
-        randombytes_uniform(count); /* ranks that start together should not race for one port */
+    first = randombytes_uniform(
+        count); /* ranks that start together should not compete for one port */
     for (uint32_t i = 0; i < count && fd == -EADDRINUSE; i++) {
         a->port = (uint16_t)(lo + (first + i) % count);
         fd = bny_net_listen_at(a, backlog);

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-/* 20 bytes, as they travel in cards; port in host order (little endian everywhere). */
+/* 20 bytes, as in cards; port in host order (little endian everywhere). */
 struct bny_addr {
     uint8_t family; /* 4 or 6; 0: none; 1: a Unix socket (near.h), never on the wire */
     uint8_t pad;
@@ -22,7 +22,7 @@ _Static_assert(sizeof(struct bny_addr) == 20, "wire format");
 
 /* "10.0.0.1:4711" or "[fd00::1]:4711" into text[BNY_ADDR_TEXT]; returns text. */
 const char *bny_addr_text(const struct bny_addr *a, char *text);
-/* As the sockets have it; returns its length. */
+/* As a socket address; returns its length. */
 socklen_t bny_addr_sockaddr(const struct bny_addr *a, struct sockaddr_storage *ss);
 int bny_addr_is_loopback(const struct bny_addr *a);
 /* The same address, whatever the port. */
@@ -30,9 +30,9 @@ int bny_addr_is_same_host(const struct bny_addr *a, const struct bny_addr *b);
 /* 127.0.0.1 with a port. */
 struct bny_addr bny_addr_loopback(uint16_t port);
 
-/* 1 when text names an RDMA device, "mlx5_0" or "mlx5_0:1" (its port); then ifname is its
- * network interface, or "" where it has none (InfiniBand). bny_net_candidates takes such names,
- * also in lists, for those of interfaces. */
+/* 1 if text names an RDMA device, "mlx5_0" or "mlx5_0:1" (its port); ifname is then its network
+ * interface, or "" if it has none (InfiniBand). bny_net_candidates accepts such names, also in
+ * lists, in place of interfaces. */
 int bny_net_device(const char *text, char *ifname, size_t cap);
 
 /* The address to listen on: ifname is a list of prefixes in order of preference ("eth0,ib"), an
@@ -40,36 +40,36 @@ int bny_net_device(const char *text, char *ifname, size_t cap);
  * or virtual machines, else loopback. Returns 0, -BANYAN_ECONFIG (names the interfaces there
  * are), -BANYAN_ESYSTEM. */
 int bny_net_choose(struct bny_addr *out, const char *ifname);
-/* All such addresses, best first, at most max (and BNY_NET_CANDIDATES_MAX); loopback last where
- * ifname does not say otherwise. Returns their number, 1 at least, or an error as
- * bny_net_choose. */
+/* All such addresses, best first, at most max (and BNY_NET_CANDIDATES_MAX); loopback last
+ * unless ifname prefers it. Returns their number, at least 1, or an error as bny_net_choose. */
 #define BNY_NET_CANDIDATES_MAX 8
 int bny_net_candidates(struct bny_addr *out, int max, const char *ifname);
 
-/* A network that an interface of this host is on. */
+/* A network to which an interface of this host is attached. */
 struct bny_subnet {
     struct bny_addr addr;
     uint8_t prefix; /* bits */
 };
-/* Those of all interfaces that are up, without loopback; at most max. Returns their number. */
+/* The networks of all interfaces that are up, without loopback; at most max. Returns their
+ * number. */
 int bny_net_subnets(struct bny_subnet *out, int max);
 int bny_subnet_has(const struct bny_subnet *net, const struct bny_addr *a);
 
 /* "20000-20100", "20000", or "" (any: both 0). Returns 0 or -BANYAN_ECONFIG. */
 int bny_net_port_range(const char *text, uint16_t *lo, uint16_t *hi);
 /* Listens on a->ip, without blocking, at a->port (0: any), which is set. Returns the fd, or
- * -errno; no sentence is set. */
+ * -errno without a sentence. */
 int bny_net_listen_at(struct bny_addr *a, int backlog);
-/* Listens at a->ip at a port of the range. Returns the fd, -BANYAN_ECONFIG or
- * -BANYAN_ESYSTEM, and errno tells why. */
+/* Listens on a->ip at a port of the range. Returns the fd, -BANYAN_ECONFIG or -BANYAN_ESYSTEM;
+ * errno has the cause. */
 int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog);
 /* Starts to connect. Returns the fd, or -errno. */
 int bny_net_connect(const struct bny_addr *a);
 /* Accepts one connection without blocking. Returns the fd, or -errno (-EAGAIN: none). */
 int bny_net_accept(int fd, struct bny_addr *peer);
-/* Whose the socket at the other end of connection fd is. Returns 0; 1: nobody's, its process
- * has closed it or not yet accepted it (Linux then says user 0); or -1: it is of another host
- * or network namespace, or Linux does not say. */
+/* Owner of the socket at the other end of connection fd. Returns 0; 1: none, as its process has
+ * closed or not yet accepted it (Linux then reports user 0); -1: it is on another host or
+ * network namespace, or Linux does not report it. */
 int bny_net_peer_uid(int fd, uid_t *uid);
 /* The address and port a socket is bound to. Returns 0 or -errno. */
 int bny_net_bound(int fd, struct bny_addr *out);

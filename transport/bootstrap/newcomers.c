@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Newcomers to a job that runs: who lets them in, and themselves. */
+/* Newcomers to a running job: the rank that accepts them, and the newcomer's side. */
 #include "transport/bootstrap/newcomers.h"
 
 #include <errno.h>
@@ -22,11 +22,11 @@
 #define MS          1000000u
 #define EXTRA       64              /* connections besides those wanted */
 #define PROVE_NS    (5000u * MS)    /* since it was accepted */
-#define KNOWN_NS    (60000ull * MS) /* the same for those that know the job */
+#define KNOWN_NS    (60000ull * MS) /* for newcomers that know the job */
 #define FRAME_MAX   1024
 #define TEXT        400
-#define GONE_NS     (700u * MS) /* so long must nobody listen */
-#define REFUSED_MAX 5           /* handshakes that are ended: it is somebody else */
+#define GONE_NS     (700u * MS) /* nobody listens for this long */
+#define REFUSED_MAX 5           /* handshakes closed by the peer: it is another job */
 
 #define PLACE_BYTES (8 + BNY_ID_BOX)
 
@@ -45,8 +45,8 @@ struct bny_newcomers {
     struct bny_id id;
     struct bny_conn_self self;
     struct bny_foreign foreign;
-    int listen_fd, epfd, wanted, come; /* come: have proven that they know the id */
-    struct bny_conn **conn;            /* slot: order of arrival, -1: has not proven it yet */
+    int listen_fd, epfd, wanted, come; /* come: number of authenticated newcomers */
+    struct bny_conn **conn;            /* slot: order of arrival, -1: not authenticated yet */
     int nconn, cap;
     uint64_t start_ns, deadline_ns;
     int error;
@@ -93,7 +93,7 @@ static void drop(struct bny_newcomers *n, int i)
     n->conn[i] = n->conn[--n->nconn];
 }
 
-/* The sentence goes with the connection's end: what it has sent is read first. */
+/* The sentence travels before the end of the connection: its input is read first. */
 static void refuse_one(struct bny_conn *c, enum banyan_error code, const char *text)
 {
     uint8_t frame[4 + TEXT];
@@ -136,7 +136,7 @@ static void accept_all(struct bny_newcomers *n)
             if (n->conn[i]->slot < 0 &&
                 (oldest < 0 || n->conn[i]->since_ns < n->conn[oldest]->since_ns))
                 oldest = i;
-        if (n->nconn == n->cap) { /* EXTRA of them are strangers */
+        if (n->nconn == n->cap) { /* EXTRA of them are foreign */
             bny_foreign_drop(&n->foreign, n->conn[oldest],
                              "too many connections without proof; it was the oldest");
             drop(n, oldest);
@@ -147,7 +147,7 @@ static void accept_all(struct bny_newcomers *n)
     }
 }
 
-/* The i-th has proven that it knows the id. Returns 1 when it is gone again. */
+/* The i-th is authenticated. Returns 1 if it is gone again. */
 static int let_in(struct bny_newcomers *n, int i)
 {
     struct bny_conn *c = n->conn[i];
@@ -173,7 +173,7 @@ static int let_in(struct bny_newcomers *n, int i)
     return 0;
 }
 
-/* Returns 0, 1 when the i-th is gone, or an error. */
+/* Returns 0, 1 if the i-th is gone, or an error. */
 static int look_at(struct bny_newcomers *n, int i)
 {
     struct bny_conn *c = n->conn[i];
@@ -189,7 +189,7 @@ static int look_at(struct bny_newcomers *n, int i)
             return let_in(n, i);
         if (rc == 0 && bny_now_ns() - c->since_ns < (c->known ? KNOWN_NS : PROVE_NS))
             return 0;
-        if (!c->known || !c->eof || c->err) /* else one that would not wait any longer */
+        if (!c->known || !c->eof || c->err) /* else it stopped waiting */
             bny_foreign_drop(&n->foreign, c, rc < 0 ? c->why : "it did not prove itself");
         drop(n, i);
         return 1;
@@ -274,10 +274,10 @@ struct bny_arrival {
     struct bny_conn_self self;
     struct bny_addr addr;
     struct bny_conn *conn;
-    int epfd, refused; /* handshakes that were ended */
+    int epfd, refused; /* refused: handshakes that the peer closed */
     unsigned tries;
     uint64_t start_ns, deadline_ns, retry_ns;
-    uint64_t nobody_ns; /* first time that nobody listened; 0: somebody does */
+    uint64_t nobody_ns; /* time of the first refused connection; 0: it listens */
 };
 
 int bny_arrival_start(struct bny_arrival **out, const struct bny_id *id, uint64_t deadline_ns)
@@ -289,8 +289,8 @@ int bny_arrival_start(struct bny_arrival **out, const struct bny_id *id, uint64_
     if (rc == 0)
         rc = bny_id_check(id);
     if (rc == 0 && !id->port)
-        rc = bny_fail(BANYAN_EINVAL, "the id says of no rank that listens: it is none of "
-                                     "banyan_comm_grow_id");
+        rc = bny_fail(BANYAN_EINVAL,
+                      "the id names no listening rank: it is not from banyan_comm_grow_id");
     if (rc)
         return rc;
     a = calloc(1, sizeof *a);
@@ -336,7 +336,7 @@ static int connect_to(struct bny_arrival *a)
     return a->conn ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a connection");
 }
 
-/* It ended before the handshake was through. A listener that is closed resets who waits. */
+/* Ended before the handshake was complete. A closed listener resets waiting connections. */
 static int attempt_failed(struct bny_arrival *a)
 {
     uint64_t now = bny_now_ns();
@@ -353,14 +353,14 @@ static int attempt_failed(struct bny_arrival *a)
                         at);
     if (!nobody && !err && ++a->refused >= REFUSED_MAX)
         return bny_fail(BANYAN_EPROTO,
-                        "what answers at %s ended the handshake: %s; it knows no such id: use "
-                        "one that banyan_comm_grow_id made, unchanged, and soon",
+                        "what answers at %s ended the handshake: %s; it does not know this id: "
+                        "use one that banyan_comm_grow_id made, unchanged, and soon",
                         at, a->conn->why);
     retry(a);
     return 0;
 }
 
-/* What the job says, or its end. */
+/* The job's message, or its end. */
 static int hear(struct bny_arrival *a, struct bny_newcomer_place *out)
 {
     uint32_t type, code = 0;
@@ -389,9 +389,8 @@ static int hear(struct bny_arrival *a, struct bny_newcomer_place *out)
             return bny_fail((enum banyan_error)code, "%.*s", (int)(len - 4), data + 4);
     }
     return bny_fail(BANYAN_EPROTO,
-                    "the rank at %s sent a frame of type %u and %zu bytes that "
-                    "cannot be",
-                    at, type, len);
+                    "the rank at %s sent an invalid frame of type %u and %zu bytes", at, type,
+                    len);
 }
 
 int bny_arrival_progress(struct bny_arrival *a, struct bny_newcomer_place *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cards as differences. A card is a number of runs: how many bytes are those of the card before
- * (of zeros for the first), how many differ, and these; until its bytes are complete. A number
- * is a byte, or 255 and u16. */
+/* Cards as differences. A card is a sequence of runs: the number of bytes equal to the card
+ * before (zeros for the first), the number that differ, and these; until its bytes are
+ * complete. A number is a byte, or 255 and u16. */
 #include "transport/bootstrap/pack.h"
 
 #include <stdlib.h>
@@ -9,14 +9,12 @@
 
 #include "base/err.h"
 
-#define HEAD                                                                                   \
-    3 /* fewer alike bytes are not worth a run, whose two lengths are 2 bytes mostly           \
-       */
+#define HEAD 3 /* shorter runs of equal bytes do not pay for two lengths, mostly 2 bytes */
 #define LONG 255
 
 static const uint8_t zero;
 
-/* A run with bytes that differ is followed by HEAD alike ones, or is the last. */
+/* HEAD equal bytes follow a run with different bytes, unless it is the last. */
 size_t bny_cards_packed_max(size_t n, size_t card_bytes)
 {
     return n * (card_bytes + 2 * (card_bytes / (HEAD + 1) + 2) + 2 * (card_bytes / LONG + 1));
@@ -27,7 +25,7 @@ static int is_same(const uint8_t *before, const uint8_t *card, size_t at)
     return card[at] == (before ? before[at] : zero);
 }
 
-/* Where the bytes that differ end: before HEAD alike ones, or with the card. */
+/* End of the different bytes: before HEAD equal ones, or the end of the card. */
 static size_t end_of_run(const uint8_t *before, const uint8_t *card, size_t at, size_t bytes)
 {
     size_t alike = 0;
@@ -50,7 +48,7 @@ static uint8_t *put(uint8_t *out, size_t value)
     return out + 3;
 }
 
-/* Returns how many bytes it takes, 0: they are not there. */
+/* Returns the bytes that it takes, 0: there are too few. */
 static size_t get(const uint8_t *in, size_t len, size_t *value)
 {
     uint16_t wide;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What ranks may send each other: windows, buffers and places that a port has for its peers,
- * and grants (grant.h) between frames. Cards grant, as their speed is known; virtual ports say
- * of theirs what they like, and share the places of their ring. */
+/* How much ranks may send each other: windows, buffers and ring places of a port for its peers,
+ * and grants (grant.h) among frames. Cards grant, as their speed is known; virtual ports report
+ * arbitrary speeds, and their peers share the ring's places. */
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -31,8 +31,8 @@ static uint32_t spare(const struct dp_tp *t, uint32_t frame)
     return n < DP_SPARE_MAX ? n : DP_SPARE_MAX;
 }
 
-/* In full: with fewer, messages that wait for others could hold all buffers, and nothing would
- * arrive any more. */
+/* All of them: with fewer, messages that wait for others could hold all buffers, and nothing
+ * could arrive any more. */
 uint32_t bny_dpdk_bufs(const struct dp_tp *t)
 {
     uint32_t all = DP_BUDGET * peers(t), more = spare(t, t->set.frame);
@@ -40,8 +40,8 @@ uint32_t bny_dpdk_bufs(const struct dp_tp *t)
     return all > more ? all : more;
 }
 
-/* All that peers may have under way. Where they are granted it, that does not grow with their
- * number: twice the pool of a long path. */
+/* All frames that peers may have in flight. With grants this does not grow with their number:
+ * twice the pool of a long path. */
 uint32_t bny_dpdk_ring(const struct dp_tp *t)
 {
     uint32_t n = t->set.kind == BNY_DPDK_PCI
@@ -81,8 +81,7 @@ void bny_dpdk_grants_speed(struct dp_tp *t)
         bny_grant_rate(&t->grants, bytes_a_ns(mbps));
 }
 
-/* For four times what a long path holds: as much again may be lost, and as much wait for its
- * reader. */
+/* Four times what a long path holds: as much again may be lost, and as much unread. */
 static uint32_t window(const struct dp_tp *t)
 {
     double held = 4 * bytes_a_ns(t->info.mbps) * DP_FAR_NS / t->info.frame_max;
@@ -127,7 +126,7 @@ void bny_dpdk_grants_end(struct dp_ep *e)
         bny_grant_end(&t->grants, &e->grant);
 }
 
-/* KiB, with the frames around them. */
+/* KiB, with headers. */
 static uint32_t demand(const struct dp_ep *e)
 {
     uint64_t bytes = e->backlog + (uint64_t)e->tx.lost * e->frame;
@@ -188,7 +187,8 @@ void bny_dpdk_grants_run(struct dp_tp *t)
     }
 }
 
-/* At once where the receiver knows of no demand; else what told it, or the answer, is lost. */
+/* At once if the receiver knows of no demand; otherwise the earlier notice, or the answer, is
+ * lost. */
 void bny_dpdk_grants_ask(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);

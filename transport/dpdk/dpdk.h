@@ -2,17 +2,16 @@
 /* Inside the dpdk transport: reliable messages in UDP, over IPv4 or IPv6, over ethdev ports;
  * with another driver the ud transport, whose frames are datagrams of RDMA devices
  * (transport/ud). tp_dpdk.c: the table, set-up, polling, life and death; settings.c:
- * BANYAN_DPDK_*; ports.c: ports and addresses; iface.h, neighbour.c: what the kernel and the
- * link know; send.c, recv.c: messages to packets and back; flow.c: reliability; packet.c:
+ * BANYAN_DPDK_*; ports.c: ports and addresses; iface.h, neighbour.c: facts from the kernel and
+ * the link; send.c, recv.c: messages to packets and back; flow.c: reliability; packet.c:
  * frames; held.c: memory that a card may read; fault.c: seeded faults; load.c, module/: DPDK
  * itself.
  *
- * A message is cut into fragments, one a packet, that say which part of which message they are.
- * Sending: memory is attached to packets where the driver can, and stays borrowed until all
- * fragments are acknowledged, and the driver holds none that was sent twice (held.c).
- * Receiving: fragments stay in the driver's buffers, and are lent from there; a message in one
- * packet is lent whole. Messages of one channel are reported in order, each when those before
- * it are complete. */
+ * A message is cut into fragments, one for each packet, with their message and offset. Sending:
+ * memory is attached to packets if the driver can, and stays borrowed until all fragments are
+ * acknowledged, and the driver holds none that was sent twice (held.c). Receiving: fragments
+ * stay in the driver's buffers, and are lent from there; a message in one packet is lent whole.
+ * Messages of one channel are delivered in order, each when those before it are complete. */
 #ifndef BNY_DPDK_DPDK_H
 #define BNY_DPDK_DPDK_H
 
@@ -29,32 +28,32 @@
 #define DP_EAGER_MAX 4096u
 #define DP_SLOT_MAX  65536u
 #define DP_SLOTS     32u
-#define DP_EAGERS    256u                          /* messages with a buffer of their own */
-#define DP_MESSAGES  (DP_EAGERS + DP_SLOTS + 256u) /* that may be under way to a peer */
+#define DP_EAGERS    256u                          /* messages with their own buffer */
+#define DP_MESSAGES  (DP_EAGERS + DP_SLOTS + 256u) /* most in flight to a peer */
 #define DP_EP_BYTES  (DP_EAGERS * DP_EAGER_MAX + DP_SLOTS * DP_SLOT_MAX)
-#define DP_MAP_MOST  (64u << 20) /* of UD: registered for all endpoints together, at most */
+#define DP_MAP_MOST  (64u << 20) /* ud: most registered bytes for all endpoints together */
 #define DP_COPY_MAX  320u        /* fragments up to this are copied into the packet */
-/* Received buffers of one peer that may be held: no more credit is told, and what lies
- * beyond it is dropped. */
+/* Received buffers of one peer that may be held: beyond that no credit is sent, and frames
+ * beyond the credit are dropped. */
 #define DP_BUDGET 512u
-/* Where a card's speed asks for a wider window and there are few peers: of all of them. */
+/* Total of all peers if a card's speed needs a wider window and peers are few. */
 #define DP_SPARE_BYTES (10u << 20)
 #define DP_SPARE_MAX   4096u
-#define DP_FAR_NS      110000u /* round trip and queue that the window is made for */
+#define DP_FAR_NS      110000u /* round trip and queue for which the window is sized */
 #define DP_RING_MIN    512u
 #define DP_RING_MAX    4096u
 #define DP_WIRE        24u     /* bytes around a frame: preamble, checksum, gap */
-#define DP_ASK_NS      500000u /* first wait for an answer to a question for grants */
+#define DP_ASK_NS      500000u /* first wait for the answer to a request for grants */
 #define DP_ASK_MAX_NS  100000000u
 #define DP_ACK_EVERY   8u
 #define DP_ACK_NS      20000u
 #define DP_JOIN_NS     15000000000u /* a pair whose link is not up by then is down */
-#define DP_LINK_NS     5000000000u  /* a device whose link is down for so long is told of */
-#define DP_LINK_EVERY  64u          /* polls between looks at links */
-#define DP_LINGER_NS   500000000u   /* for who said goodbye and may not have got ours */
-#define DP_NAP_NS      50000u       /* no descriptor tells of packets, or timers run */
-#define DP_SLEEP_NS    1000000u     /* one does: until links are looked at */
-#define DP_FRAME       9216u        /* of memif and ring: bytes of a frame, when not set */
+#define DP_LINK_NS     5000000000u  /* a device's link that is down for this long is reported */
+#define DP_LINK_EVERY  64u          /* polls between checks of links */
+#define DP_LINGER_NS   500000000u   /* for a peer that said goodbye and may lack ours */
+#define DP_NAP_NS      50000u       /* no descriptor reports packets, or timers run */
+#define DP_SLEEP_NS    1000000u     /* one does: until the next check of links */
+#define DP_FRAME       9216u        /* memif and ring: bytes of a frame, if not set */
 #define DP_SAFE_FRAME  1514u        /* until a longer one is known to pass */
 #define DP_SAFE_FRAME6 1294u        /* of IPv6: what every link passes (RFC 8200, 5) */
 
@@ -68,7 +67,7 @@ struct dp_settings {
     int queues;
     uint32_t frame;        /* 0: by kind */
     struct bny_dpdk_ip ip; /* none: the interface's */
-    int prefix;            /* bits of our subnet, of 128; 0: the interface's, or none is told */
+    int prefix; /* prefix length of our subnet, of 128; 0: the interface's, or unknown */
     struct bny_dpdk_ip gateway;
     uint16_t vlan; /* 0: frames have no tag */
     enum bny_dpdk_checks checks;
@@ -90,47 +89,47 @@ struct dp_blob { /* address */
     uint32_t frame;
     uint64_t nonce;
     struct bny_dpdk_ip ip;
-    uint8_t place[16]; /* where the kind reaches: network stack or process; devices: 0 */
-    uint32_t unasked;  /* UNITs that each may send us before the first grant */
-    uint16_t share;    /* packets of each that our ring has room for; 0: any number */
-    uint8_t grants;    /* 1: we grant what may be sent to us */
-    uint8_t verifies;  /* 1: our port looks at UDP checksums */
+    uint8_t place[16]; /* reach of the kind: network stack or process; devices: 0 */
+    uint32_t unasked;  /* UNITs that each peer may send before the first grant */
+    uint16_t share;    /* packets of each peer that fit in our ring; 0: any number */
+    uint8_t grants;    /* 1: we grant what peers may send to us */
+    uint8_t verifies;  /* 1: our port verifies UDP checksums */
 };
 _Static_assert(sizeof(struct dp_blob) == 72, "wire format");
 
 enum dp_kind { DP_FREE, DP_EAGER, DP_SLOT, DP_USER, DP_BYE };
 
-/* A message on its way out. */
+/* An outgoing message. */
 struct dp_out {
     struct dp_out *next; /* in its channel's queue, or free */
     struct bny_hdr hdr;
     const uint8_t *buf;
     void *cookie;
-    struct dp_held *held; /* who reads its memory; NULL: it is copied into packets */
-    uint32_t lo, hi;      /* bytes of it that are attached, held not NULL */
-    uint32_t id, off;     /* off: bytes that were sent */
+    struct dp_held *held; /* readers of its memory; NULL: it is copied into packets */
+    uint32_t lo, hi;      /* attached range, if held is not NULL */
+    uint32_t id, off;     /* off: bytes sent */
     uint32_t unacked;     /* fragments */
     uint8_t kind, all_sent;
-    uint8_t twice; /* the driver may have had some fragment more than once */
+    uint8_t twice; /* the driver may have had some fragment twice */
     uint16_t slot;
     uint8_t *own;  /* its buffer of DP_EAGER_MAX bytes, or NULL */
-    uint8_t *copy; /* of memory that its owner took back, or NULL */
+    uint8_t *copy; /* copy of memory that its owner took back, or NULL */
 };
 
 /* Memory of a message that frames of the driver point to. */
 struct dp_held {
-    struct dp_held *next;    /* of those that outlive their message's way, or free */
-    struct bny_dpdk_ref ref; /* lives until the driver has given all of them back */
+    struct dp_held *next;    /* list of those that outlive their message, or free */
+    struct bny_dpdk_ref ref; /* lives until the driver has returned all frames */
     struct dp_ep *e;
-    struct dp_out *out; /* waits for that; NULL: nobody does */
+    struct dp_out *out; /* waits for that; NULL: none */
     const uint8_t *buf;
     uint32_t len;
     uint64_t since_ns;
 };
 
 struct dp_queue {                /* of one channel: messages in order */
-    struct dp_out *head, **tail; /* not complete */
-    struct dp_out *sending;      /* the first that is not all sent */
+    struct dp_out *head, **tail; /* incomplete */
+    struct dp_out *sending;      /* the first not sent completely */
     uint32_t next_id;
 };
 
@@ -141,13 +140,13 @@ struct dp_frag {
     uint32_t off, len;
 };
 
-/* A message on its way in. */
+/* An incoming message. */
 struct dp_msg {
     struct bny_msg msg;
     struct dp_msg *next;           /* in its channel, by id */
-    struct dp_msg *all;            /* every one that was ever made */
-    struct dp_frag *frags, **tail; /* by off; what was viewed is gone */
-    uint32_t id, got, reach;       /* got: bytes; reach: all below is here */
+    struct dp_msg *all;            /* list of all ever allocated */
+    struct dp_frag *frags, **tail; /* by off; viewed ones are removed */
+    uint32_t id, got, reach;       /* got: bytes; reach: all bytes below have arrived */
     uint8_t first, last, reported, dropped, bye;
     uint8_t whole;    /* complete, and off its channel's list */
     uint32_t end;     /* of the payload, once `last` is known */
@@ -156,62 +155,62 @@ struct dp_msg {
 };
 
 struct dp_in {           /* of one channel */
-    struct dp_msg *list; /* not complete, or waiting for those before it; by id */
-    uint32_t next_id;    /* the first that is not complete */
+    struct dp_msg *list; /* incomplete, or waiting for earlier ones; by id */
+    uint32_t next_id;    /* the first incomplete one */
 };
 
 struct dp_ep {
     struct bny_ep ep;
     struct dp_blob blob;
-    struct bny_dpdk_port *port; /* own one for pairs, else the transport's */
+    struct bny_dpdk_port *port; /* its own for pairs, else the transport's */
     struct bny_dpdk_info info;
     struct bny_dpdk_addr self, other;
     uint8_t eth[BNY_DPDK_ETH6];
     uint8_t key[32]; /* of checks */
     uint32_t tag_out, tag_in;
-    uint32_t frame, frame_wanted; /* bytes that pass; and that might */
-    struct bny_dpdk_ip via; /* whose MAC frames go to: the peer's address, or the gateway's */
-    int is_routed;          /* the gateway's; until it is resolved nothing is sent */
-    unsigned lanes; /* UDP source ports: one, or one a channel where a card spreads by them */
-    uint64_t link_lost_ns; /* since when a device's link is down; 0: it is up */
-    int link_told;         /* that it is */
+    uint32_t frame, frame_wanted; /* bytes known to pass; bytes that might */
+    struct bny_dpdk_ip via;       /* next hop: the peer's address, or the gateway's */
+    int is_routed;                /* by the gateway; until that is resolved nothing is sent */
+    unsigned lanes;        /* UDP source ports: one, or one per channel if a card hashes them */
+    uint64_t link_lost_ns; /* since when a device's link is down; 0: up */
+    int link_told;         /* the down link was reported */
     struct bny_flow_tx tx;
     struct bny_flow_rx rx;
     struct dp_queue queue[BNY_CHANNELS];
     struct dp_in in[BNY_CHANNELS];
     struct dp_out *outs, *free_outs;
     uint8_t *memory;            /* [DP_EP_BYTES] of the driver */
-    int is_unmapped;            /* UD: the device does not read it, frames are copied */
+    int is_unmapped;            /* ud: the device cannot read it, frames are copied */
     struct dp_out *free_eagers; /* those with a buffer */
     uint32_t slots_busy;        /* bits */
-    uint32_t ending;            /* messages that wait for the driver alone */
-    unsigned turn;              /* channel that is next */
-    struct bny_msg_list ready;  /* to be reported */
+    uint32_t ending;            /* messages that wait only for the driver */
+    unsigned turn;              /* next channel to serve */
+    struct bny_msg_list ready;  /* to be delivered */
     struct dp_sent {
         struct dp_sent *next;
         void *cookie;
     } * sent, **sent_tail, *free_sent;
     uint32_t held;    /* received buffers */
-    uint32_t starved; /* channels whose next message found no memory to be put together: bits */
+    uint32_t starved; /* bits: channels whose next message lacks memory for assembly */
     uint32_t acks_due;
-    struct bny_grant grant; /* what it may send us */
+    struct bny_grant grant; /* what the peer may send us */
     struct dp_ep *next_told;
-    int told;                      /* of its grants: in the list of those to be told */
+    int told;                      /* of its grants: in the list of those to be sent */
     struct bny_flow_packet *wide;  /* memory of a wider window, or NULL */
-    uint64_t backlog;              /* bytes that were never sent; with what is around them */
+    uint64_t backlog;              /* bytes never sent; including headers */
     uint32_t demand_told;          /* KiB */
-    uint64_t grant_ns, grant_wait; /* when we asked for grants; until we ask again */
-    uint32_t limit_told;           /* numbers of packets from here on were never credited */
+    uint64_t grant_ns, grant_wait; /* when we requested grants; time until the next request */
+    uint32_t limit_told;           /* packet numbers from here on never had credit */
     uint64_t ack_since_ns;
     uint32_t echo;
     uint64_t echo_ns;
-    uint64_t asked_ns;         /* for credit, a MAC or a longer frame */
-    int heard, ever_heard;     /* the peer: since we asked; at all */
-    unsigned asks, queued;     /* queued: messages that are not complete */
-    unsigned waiting;          /* of these, those whose memory somebody waits for */
+    uint64_t asked_ns;         /* request of credit, a MAC or a longer frame */
+    int heard, ever_heard;     /* of the peer: since our request; at all */
+    unsigned asks, queued;     /* queued: incomplete messages */
+    unsigned waiting;          /* of these, messages whose memory a caller waits for */
     int port_is_own, resolved; /* resolved: its link confirmed the peer's MAC, or gave another
                                   that is used */
-    uint8_t answered[6], has_answer; /* another that its link gave */
+    uint8_t answered[6], has_answer; /* another MAC, from its link */
     int used, was_up, up, left, bye,
         down;          /* bye: 1 sent, 2 acknowledged; down: 1 to be reported, 2 was */
     uint64_t first_ns; /* of use */
@@ -228,9 +227,8 @@ struct dp_tp {
     struct bny_dpdk_info info;
     struct dp_blob blob;
     struct dp_ep **eps; /* [nranks] */
-    uint8_t *active;    /* [nranks] 1: there may be something to do for it at each poll; others
-                           are looked at with their links */
-    int guard; /* UDP socket that keeps the port number and swallows what the kernel sees; -1 */
+    uint8_t *active; /* [nranks] 1: may need work at each poll; others are served with links */
+    int guard; /* UDP socket that reserves the port number and drops the kernel's copies; -1 */
     struct bny_msg_list free_msgs;
     struct dp_msg *all_msgs;
     struct dp_frag *free_frags;
@@ -242,7 +240,7 @@ struct dp_tp {
         uint8_t *at, *lo, *hi; /* lo, hi: whole pages that the port can read */
         size_t bytes;
         int kind;
-    } * mem; /* of banyan_mem_*(), and what was attached */
+    } * mem; /* of banyan_mem_*(), and attached memory */
     struct dp_held *held, *free_held;
     struct dp_held_block {
         struct dp_held_block *next;
@@ -251,10 +249,10 @@ struct dp_tp {
     uint64_t nudged_ns, flushed_ns;
     struct dp_faults *faults;
     uint64_t drops[BNY_DPDK_DROPS];
-    struct bny_grant_pool grants; /* rate 0: none are given */
-    struct dp_ep *told;           /* those with grants that they do not know of */
+    struct bny_grant_pool grants; /* rate 0: no grants */
+    struct dp_ep *told;           /* those with grants not sent yet */
     uint32_t eth;                 /* bytes of a frame before struct bny_dpdk_head */
-    int tentative;                /* the interface's IPv6 address is not in use yet */
+    int tentative;                /* the interface's IPv6 address is not usable yet */
     uint32_t polls;
     int first;    /* rank that is polled first */
     uint64_t now; /* of this poll */
@@ -271,8 +269,8 @@ static inline void dp_wake(const struct dp_ep *e)
         dp_tp_of(e)->active[e->ep.peer] = 1;
 }
 
-/* Packets beyond the oldest missing one that the peer may send; received buffers of it that may
- * be held are twice as many. */
+/* Packets beyond the oldest missing one that the peer may send; twice as many of its received
+ * buffers may be held. */
 static inline uint32_t dp_window(const struct dp_ep *e)
 {
     return e->rx.size ? e->rx.size : BNY_DPDK_WINDOW;
@@ -290,43 +288,44 @@ int bny_ud_settings(struct dp_settings *s); /* BANYAN_UD_* */
 int bny_dpdk_ip_shares(const struct bny_dpdk_ip *a, const struct bny_dpdk_ip *b, int prefix);
 
 /* ports.c */
-/* The transport's own port, if its kind has one. ifname: of UD. */
+/* The transport's own port, if its kind has one. ifname: for ud. */
 int bny_dpdk_open_device(struct dp_tp *t, const char *ifname);
 int bny_dpdk_open_pair(struct dp_ep *e); /* the port to one peer */
 int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16]);
 void bny_dpdk_derive(struct dp_ep *e); /* tags, key, addresses */
-/* What becomes due without a packet: links, MACs, longer frames, credit. */
+/* Handles what becomes due without a packet: links, MACs, longer frames, credit. */
 void bny_dpdk_watch(struct dp_ep *e);
-/* A frame of the link itself: who has which MAC, what is too long. */
+/* Handles a frame of the link itself: ARP or neighbour discovery, "packet too big". */
 void bny_dpdk_hear(struct dp_tp *t, const uint8_t *frame, uint32_t len);
 /* "10.9.0.1", "fd00::1". */
 const char *bny_dpdk_ip_text(const struct bny_dpdk_ip *ip, char text[BNY_DPDK_IP_TEXT]);
 
 /* credit.c: grants and windows between ranks */
 uint32_t bny_dpdk_bufs(const struct dp_tp *t); /* receive buffers for all peers */
-uint32_t bny_dpdk_ring(const struct dp_tp *t); /* places that a port should have for them */
-void bny_dpdk_grants_open(struct dp_tp *t);    /* of the port that was opened */
+uint32_t
+bny_dpdk_ring(const struct dp_tp *t);       /* ring places that a port should have for them */
+void bny_dpdk_grants_open(struct dp_tp *t); /* for the opened port */
 int bny_dpdk_grants_new(struct dp_ep *e);
 void bny_dpdk_grants_end(struct dp_ep *e);
 void bny_dpdk_grants_speed(struct dp_tp *t); /* the link came up */
 void bny_dpdk_grants_say(struct dp_ep *e, struct bny_dpdk_head *h);
 void bny_dpdk_grants_hear(struct dp_ep *e, const struct bny_dpdk_head *h);
 void bny_dpdk_grants_run(struct dp_tp *t);
-void bny_dpdk_grants_ask(struct dp_ep *e); /* where all is used up and more waits */
+void bny_dpdk_grants_ask(struct dp_ep *e); /* if all are used up and more data waits */
 
 /* send.c */
 int bny_dpdk_ep_memory(struct dp_ep *e);
-const char *bny_dpdk_more(const struct dp_tp *t); /* how to have more memory: "; ..." or "" */
+const char *bny_dpdk_more(const struct dp_tp *t); /* remedy for lack of memory: "; ..." or "" */
 uint32_t bny_dpdk_credit(const struct dp_ep *e);  /* packets that the peer may send now */
 /* Payload of the fragment at off in a frame of `frame` bytes. */
 uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame);
-void bny_dpdk_push(struct dp_ep *e); /* sends what may be sent */
+void bny_dpdk_push(struct dp_ep *e); /* sends what is allowed */
 void bny_dpdk_ack(struct dp_ep *e);  /* at once */
 void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, uint32_t frame);
 void bny_dpdk_acked(void *ctx, struct bny_flow_packet *p);
-void bny_dpdk_reap(struct dp_ep *e); /* messages that are complete: SENT, memory */
+void bny_dpdk_reap(struct dp_ep *e); /* complete messages: SENT, memory */
 void bny_dpdk_give_up(
-    struct dp_ep *e); /* nobody will acknowledge: all memory is its owners' again */
+    struct dp_ep *e); /* no acknowledgement will come: returns all memory to its owners */
 int bny_dpdk_bye(struct dp_ep *e);
 int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
 int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
@@ -335,35 +334,34 @@ int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_h
 void bny_dpdk_cancel(struct bny_ep *ep, struct bny_slot *slot);
 void bny_dpdk_recall(struct bny_tp *tp, void *cookie);
 
-/* Sent: tells its owner, and is free again. */
+/* Sent: emits SENT and frees it. */
 void bny_dpdk_out_done(struct dp_ep *e, struct dp_out *o);
 
 /* held.c */
 struct dp_held *bny_dpdk_hold(struct dp_ep *e, const void *buf, uint32_t len); /* or NULL */
-/* Nobody will send o any more. read: all of it is known to have left the card. */
+/* o is not sent any more. read: the card is known to have read all of it. */
 void bny_dpdk_let_go(struct dp_ep *e, struct dp_out *o, int read);
-/* o goes on without its memory: its frames are copied from now on. */
+/* o continues without its memory: its frames are copied from now on. */
 void bny_dpdk_detach_out(struct dp_ep *e, struct dp_out *o);
 void bny_dpdk_held_run(struct dp_tp *t);
-/* 0: no frame points to this memory; -1: the driver keeps some. Waits for it, a second or so.
- */
+/* 0: no frame refers to this memory; -1: the driver keeps some. Waits up to about a second. */
 int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes);
-void bny_dpdk_held_free(struct dp_tp *t); /* the ports are closed */
+void bny_dpdk_held_free(struct dp_tp *t); /* after the ports are closed */
 
 /* recv.c */
-/* Takes a frame; keep: 1 when its buffer is held. */
+/* Processes a frame; keep: 1 if its buffer is held. */
 int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *rx);
-void bny_dpdk_retry(struct dp_ep *e); /* what is starved */
+void bny_dpdk_retry(struct dp_ep *e); /* starved channels */
 long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
                    const void **ptr);
 void bny_dpdk_release(struct bny_msg *msg);
-void bny_dpdk_forget(struct dp_ep *e); /* gives back every buffer */
+void bny_dpdk_forget(struct dp_ep *e); /* returns every buffer */
 
 /* fault.c */
 struct dp_faults *bny_dpdk_faults_new(const struct dp_fault *f, uint64_t salt);
 void bny_dpdk_faults_free(struct dp_faults *f);
 int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, int n);
-void bny_dpdk_faults_flush(struct dp_tp *t); /* what was held back and is due */
+void bny_dpdk_faults_flush(struct dp_tp *t); /* delayed frames that are due */
 
 void bny_dpdk_down(struct dp_ep *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Faults on purpose, by a seed, between messages and the driver: loss, doubling, reordering,
- * corruption and a rate, for links that have none of their own (memif, ring).
- * BANYAN_DPDK_FAULT; off by default, at no cost. */
+/* Seeded faults between messages and the driver: loss, duplication, reordering, corruption and
+ * a rate, for links that have none (memif, ring). BANYAN_DPDK_FAULT; off by default, at no
+ * cost. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,23 +10,23 @@
 #include "transport/dpdk/dpdk.h"
 
 #define HELD_MAX  256u
-#define LATE_MOST 8u       /* packets that overtake one that is held back */
-#define LATE_NS   200000u  /* or time */
+#define LATE_MOST 8u       /* packets that overtake a delayed one */
+#define LATE_NS   200000u  /* or this time */
 #define QUEUE_NS  3000000u /* of the rate's queue; then it drops */
 
 struct late {
     struct dp_ep *e;
     uint8_t *bytes;
     uint32_t len;
-    uint32_t after;  /* packets still to pass */
-    uint64_t due_ns; /* at latest; with a rate: at earliest */
+    uint32_t after;  /* packets that must still pass it */
+    uint64_t due_ns; /* at the latest; with a rate: at the earliest */
 };
 
 struct dp_faults {
     struct dp_fault f;
     uint64_t rng, free_ns; /* free_ns: when the wire is free */
     uint32_t n;
-    struct late late[HELD_MAX]; /* in order of departure where there is a rate */
+    struct late late[HELD_MAX]; /* in order of departure if there is a rate */
 };
 
 struct fate { /* of one packet, by copy */
@@ -51,7 +51,7 @@ void bny_dpdk_faults_free(struct dp_faults *s)
     free(s);
 }
 
-/* Those that are due, of the endpoint of the first of them, in one burst. Returns their number;
+/* Sends due frames, of the endpoint of the first of them, in one burst. Returns their number;
  * -1: the port is full. */
 static int release_some(struct dp_tp *t)
 {
@@ -108,7 +108,7 @@ static void overtaken_by(struct dp_faults *s, uint32_t n)
         s->late[i].after -= s->late[i].after < n ? s->late[i].after : n;
 }
 
-/* A copy that is not sent at once. Takes bytes; passed: packets that have overtaken it. */
+/* A copy to send later. Takes bytes; passed: packets that have overtaken it. */
 static void detain(struct dp_tp *t, struct dp_ep *e, uint8_t *bytes, uint32_t len, int late,
                    uint32_t passed)
 {
@@ -149,7 +149,7 @@ static int at_once(const struct dp_faults *s, const struct fate *f, int k)
     return s->f.rate <= 0 && !f->corrupt[k] && !f->late[k];
 }
 
-/* Makes the copies that do not go at once. */
+/* Makes the copies to send later. */
 static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx,
                    const struct fate *f, uint32_t passed)
 {
@@ -162,7 +162,7 @@ static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *t
             continue;
         bytes = malloc(len);
         if (!bytes)
-            return; /* one more way to lose a packet */
+            return; /* counts as a lost packet */
         memcpy(bytes, tx->head, tx->head_len);
         if (tx->body_len)
             memcpy(bytes + tx->head_len, tx->body, tx->body_len);
@@ -173,8 +173,8 @@ static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *t
     }
 }
 
-/* What goes at once goes in bursts, doubles as well, as without faults: measurements are of the
- * faults, not of this file. */
+/* Immediate frames, duplicates included, go in bursts, as without faults: so a measurement
+ * shows the faults, not this file. */
 int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, int n)
 {
     struct fate fate[BNY_DPDK_BURST] = { { .copies = 0 } };
@@ -199,7 +199,7 @@ int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx
         sent += got;
     } while (got > 0 && sent < m);
     done = of[sent] +
-           (sent > 0 && of[sent - 1] == of[sent]); /* a double that found no room is lost */
+           (sent > 0 && of[sent - 1] == of[sent]); /* a duplicate without room is lost */
     overtaken_by(t->faults, (uint32_t)sent);
     for (int i = 0, passed = sent; i < done; i++) {
         while (passed > 0 && of[sent - passed] <= i)

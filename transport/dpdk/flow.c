@@ -13,7 +13,7 @@ void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint
     memset(f, 0, sizeof *f);
     f->pk = f->few;
     f->size = BNY_DPDK_WINDOW;
-    f->most = f->size / 2; /* the rest is for what was lost: it goes again without a pause */
+    f->most = f->size / 2; /* the rest is for lost packets, which go again without a pause */
     f->limit = credit;
     f->threshold = BNY_FLOW_REORDER;
     f->lossless = lossless;
@@ -52,7 +52,7 @@ void bny_flow_grants(struct bny_flow_tx *f, uint32_t units, uint32_t over)
     f->granted = 1;
     f->grant = units;
     f->over = over;
-    f->cwnd = f->most; /* the receiver knows better; delay in the core takes it back */
+    f->cwnd = f->most; /* the receiver sets the pace; delay in the core shrinks it */
 }
 
 void bny_flow_granted(struct bny_flow_tx *f, uint32_t grant, uint64_t now)
@@ -63,13 +63,13 @@ void bny_flow_granted(struct bny_flow_tx *f, uint32_t grant, uint64_t now)
     if (f->end_came - f->first_came == BNY_FLOW_GRANTS ||
         (f->end_came != f->first_came &&
          f->came[(f->end_came - 1) % BNY_FLOW_GRANTS].ns == now))
-        f->end_came--; /* with the one before */
+        f->end_came--; /* merged with the one before */
     else
         f->came[f->end_came % BNY_FLOW_GRANTS].ns = now;
     f->came[f->end_came++ % BNY_FLOW_GRANTS].upto = grant;
 }
 
-/* Takes `units` of what is granted. */
+/* Consumes `units` of the grant. */
 static void use(struct bny_flow_tx *f, uint32_t units, uint64_t now)
 {
     uint64_t since;
@@ -86,8 +86,8 @@ static void use(struct bny_flow_tx *f, uint32_t units, uint64_t now)
     f->used += units;
 }
 
-/* A frame may go beyond the grant by less than itself: grants are whole frames, and rests that
- * fit no frame would add up to all that there is. */
+/* A frame may exceed the grant by less than its length: grants are whole frames, and unusable
+ * rests would add up. */
 static int window_open(const struct bny_flow_tx *f)
 {
     return f->flying < (uint32_t)f->cwnd && (!f->granted || bny_flow_before(f->used, f->grant));
@@ -153,7 +153,7 @@ void bny_flow_unsend(struct bny_flow_tx *f, uint32_t seq)
     p->tries--;
     f->flying--;
     f->lost++;
-    f->urgent |= !window_open(f); /* it was a timer's */
+    f->urgent |= !window_open(f); /* it was set by a timer */
 }
 
 /* ---- acknowledgements ---- */
@@ -177,7 +177,7 @@ static void measure(struct bny_flow_tx *f, uint64_t rtt)
         f->round_delay = rtt;
 }
 
-/* Of delay; above it is a queue. */
+/* Target delay; more means a queue. */
 static uint64_t target_ns(const struct bny_flow_tx *f)
 {
     return f->granted ? f->min_rtt + BNY_FLOW_CORE_NS
@@ -210,11 +210,11 @@ static void adjust(struct bny_flow_tx *f)
 
         shrink(f, over < 0.5 ? over : 0.5, f->floor);
     } else if (f->round_delay > target) {
-        /* What losses took below the share that delay leaves to all comes back, or others'
-         * queue would keep it. */
+        /* A window that losses made smaller than the floor grows back, or others' queues would
+         * keep the share. */
         if (lost <= BNY_FLOW_RANDOM)
             f->cwnd = 1 + f->cwnd * 5 / 4 < f->floor ? 1 + f->cwnd * 5 / 4 : f->floor;
-    } else if (2 * f->round_peak >= f->cwnd) { /* only what was used is known to be good */
+    } else if (2 * f->round_peak >= f->cwnd) { /* only the used part is known to be good */
         f->cwnd += f->round_delay < target / 2 ? 2 + f->cwnd / 4 : 2;
     }
     if (lost > BNY_FLOW_RANDOM)
@@ -236,9 +236,9 @@ static void acked(struct bny_flow_tx *f, struct bny_flow_packet *p, uint64_t now
         f->flying--;
     else
         f->lost--;
-    /* Of a packet that was sent twice, the latest can only have arrived when there was time for
-     * it. Without these, a loss of what is sent again would show by timers only: nothing new
-     * follows it where the window is full. */
+    /* If a packet was sent twice, the latest copy can only have arrived when there was time for
+     * it. Without these rounds only timers would detect the loss of a retransmission: with a
+     * full window nothing new follows it. */
     if (bny_flow_before(f->newest, p->order) && p->state == BNY_FLOW_FLYING &&
         (p->tries <= 1 || (f->min_rtt && now - p->sent_ns >= f->min_rtt)))
         f->newest = p->order;
@@ -254,7 +254,7 @@ static void mark_lost(struct bny_flow_tx *f, struct bny_flow_packet *p)
     f->lost++;
 }
 
-/* Lost is what was sent `threshold` packets before something that has arrived, or fewer and
+/* A packet is lost if it was sent `threshold` packets before one that arrived, or fewer and
  * long ago. */
 static void find_losses(struct bny_flow_tx *f, uint64_t now)
 {
@@ -279,8 +279,8 @@ static void find_losses(struct bny_flow_tx *f, uint64_t now)
     }
 }
 
-/* n more packets arrived twice. Those that a timer sent were guesses. Those that were taken for
- * lost were late; others the network doubled. */
+/* n more packets arrived twice. Those that a timer sent were guesses. Those declared lost were
+ * late; the network duplicated the others. */
 static void came_twice(struct bny_flow_tx *f, uint32_t n)
 {
     uint32_t guessed = n < f->guessed ? n : f->guessed;
@@ -334,7 +334,7 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
         f->limit = ack + credit;
     if (rtt_ns)
         measure(f, rtt_ns);
-    if (moved || sack) { /* somebody is there */
+    if (moved || sack) { /* the peer is there */
         f->last_ack_ns = now;
         f->probed = 0;
         f->rto = base_rto(f);
@@ -356,8 +356,8 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
 
 /* ---- timers ---- */
 
-/* The newest is as good as any where all is late, and shows by its acknowledgement which others
- * are lost. */
+/* If all packets are late the newest is as good as any, and its acknowledgement shows which
+ * others are lost. */
 static int send_newest(struct bny_flow_tx *f)
 {
     for (uint32_t s = f->next; s != f->una; s--)
@@ -405,7 +405,7 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
     }
     if (silent < f->rto)
         return 0;
-    /* Two may be a peer that was not scheduled, or a tail. */
+    /* Two may be a peer without CPU, or a tail. */
     if (f->rto > 2 * base_rto(f))
         shrink(f, 0.5, BNY_FLOW_LEAST);
     f->rto = 2 * f->rto < BNY_FLOW_RTO_MAX ? 2 * f->rto : BNY_FLOW_RTO_MAX;

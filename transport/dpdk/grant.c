@@ -8,7 +8,7 @@
 
 #define PACE      1.05
 #define SILENT_NS 100000u
-#define LOOK_NS   25000u /* between looks for who is silent */
+#define LOOK_NS   25000u /* between checks for silent senders */
 
 void bny_grant_init(struct bny_grant_pool *p, double rate, uint32_t frame, uint32_t senders)
 {
@@ -43,7 +43,7 @@ static double base_of(const struct bny_grant *g)
     return g->base_ns ? (double)g->base_ns : BNY_GRANT_BASE_NS;
 }
 
-/* UNITs that may be out. */
+/* UNITs that may be outstanding. */
 static double pool(const struct bny_grant_pool *p)
 {
     double base = p->asking ? p->bases / p->asking : BNY_GRANT_BASE_NS;
@@ -52,7 +52,7 @@ static double pool(const struct bny_grant_pool *p)
     return w > 4.0 * p->frame ? w : 4.0 * p->frame;
 }
 
-/* What is out counts while there is demand, and somebody who answers. */
+/* Outstanding units count while there is demand and the sender responds. */
 static void count(struct bny_grant_pool *p, struct bny_grant *g)
 {
     uint32_t out =
@@ -104,7 +104,7 @@ static void set_base(struct bny_grant_pool *p, struct bny_grant *g, uint32_t bas
         p->bases += base_of(g) - before;
 }
 
-/* Once a round trip: credit that waits longer than the queue that is aimed at is of more use
+/* Once per round trip: credit that waits longer than the target queue is more useful
  * elsewhere. */
 static void cap(struct bny_grant_pool *p, struct bny_grant *g, uint32_t wait_us)
 {
@@ -133,7 +133,7 @@ void bny_grant_heard(struct bny_grant_pool *p, struct bny_grant *g, uint32_t use
     if (p->rate <= 0 || bny_flow_before(used, g->used))
         return; /* overtaken */
     if (used - g->used > UINT32_MAX / 4)
-        return; /* nobody sends so much between two frames */
+        return; /* no sender sends so much between two frames */
     if (used - g->limit < UINT32_MAX / 2 && used != g->limit)
         g->limit = used; /* a timer's frames need no credit */
     p->now = now;
@@ -148,7 +148,7 @@ void bny_grant_heard(struct bny_grant_pool *p, struct bny_grant *g, uint32_t use
         leave(p, g);
     cap(p, g, wait_us);
     if (!demand && bny_flow_before(g->limit, used + p->unasked))
-        g->limit = used + p->unasked; /* for what comes next */
+        g->limit = used + p->unasked; /* for the next ones */
     count(p, g);
 }
 
@@ -158,7 +158,7 @@ void bny_grant_end(struct bny_grant_pool *p, struct bny_grant *g)
     count(p, g);
 }
 
-/* Those that were granted something and are not heard. */
+/* Those with a grant that are silent. */
 static void find_silent(struct bny_grant_pool *p, void (*tell)(struct bny_grant *g, void *ctx),
                         void *ctx)
 {
@@ -177,7 +177,7 @@ static void find_silent(struct bny_grant_pool *p, void (*tell)(struct bny_grant 
     }
 }
 
-/* The next in turn gets a quantum. 0: it gets none, nor does anybody behind it. */
+/* The next in turn gets a quantum. 0: it gets none, nor does any behind it. */
 static int give(struct bny_grant_pool *p, double most, void (*tell)(struct bny_grant *, void *),
                 void *ctx, uint32_t *passed)
 {

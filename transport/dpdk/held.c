@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that a card may still read. Frames point to it, and a driver gives them back when it
- * likes: with most cards while it is given further ones, some hundreds later. To wait for that
- * before a buffer is its owner's again would hold up every operation, so:
+/* Memory that a card may still read. Frames refer to it, and a driver returns them late: most
+ * only when they get more frames, some hundreds later. Waiting for that before an owner gets
+ * its buffer back would delay every operation, so:
  *
- *   - What was given to the driver once, and was acknowledged, has been read: its message is
- *     done. The driver's count of it goes on in a struct dp_held of its own.
- *   - Of what was given to it twice, or never acknowledged (the peer is gone), a frame may yet
- * be read. The message waits until the driver has given all back. A driver that dawdles is
- *     nudged, with frames to ourselves that nobody takes, and in the end its port is stopped
- * and started.
- *   - Memory goes back to where it came from, or out of the card's reach, only when no frame
- *     points to it, whatever was acknowledged. */
+ *   - Data given to the driver once, and acknowledged, has been read: its message is done. A
+ *     separate struct dp_held keeps the driver's count.
+ *   - Of data given to it twice, or never acknowledged (the peer is gone), a frame may yet be
+ *     read. The message waits until the driver has returned all. A slow driver is nudged, with
+ *     frames to ourselves that are dropped, and in the end its port is stopped and started.
+ *   - Memory is freed, or withdrawn from the card, only when no frame refers to it, whatever
+ *     was acknowledged. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,10 +19,10 @@
 #include "base/log.h"
 #include "transport/dpdk/dpdk.h"
 
-#define NUDGE_NS    100000u /* that a driver may take, and between two nudges */
+#define NUDGE_NS    100000u /* time that a driver may take, and between two nudges */
 #define STUCK_NS    1000000000u
 #define NUDGE_BYTES 60u
-#define ROUNDS      2000 /* of waiting for memory to be free; every one a burst, and 0.5 ms */
+#define ROUNDS      2000 /* of waiting for memory; each is a burst and 0.5 ms */
 #define ROUND_NS    500000
 
 static struct dp_held *take(struct dp_tp *t)
@@ -53,8 +52,8 @@ static void give(struct dp_tp *t, struct dp_held *h)
     t->free_held = h;
 }
 
-/* Their number is bounded by what the rings of ports hold, and the messages under way. Without
- * memory for one, the message is copied. */
+/* Bounded by the ports' rings and the messages in flight. Without memory for one, the message
+ * is copied. */
 struct dp_held *bny_dpdk_hold(struct dp_ep *e, const void *buf, uint32_t len)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -107,7 +106,8 @@ void bny_dpdk_detach_out(struct dp_ep *e, struct dp_out *o)
     }
 }
 
-/* What came back. Returns the oldest message's time that waits for more, or 0. */
+/* Processes returned frames. Returns the start time of the oldest message that waits for more,
+ * or 0. */
 static uint64_t collect(struct dp_tp *t, struct dp_ep **whose)
 {
     uint64_t oldest = 0;
@@ -134,8 +134,8 @@ static uint64_t collect(struct dp_tp *t, struct dp_ep **whose)
     return oldest;
 }
 
-/* Frames from us to us, of a type for local experiments (IEEE Std 802): a switch does not send
- * them back to where they came from, and we drop what comes. */
+/* Frames from us to us, of a type for local experiments (IEEE Std 802): a switch does not
+ * return them to their source, and we drop them. */
 static void nudge(struct dp_tp *t, struct bny_dpdk_port *port)
 {
     uint8_t frame[NUDGE_BYTES] = { 0 };
@@ -201,7 +201,7 @@ int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes)
         if (!h)
             return 0;
         nudge(t, h->e->port);
-        if (i >= 8) /* a driver that has to be given more has it; the card takes its time */
+        if (i >= 8) /* a driver that needs more frames has had them; the card takes its time */
             nanosleep(&pause, NULL);
     }
     flush(t, h->e->port);
@@ -209,7 +209,7 @@ int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes)
     return pointing_to(t, at, bytes) ? -1 : 0;
 }
 
-/* A frame that a driver keeps even of a closed port counts on in its block. */
+/* A frame that a driver keeps even after its port is closed stays counted in its block. */
 void bny_dpdk_held_free(struct dp_tp *t)
 {
     struct dp_ep *e;

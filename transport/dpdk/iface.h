@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Asks the kernel about one of its interfaces: for the library and for its module, which share
- * no code. */
+/* Queries the kernel about an interface: for the library and for its module, which share no
+ * code. */
 #ifndef BNY_DPDK_IFACE_H
 #define BNY_DPDK_IFACE_H
 
@@ -13,8 +13,8 @@
 
 #include "transport/dpdk/driver.h"
 
-/* what: SIOCGIF*. 0: r has the answer; -1: there is no such interface, or it has none; 1: no
- * descriptor to ask with. */
+/* what: SIOCGIF*. 0: r has the answer; -1: no such interface or value; 1: no descriptor
+ * left. */
 static inline int bny_dpdk_ask_iface(const char *name, unsigned long what, struct ifreq *r)
 {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
@@ -31,9 +31,8 @@ static inline int bny_dpdk_ask_iface(const char *name, unsigned long what, struc
 #define BNY_IFA_UNUSABLE  0x08u /* IFA_F_DADFAILED of linux/if_addr.h */
 #define BNY_IFA_TENTATIVE 0x40u
 
-/* IPv6: into *prefix the bits of the subnet of *ip; where that is none, also the address: a
- * global one before one of the link. 0; 1: there is only one that the kernel has not yet seen
- * to be free; -1: there is none. */
+/* IPv6: sets *prefix to the prefix length of *ip; if that is none, also the address: a global
+ * one before a link-local one. 0; 1: the only one is still tentative; -1: there is none. */
 static inline int bny_dpdk_iface_ip6(const char *name, struct bny_dpdk_ip *ip, int *prefix)
 {
     FILE *f = fopen("/proc/net/if_inet6", "re");

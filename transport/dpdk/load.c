@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Loads the module that links DPDK (driver.h). */
+/* Loads the module that links with DPDK (driver.h). */
 #include <dlfcn.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #define ETH_IP    0x0800u
 #define ETH_ARP   0x0806u
 #define ETH_IP6   0x86ddu
-#define ARP_FRAME 60u /* the least of Ethernet */
+#define ARP_FRAME 60u /* the minimum of Ethernet */
 #define ICMP6     58u
 #define TOO_BIG   2u
 #define ASKS      135u /* neighbour solicitation */
@@ -64,7 +64,7 @@ void bny_dpdk_group_mac(uint8_t mac[6], const struct bny_dpdk_ip *ip)
     memcpy(mac + 3, ip->at + 13, 3);
 }
 
-/* Of `len` bytes of ICMPv6 behind the IPv6 header at ip. */
+/* For `len` bytes of ICMPv6 behind the IPv6 header at ip. */
 static uint16_t icmp_sum(const uint8_t *ip, uint32_t len)
 {
     uint8_t more[8] = { 0 };
@@ -89,13 +89,13 @@ static uint32_t nd_write(uint8_t *f, unsigned type, const uint8_t mac[6],
     ip[0] = 0x60;
     bny_dpdk_put16(ip + 4, 32);
     ip[6] = ICMP6;
-    ip[7] = 255; /* who reads it knows that no router passed it on */
+    ip[7] = 255; /* proves that no router forwarded it */
     memcpy(ip + 8, &self->ip, 16);
     memcpy(ip + 24, to, 16);
     icmp[0] = (uint8_t)type;
     memcpy(icmp + 8, target, 16);
-    icmp[24] = type == TELLS ? 2 : 1; /* whose MAC: the target's, the sender's */
-    icmp[25] = 1;                     /* of 8 bytes */
+    icmp[24] = type == TELLS ? 2 : 1; /* owner of the MAC: target, sender */
+    icmp[25] = 1;                     /* in units of 8 bytes */
     memcpy(icmp + 26, self->mac, 6);
     return BNY_DPDK_ASK;
 }
@@ -129,11 +129,11 @@ static uint32_t nd_answer(uint8_t *f, const struct bny_dpdk_addr *self,
 
     nd_write(f, TELLS, is_known ? other->mac : all_mac, self, is_known ? &other->ip : &all,
              &self->ip);
-    f[58] = is_known ? 0x60 : 0x20; /* asked for; and better than what was known */
+    f[58] = is_known ? 0x60 : 0x20; /* solicited; and override */
     return nd_finish(f, BNY_DPDK_ASK);
 }
 
-/* 1: an ICMPv6 message whose checksum is right; *bytes: of it. */
+/* 1: an ICMPv6 message with a correct checksum; *bytes: its length. */
 static int icmp_open(const uint8_t *f, uint32_t len, uint32_t *bytes)
 {
     const uint8_t *ip = f + 14;
@@ -144,7 +144,7 @@ static int icmp_open(const uint8_t *f, uint32_t len, uint32_t *bytes)
     return *bytes >= 8 && *bytes <= len - 54 && icmp_sum(ip, *bytes) == 0;
 }
 
-/* The MAC of this option, or NULL. *bad: options that cannot be. */
+/* The MAC of this option, or NULL. *bad: malformed options. */
 static const uint8_t *mac_option(const uint8_t *at, uint32_t len, unsigned type, int *bad)
 {
     const uint8_t *mac = NULL;
@@ -176,7 +176,7 @@ static int nd_read(const uint8_t *f, uint32_t len, const struct bny_dpdk_addr *s
     if (bad)
         return 0;
     if (icmp[0] == ASKS && !memcmp(icmp + 8, &self->ip, 16)) {
-        memcpy(&other->ip, ip + 8, 16); /* none: it looks whether the address is free */
+        memcpy(&other->ip, ip + 8, 16); /* none: it checks whether the address is free */
         memcpy(other->mac, mac ? mac : f + 6, 6);
         return 1;
     }

@@ -12,7 +12,7 @@
 #define ETH_IP6 0x86ddu
 #define UDP     17u
 
-/* Carries come in at the end: 2^16 is 1 in this arithmetic, so words of 32 bits do as well. */
+/* Carries are added at the end: 2^16 is 1 in this arithmetic, so 32-bit words work as well. */
 uint64_t bny_dpdk_sum(uint64_t sum, const void *at, size_t len)
 {
     const uint8_t *p = at;
@@ -38,13 +38,13 @@ static int is_6(const uint8_t *eth)
     return eth[14] >> 4 == 6;
 }
 
-/* Where the UDP header stands. */
+/* Offset of the UDP header. */
 static uint32_t udp_at(const uint8_t *eth)
 {
     return is_6(eth) ? 54 : 34;
 }
 
-/* RFC 6437: a number of the flow, whose values are spread well; never 0. */
+/* RFC 6437: a well distributed number for the flow; never 0. */
 static void put_flow_label(uint8_t *ip, uint32_t from, uint32_t to)
 {
     uint32_t label = ((from << 16 | to) * 0x9e3779b1u) >> 12 | 1;
@@ -108,7 +108,7 @@ void bny_dpdk_eth_length(uint8_t *eth, uint32_t bytes)
     bny_dpdk_put16(udp + 6, 0);
 }
 
-/* Of the addresses, the protocol and the length, as they count in UDP's checksum. */
+/* Sum of addresses, protocol and length for UDP's checksum. */
 static uint64_t pseudo_sum(const uint8_t *eth, uint32_t udp_len)
 {
     uint8_t more[8] = { 0 };
@@ -127,7 +127,7 @@ void bny_dpdk_udp_sum(uint8_t *head, uint32_t head_len, const void *body, uint32
     uint16_t v;
 
     bny_dpdk_put16(head + at + 6, 0);
-    sum = bny_dpdk_sum(sum, head + at, head_len - at); /* of even length: headers are */
+    sum = bny_dpdk_sum(sum, head + at, head_len - at); /* even length, as headers have */
     v = bny_dpdk_sum_end(body_len ? bny_dpdk_sum(sum, body, body_len) : sum);
     if (!v)
         v = 0xffff;
@@ -232,7 +232,7 @@ static int plausible(const struct bny_dpdk_packet *p)
     return h->type >= BNY_DPDK_PROBE && h->type <= BNY_DPDK_ABORT;
 }
 
-/* What is behind the network's headers. */
+/* Reads what follows the network's headers. */
 static enum bny_dpdk_drop read_packet(const uint8_t *u, uint32_t bytes,
                                       struct bny_dpdk_packet *p)
 {

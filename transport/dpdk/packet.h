@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A packet of the dpdk transport, from the Ethernet header on: building and checking. Pure
- * functions; everything that is read is foreign input.
+ * functions; all input is untrusted.
  *
  *   14  Ethernet      20  IPv4, no options, don't fragment; or 40  IPv6, no extensions
- *    8  UDP, checksum 0 with IPv4 unless the receiver's port looks at it
+ *    8  UDP, checksum 0 with IPv4 unless the receiver's port verifies it
  *   52  struct bny_dpdk_head      [8  check]      [48  struct bny_hdr, in a message's first
  *       fragment]      payload
  *
- * The header's length says where the payload begins; senders of long frames pad it, so that
- * payload is aligned. */
+ * The header's length field gives the payload's offset; senders of long frames pad the header,
+ * so that payload is aligned. */
 #ifndef BNY_DPDK_PACKET_H
 #define BNY_DPDK_PACKET_H
 
@@ -24,16 +24,16 @@
 #define BNY_DPDK_HEAD     52u
 #define BNY_DPDK_CHECK    8u
 #define BNY_DPDK_HEAD_MAX 192u /* everything before the payload, padded */
-/* Packets beyond the oldest that is not acknowledged, where memory or speed asks for no more;
- * bits of a SACK. */
+/* Packets beyond the oldest unacknowledged one, if neither memory nor speed requires more; bits
+ * of a SACK. */
 #define BNY_DPDK_WINDOW 256u
-#define BNY_DPDK_WIDEST 2048u /* 100 Gbit/s, 1500 bytes, 100 us: 917 under way */
+#define BNY_DPDK_WIDEST 2048u /* 100 Gbit/s, 1500 bytes, 100 us: 917 in flight */
 #define BNY_DPDK_UNIT   64u   /* bytes: of grants */
 
 enum bny_dpdk_type {
     BNY_DPDK_DATA = 1,
     BNY_DPDK_ACK,    /* struct bny_dpdk_sack follows */
-    BNY_DPDK_PROBE,  /* asks for an ACK; with off > 0: for BNY_DPDK_PROBED, of a frame padded to
+    BNY_DPDK_PROBE,  /* requests an ACK; with off > 0: a BNY_DPDK_PROBED, for a frame padded to
                         that length */
     BNY_DPDK_PROBED, /* off: the length of the frame that arrived */
     BNY_DPDK_ABORT,  /* the sender's end is gone, without a farewell */
@@ -42,21 +42,21 @@ enum bny_dpdk_type {
 enum bny_dpdk_flags {
     BNY_DPDK_FIRST = 1, /* struct bny_hdr follows */
     BNY_DPDK_LAST = 2,
-    BNY_DPDK_BYE = 4,   /* no message: the sender leaves in order; all it sent before has been
+    BNY_DPDK_BYE = 4,   /* no message: the sender leaves in order; all its earlier data has been
                            acknowledged */
     BNY_DPDK_AGAIN = 8, /* sent before */
     BNY_DPDK_CHECKED = 16,
-    BNY_DPDK_WAITS = 32, /* the sender has nothing more to send, and waits for memory that is
-                            not ours: acknowledge at once */
+    BNY_DPDK_WAITS = 32, /* the sender has nothing more to send, and waits for memory that it
+                            borrowed: acknowledge at once */
 };
 
 struct bny_dpdk_head {
     uint16_t magic;
     uint8_t type, flags;
-    uint32_t tag;    /* of this direction of this pair in this job: strangers and stale packets
-                        have another */
-    uint32_t seq;    /* of the packet; DATA */
-    uint32_t ack;    /* all packets below have arrived */
+    uint32_t tag; /* of this direction of this pair in this job: foreign and stale packets have
+                     another */
+    uint32_t seq; /* of the packet; DATA */
+    uint32_t ack; /* all packets below have arrived */
     uint16_t credit; /* packets from ack on that may be sent */
     uint8_t length;  /* from here to the payload */
     uint8_t chan;
@@ -66,10 +66,10 @@ struct bny_dpdk_head {
     uint32_t off;  /* of the payload in its message */
     uint16_t from; /* rank */
     /* grant.h, both ways; UNITs, counted from 0 on. Without grants all are 0. */
-    uint16_t base;   /* the least round trip that the sender has seen, us / 4, at most 16 ms */
-    uint32_t used;   /* frames that the sender of this sent, with this one */
-    uint16_t demand; /* KiB that wait there beyond `used`, at most 64 MiB */
-    uint32_t grant;  /* what the receiver of this may send */
+    uint16_t base;   /* the sender's smallest round trip, us / 4, at most 16 ms */
+    uint32_t used;   /* units that the sender has sent, with this frame */
+    uint16_t demand; /* KiB waiting beyond `used`, at most 64 MiB */
+    uint32_t grant;  /* limit for the receiver of this frame */
     uint16_t wait;   /* us that this frame's credit waited for it */
 } __attribute__((packed));
 _Static_assert(sizeof(struct bny_dpdk_head) == BNY_DPDK_HEAD, "wire format");
@@ -77,14 +77,14 @@ _Static_assert(sizeof(struct bny_dpdk_head) == BNY_DPDK_HEAD, "wire format");
 struct bny_dpdk_sack {
     uint64_t bits[BNY_DPDK_WINDOW / 64]; /* bit i: packet ack + first + i has arrived (packet
                                             ack: never) */
-    uint32_t twice;                      /* packets that came more than once, so far */
+    uint32_t twice;                      /* packets received more than once so far */
     uint32_t delay;                      /* ns between that packet and this ACK */
     uint32_t first;                      /* a multiple of 64 */
     uint32_t reserved;
 };
 _Static_assert(sizeof(struct bny_dpdk_sack) == 48, "wire format");
 
-/* How checks are made. */
+/* Kind of check. */
 enum bny_dpdk_checks { BNY_DPDK_NO_CHECK, BNY_DPDK_CRC, BNY_DPDK_MAC };
 
 struct bny_dpdk_addr {
@@ -93,7 +93,7 @@ struct bny_dpdk_addr {
     struct bny_dpdk_ip ip;
 };
 
-/* A packet that was read. Points into the frame. */
+/* A packet that was read. Refers to the frame. */
 struct bny_dpdk_packet {
     struct bny_dpdk_head head;
     struct bny_hdr hdr;        /* FIRST */
@@ -104,17 +104,17 @@ struct bny_dpdk_packet {
     uint32_t udp_port;
 };
 
-/* Why a frame was dropped; counted by reason. */
+/* Reasons for dropping a frame; each has a counter. */
 enum bny_dpdk_drop {
     BNY_DPDK_OK,
-    BNY_DPDK_FOREIGN,  /* not ours: another protocol, port or address */
-    BNY_DPDK_SHORT,    /* cut */
-    BNY_DPDK_BAD_HEAD, /* impossible values */
+    BNY_DPDK_FOREIGN,  /* another protocol, port or address */
+    BNY_DPDK_SHORT,    /* truncated */
+    BNY_DPDK_BAD_HEAD, /* invalid values */
     BNY_DPDK_BAD_TAG,
     BNY_DPDK_BAD_CHECK,
     BNY_DPDK_BAD_PLACE, /* a fragment that contradicts its message, or a packet outside of the
                            window */
-    BNY_DPDK_NO_CREDIT, /* a packet that the receiver had given no credit for */
+    BNY_DPDK_NO_CREDIT, /* a packet beyond the receiver's credit */
     BNY_DPDK_DROPS
 };
 
@@ -124,40 +124,39 @@ static inline uint32_t bny_dpdk_eth_bytes(const struct bny_dpdk_ip *ip)
     return bny_dpdk_ip_is4(ip) ? BNY_DPDK_ETH : BNY_DPDK_ETH6;
 }
 
-/* Writes these bytes for good; lengths come with bny_dpdk_eth_length(). Both addresses are of
- * one family. */
+/* Writes the constant bytes; bny_dpdk_eth_length() sets lengths. Both addresses are of one
+ * family. */
 void bny_dpdk_eth_init(uint8_t eth[BNY_DPDK_ETH6], const struct bny_dpdk_addr *from,
                        const struct bny_dpdk_addr *to);
-/* Another UDP source port (IPv6: and flow label) for each lane, so that what spreads frames
- * over queues or paths spreads those of one peer. */
+/* Sets a UDP source port (IPv6: and flow label) for each lane, so that hashing over queues or
+ * paths spreads the frames of one peer. */
 void bny_dpdk_eth_lane(uint8_t *eth, const struct bny_dpdk_addr *from, unsigned lane);
-/* The frame has `bytes` bytes. */
+/* Sets the frame's length. */
 void bny_dpdk_eth_length(uint8_t *eth, uint32_t bytes);
 /* UDP checksum over head[head_len] (from the Ethernet header on) and body. */
 void bny_dpdk_udp_sum(uint8_t *head, uint32_t head_len, const void *body, uint32_t body_len);
-/* 1: the UDP checksum of a frame that bny_dpdk_parse() took is there and right. */
+/* 1: the frame, which bny_dpdk_parse() accepted, has a correct UDP checksum. */
 int bny_dpdk_udp_sum_ok(const uint8_t *frame);
 
-/* Reads a frame that came to `self` (no ip: any). Tag, check and UDP checksum are not looked
- * at. */
+/* Reads a frame for `self` (no ip: any). Ignores tag, check and UDP checksum. */
 enum bny_dpdk_drop bny_dpdk_parse(const uint8_t *frame, uint32_t len,
                                   const struct bny_dpdk_addr *self,
                                   struct bny_dpdk_packet *out);
-/* The same of a frame whose first 42 bytes are nobody's: the network has headers of its own. */
+/* The same for a frame without its first 42 bytes: the network has its own headers. */
 enum bny_dpdk_drop bny_dpdk_parse_bare(const uint8_t *frame, uint32_t len,
                                        struct bny_dpdk_packet *out);
-/* The check of a packet: head from struct bny_dpdk_head on, with the check's 8 bytes taken as
- * zero. */
+/* The check of a packet: head from struct bny_dpdk_head on, with zeros for the check's 8
+ * bytes. */
 uint64_t bny_dpdk_check(enum bny_dpdk_checks how, const uint8_t key[32], const uint8_t *head,
                         uint32_t head_len, const void *body, uint32_t body_len);
-/* 1: the packet's check is right (or none is asked for). */
+/* 1: the packet's check is correct (or none is requested). */
 int bny_dpdk_check_ok(enum bny_dpdk_checks how, const uint8_t key[32],
                       const struct bny_dpdk_packet *p);
 
-/* Ones' complement sum (RFC 1071) of bytes as they lie in memory; the last one of an odd length
- * counts as its word's first. */
+/* Ones' complement sum (RFC 1071) of bytes in memory order; the last byte of an odd length is
+ * its word's first. */
 uint64_t bny_dpdk_sum(uint64_t sum, const void *at, size_t len);
-/* The checksum itself, to be copied into its field. */
+/* The final checksum, ready to be copied into its field. */
 uint16_t bny_dpdk_sum_end(uint64_t sum);
 
 /* Network order. */

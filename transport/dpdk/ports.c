@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ports and addresses; and what becomes due without a packet. */
+/* Ports and addresses; and events that become due without a packet. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -28,7 +28,7 @@
 
 int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16])
 {
-    static uint64_t process; /* another one in each process, and in each after a fork */
+    static uint64_t process; /* unique to each process, and after each fork */
     static pid_t pid;
     char text[200] = { 0 };
     FILE *f;
@@ -41,7 +41,7 @@ int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16])
         }
         memcpy(out, &process, sizeof process);
     } else if (kind ==
-               BNY_DPDK_MEMIF) { /* the link's socket has a name in the network namespace */
+               BNY_DPDK_MEMIF) { /* the network namespace has the name of the link's socket */
         f = fopen("/proc/sys/kernel/random/boot_id", "re");
         if (!f || !fgets(text, 64, f))
             gethostname(text, 64);
@@ -77,7 +77,7 @@ static void digest(const struct dp_ep *e, const char *what, int from, int to, vo
     memcpy(out, hash, len);
 }
 
-/* Where there is none: it tells the rank. */
+/* If there is none: contains the rank. */
 static void mac_of(uint8_t mac[6], int32_t rank)
 {
     mac[0] = 2;
@@ -125,8 +125,8 @@ int bny_dpdk_open_pair(struct dp_ep *e)
 
     if (e->blob.frame < c.frame_max)
         c.frame_max = e->blob.frame;
-    /* A socket for each pair: a client that comes before its port is there finds none and tries
-     * again; refused by the socket of another pair it would not. */
+    /* A socket for each pair: a client that finds no socket retries, but a refusal by another
+     * pair's socket would be final. */
     snprintf(link, sizeof link, "bny%016llx.%d",
              (unsigned long long)(server ? t->blob.nonce : e->blob.nonce), high);
     digest(e, "link", server ? t->tp.rank : e->ep.peer, high, bytes, sizeof bytes);
@@ -162,7 +162,7 @@ static int interface_ip4(const char *name, unsigned long what, struct bny_dpdk_i
     return 0;
 }
 
-/* Address and subnet of the kernel's interface, where the settings tell none: IPv4 before IPv6,
+/* Address and subnet of the kernel's interface, if the settings have none: IPv4 before IPv6,
  * unless the gateway is an IPv6 one. */
 static void ask_interface(struct dp_tp *t)
 {
@@ -183,8 +183,8 @@ static void ask_interface(struct dp_tp *t)
         t->set.prefix = prefix;
 }
 
-/* The kernel sees the packets too: a socket keeps it from answering that nobody is there. It
- * takes nothing in. */
+/* The kernel sees the packets too: a socket prevents its "port unreachable" answers. Its filter
+ * drops all input. */
 static int guard(struct dp_tp *t)
 {
     struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -212,7 +212,7 @@ static int guard(struct dp_tp *t)
     return 0;
 }
 
-/* The network has addresses of its own. */
+/* The network has its own addresses. */
 static int open_ud(struct dp_tp *t, const char *ifname)
 {
     char text[BNY_DPDK_TEXT] = "";
@@ -234,7 +234,7 @@ static int open_ud(struct dp_tp *t, const char *ifname)
     return 0;
 }
 
-/* Of pairs: seen on their own link only; of the family that is set. */
+/* For pairs: visible on their own link only; of the family that is set. */
 static void set_pair_ip(struct dp_tp *t)
 {
     t->blob.ip = (struct bny_dpdk_ip)BNY_DPDK_IP4(0x0a000001u + (uint32_t)t->tp.rank);
@@ -304,10 +304,10 @@ int bny_dpdk_open_device(struct dp_tp *t, const char *ifname)
     return t->set.kind == BNY_DPDK_AF_PACKET ? guard(t) : 0;
 }
 
-/* ---- what is due without a packet ---- */
+/* ---- events without a packet ---- */
 
-/* A router's: our questions for a longer frame take its word. Frames that were sent keep their
- * length, so what is known to pass is not taken back. */
+/* From a router: limits our probes for longer frames. Sent frames keep their length, so a
+ * length known to pass stays. */
 static void hear_too_big(struct dp_tp *t, const struct bny_dpdk_addr *to, uint32_t frame)
 {
     for (int r = 0; r < t->tp.nranks; r++) {
@@ -346,8 +346,8 @@ void bny_dpdk_hear(struct dp_tp *t, const uint8_t *frame, uint32_t len)
         }
         if (what != 2 || !e->asks)
             continue;
-        /* The peer said its MAC at init. Another answer may come from another interface of its
-         * host, so it counts only when none confirms the first. */
+        /* The peer's card has its MAC. Another answer may come from another interface of its
+         * host, so it counts only if none confirms the first. */
         e->resolved = !memcmp(other.mac, e->blob.mac, 6);
         memcpy(e->answered, other.mac, 6);
         e->has_answer = 1;
@@ -361,8 +361,8 @@ void bny_dpdk_hear(struct dp_tp *t, const uint8_t *frame, uint32_t len)
         hear_too_big(t, &other, fits);
 }
 
-/* Nobody confirmed the peer's own word and no packet arrived: what answers stands between (a
- * cloud's router). */
+/* Nothing confirmed the peer's own MAC and no packet arrived: the answering device is in
+ * between (a cloud's router). */
 static void believe_answer(struct dp_ep *e)
 {
     if (e->resolved || !e->has_answer || e->tx.una)
@@ -372,7 +372,7 @@ static void believe_answer(struct dp_ep *e)
     e->resolved = 1;
 }
 
-/* Who has the peer's address, or the gateway's? */
+/* Asks for the MAC of the peer's address, or the gateway's. */
 static void ask_mac(struct dp_ep *e)
 {
     uint8_t frame[BNY_DPDK_ASK];
@@ -383,7 +383,7 @@ static void ask_mac(struct dp_ep *e)
     dp_tp_of(e)->drv->tx(e->port, &tx, 1);
 }
 
-/* More and more rarely. */
+/* Less and less often. */
 static void ask_gateway(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -405,9 +405,8 @@ static void ask_gateway(struct dp_ep *e)
     ask_mac(e);
 }
 
-/* A device's link says nothing of the peer, whose process lives or is told of over the control
- * connections. While it is down no time passes for packets: who waits is bounded by the
- * operation's deadline alone. */
+/* A device's link does not reveal the peer's state, which the control connections do. While it
+ * is down packet timers stop: only the operation's deadline bounds a wait. */
 static void weather(struct dp_ep *e, int up)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -453,12 +452,12 @@ static void watch_link(struct dp_ep *e)
     if (!e->was_up && e->used && t->now - e->first_ns > DP_JOIN_NS && !e->down)
         bny_dpdk_down(e,
                       e->info.caps & BNY_DPDK_LINK_TELLS
-                          ? "did not come to its end of the link within 15 s"
+                          ? "did not open its end of the link within 15 s"
                           : "is not reached: the link of %s is down (cable, ip link set up)",
                       t->set.device);
 }
 
-/* A driver may find no way to a rank, for a while or for good. */
+/* A driver may lack a route to a rank, for a while or for good. */
 static void watch_way(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -470,8 +469,8 @@ static void watch_way(struct dp_ep *e)
         bny_dpdk_down(e, "is not reached: %.150s", text);
 }
 
-/* For its MAC, or whether a longer frame passes. Of datagrams (UD) many ranks ask one at the
- * same time, and there may be no room for all: they ask more and more rarely, and go on. */
+/* Retry a MAC request, or the probe of a longer frame? With datagrams (ud) many ranks may ask
+ * one at the same time, and overflow it: they ask less and less often, without end. */
 static int asks_again(const struct dp_ep *e)
 {
     const struct dp_tp *t = (const struct dp_tp *)e->ep.tp;
@@ -485,14 +484,14 @@ static int asks_again(const struct dp_ep *e)
     return !is_ud || since >= ASK_NS << e->asks;
 }
 
-/* Of IPv6 the least is in use until then: where no router told what passes, ordinary Ethernet's
- * frames are tried. */
+/* IPv6 uses the least size until then: if no router reported a size, tries that of ordinary
+ * Ethernet. */
 static void frame_is_lost(struct dp_ep *e)
 {
     const struct dp_tp *t = (const struct dp_tp *)e->ep.tp;
 
-    bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: see "
-             "the MTU of every switch and interface on the way%s",
+    bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: check the "
+             "MTU of every switch and interface on the path%s",
              t->tp.rank, e->frame_wanted, e->ep.peer, t->set.device, e->frame,
              t->set.kind == BNY_DPDK_UD ? "" : ", or set BANYAN_DPDK_MTU");
     if (e->frame < DP_SAFE_FRAME && e->frame_wanted > DP_SAFE_FRAME) {
@@ -518,7 +517,7 @@ void bny_dpdk_watch(struct dp_ep *e)
     if (!e->up || e->down || t->now - e->asked_ns < ASK_NS)
         return;
     if (!e->tx.lossless && e->tx.next == e->tx.limit && e->queued &&
-        !e->tx.flying) { /* the news of more credit may be lost */
+        !e->tx.flying) { /* the message with more credit may be lost */
         e->asked_ns = t->now;
         bny_dpdk_control(e, BNY_DPDK_PROBE, 0, 0);
     } else if (asks_again(e)) {
@@ -527,7 +526,7 @@ void bny_dpdk_watch(struct dp_ep *e)
             ask_mac(e);
         if (e->frame < e->frame_wanted)
             bny_dpdk_control(e, BNY_DPDK_PROBE, e->frame_wanted, e->frame_wanted);
-        if (e->ever_heard && !e->heard) /* it does not poll now: silence tells nothing */
+        if (e->ever_heard && !e->heard) /* it does not poll now: its silence proves nothing */
             return;
         e->heard = 0;
         if (e->asks == ASKS)

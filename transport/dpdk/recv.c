@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Packets to messages. Fragments stay in the driver's buffers until they were viewed. */
+/* Packets to messages. Fragments stay in the driver's buffers until they are viewed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ static void give_msg(struct dp_tp *t, struct dp_msg *m)
     bny_msg_list_push_front(&t->free_msgs, &m->msg);
 }
 
-/* Gives back the first fragment. */
+/* Returns the first fragment's buffer. */
 static void drop_front(struct dp_ep *e, struct dp_msg *m)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -84,10 +84,10 @@ static void drop_all(struct dp_ep *e, struct dp_msg *m)
 
 /* ---- placing fragments ---- */
 
-/* The message with this number; made when it is new. NULL: it was complete before, it is
- * further away than any that a window leads to, or there is no memory. Numbers of packets and
- * messages grow together: what follows an incomplete message lies within one window from it,
- * and within two where a complete one is starved, since then no credit is given. */
+/* The message with this number; made if new. NULL: it is complete, farther away than a window
+ * allows, or there is no memory. Packet and message numbers grow together: messages after an
+ * incomplete one are within one window from it, and within two if a complete one is starved, as
+ * no credit is given then. */
 static struct dp_msg *find(struct dp_ep *e, const struct bny_dpdk_head *h)
 {
     struct dp_in *in = &e->in[h->chan];
@@ -109,8 +109,8 @@ static struct dp_msg *find(struct dp_ep *e, const struct bny_dpdk_head *h)
     return m;
 }
 
-/* The end of the last fragment that is here. Only the first one tells how long the message is:
- * until then any may come, and none is dropped. */
+/* The end of the last fragment so far. Only the first one has the length of the message: until
+ * then any may come, and none is dropped. */
 static uint32_t beyond(const struct dp_msg *m)
 {
     const struct dp_frag *f;
@@ -122,7 +122,7 @@ static uint32_t beyond(const struct dp_msg *m)
     return f->off + f->len;
 }
 
-/* 1: the fragment agrees with what is known of its message. */
+/* 1: the fragment is consistent with its message. */
 static int agrees(const struct dp_msg *m, const struct bny_dpdk_packet *p)
 {
     uint32_t end = p->head.off + p->len;
@@ -141,7 +141,7 @@ static int agrees(const struct dp_msg *m, const struct bny_dpdk_packet *p)
     return 1;
 }
 
-/* Inserts by offset. 0: overlaps, or no memory. */
+/* Inserts by offset. 0: it overlaps, or no memory. */
 static int insert(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packet *p, void *buf)
 {
     struct dp_frag **at = &m->frags, *f, *before = NULL;
@@ -167,7 +167,7 @@ static int insert(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packe
     return 1;
 }
 
-/* Appends without a search where that is its place. */
+/* Appends without a search if it is the last. */
 static int append(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packet *p, void *buf)
 {
     struct dp_frag *f;
@@ -192,7 +192,7 @@ static int append(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packe
     return 1;
 }
 
-/* An eager message in pieces is put together: it must be lent whole. */
+/* Assembles an eager message that came in pieces: it must be lent whole. */
 static int flatten(struct dp_ep *e, struct dp_msg *m)
 {
     m->flat = malloc(m->msg.hdr.len);
@@ -229,7 +229,7 @@ static int report(struct dp_ep *e, struct dp_msg *m)
     return 1;
 }
 
-/* Reports what is due, and leaves behind what is complete. */
+/* Delivers due messages, and moves past complete ones. */
 static void advance(struct dp_ep *e, struct dp_in *in)
 {
     struct dp_msg *m;
@@ -266,7 +266,7 @@ void bny_dpdk_retry(struct dp_ep *e)
             advance(e, &e->in[c]);
 }
 
-/* 1: kept, 0: taken without its buffer, -1: contradicts its message (or no memory). */
+/* 1: kept, 0: accepted without its buffer, -1: contradicts its message (or no memory). */
 static int place(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
 {
     struct dp_msg *m = find(e, &p->head);
@@ -310,9 +310,9 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
         t->drops[BNY_DPDK_BAD_PLACE]++;
         return 0;
     }
-    /* Credit that was told is never taken back, a packet keeps its number whatever is sent
-     * again, and channels share the numbers: an honest peer has no number from limit_told on,
-     * however its packets and our credit travel. */
+    /* Credit is never revoked, a packet keeps its number in retransmissions, and channels share
+     * the numbers: an honest peer has no number from limit_told on, whatever the order of its
+     * packets and our credit. */
     if (fresh && !bny_flow_before(p->head.seq, e->limit_told)) {
         t->drops[BNY_DPDK_NO_CREDIT]++;
         return 0;
@@ -325,7 +325,7 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
     if (!fresh) {
         bny_flow_arrived(&e->rx, p->head.seq); /* counts it */
         if (p->head.flags &
-            BNY_DPDK_AGAIN) /* an acknowledgement was lost; else the network doubled it */
+            BNY_DPDK_AGAIN) /* an acknowledgement was lost; else the network duplicated it */
             e->acks_due = DP_ACK_EVERY;
         return 0;
     }
@@ -335,8 +335,8 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
         return 0;
     }
     bny_flow_arrived(&e->rx, p->head.seq);
-    /* At once of a gap that opens or closes; also of the end of a long message, and of what
-     * ends all that its sender has: the sender waits, and we may not poll for long after it. */
+    /* At once for a gap that opens or closes; also for the end of a long message, and for the
+     * sender's last packet: it waits, and this rank may not poll for long after it. */
     if (bny_flow_gap(&e->rx) != gap || (p->head.flags & (BNY_DPDK_BYE | BNY_DPDK_WAITS)) ||
         (p->head.flags & BNY_DPDK_LAST && p->head.off))
         e->acks_due = DP_ACK_EVERY;
@@ -395,7 +395,7 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
         return 0;
     dp_wake(e);
     if (!e->ever_heard)
-        e->asks = 0; /* nobody was there to answer */
+        e->asks = 0; /* no peer was there to answer */
     e->heard = e->ever_heard = 1;
     if (take_ack(e, &p) != 0) {
         t->drops[BNY_DPDK_BAD_PLACE]++;
@@ -424,7 +424,7 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
 
 /* ---- lending ---- */
 
-/* Copies [off, off + len) out; all of it is here. */
+/* Copies [off, off + len) out; all of it has arrived. */
 static void copy_out(struct dp_msg *m, uint32_t off, uint32_t len, uint8_t *to)
 {
     for (const struct dp_frag *f = m->frags; f && len; f = f->next) {
@@ -491,7 +491,7 @@ void bny_dpdk_release(struct bny_msg *msg)
     if (m->whole)
         give_msg(dp_tp_of(e), m);
     else
-        m->dropped = 1; /* what still comes of it is thrown away */
+        m->dropped = 1; /* later fragments are dropped */
 }
 
 void bny_dpdk_forget(struct dp_ep *e)

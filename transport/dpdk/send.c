@@ -17,8 +17,8 @@ const char *bny_dpdk_more(const struct dp_tp *t)
                : "; give DPDK more: BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages";
 }
 
-/* Only where there are few peers, so that what is pinned does not grow with their number. Else
- * frames are copied from there. */
+/* Only if peers are few, so that pinned memory does not grow with their number. Else frames are
+ * copied from there. */
 static void register_memory(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -97,7 +97,7 @@ static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_ty
         e->limit_told = e->rx.cum + credit;
 }
 
-/* Completes a frame whose header stands at head + t->eth. */
+/* Completes a frame with its header at head + t->eth. */
 static void finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
 {
     struct dp_tp *t = dp_tp_of(e);
@@ -110,12 +110,12 @@ static void finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
     }
     memcpy(head, e->eth, t->eth);
     if (t->set.kind == BNY_DPDK_UD)
-        return; /* the driver takes the destination, the rest is not sent */
+        return; /* the driver uses the destination, the rest is not sent */
     if (e->lanes > 1)
         bny_dpdk_eth_lane(head, &e->self, head[t->eth + offsetof(struct bny_dpdk_head, chan)]);
     bny_dpdk_eth_length(head, tx->head_len + tx->body_len);
-    /* Over the payload, too: with IPv4 only for a port that looks at it, as 0 is "none" there
-     * (RFC 768); IPv6 wants it always (RFC 8200, 8.1). */
+    /* With the payload: with IPv4 only for a port that verifies it, as 0 means none there (RFC
+     * 768); IPv6 requires it (RFC 8200, 8.1). */
     if ((e->blob.verifies || t->eth == BNY_DPDK_ETH6) && !(e->info.caps & BNY_DPDK_CSUM))
         bny_dpdk_udp_sum(head, tx->head_len, tx->body, tx->body_len);
 }
@@ -212,7 +212,7 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
                                 .ref = is_attached(o, p->off, p->len) ? &o->held->ref : NULL };
     if (!tx->ref)
         bny_tp_staged(&t->tp, p->len);
-    if (p->tries > 1 || t->faults) /* faults may double it */
+    if (p->tries > 1 || t->faults) /* faults may duplicate it */
         o->twice = 1;
     bny_counter_add(&t->tp.wire_bytes, p->len);
     finish(e, head, tx);
@@ -229,7 +229,7 @@ uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame)
     return (frame - at) & ~63u;
 }
 
-/* The next message with something to send, channels by turns. */
+/* The next message with data to send, channels in turn. */
 static struct dp_out *next_out(struct dp_ep *e)
 {
     for (unsigned i = 0; i < BNY_CHANNELS; i++) {
@@ -261,8 +261,8 @@ static uint32_t send_next(struct dp_ep *e, struct dp_out *o, uint64_t now)
     return seq;
 }
 
-/* What the driver has not had yet: operations do not end before it has, as their rank may
- * compute for long after them. */
+/* Messages not yet given to the driver: operations must not end before, as their rank may
+ * compute for long afterwards. */
 static void count_unsent(struct dp_ep *e)
 {
     uint32_t n = 0;
@@ -300,7 +300,7 @@ static void push(struct dp_ep *e)
         for (int i = n; i-- > sent;)
             bny_flow_unsend(&e->tx, seqs[i]);
         if (sent > 0 && !bny_flow_gap(&e->rx))
-            e->acks_due = 0; /* they went along */
+            e->acks_due = 0; /* this packet carried them */
     } while (n == BNY_DPDK_BURST && sent == n);
 }
 
@@ -327,7 +327,7 @@ static void tell_sent(struct dp_ep *e, void *cookie)
     else
         s = malloc(sizeof *s);
     if (!s)
-        return; /* the caller waits for it until its deadline: there is no memory left */
+        return; /* the caller waits for it until its deadline: no memory is left */
     dp_wake(e);
     s->next = NULL;
     s->cookie = cookie;
@@ -438,8 +438,8 @@ static struct dp_out *take(struct dp_out **list)
     return o;
 }
 
-/* What of a message the driver can read where it lies: all, nothing, or the whole pages of
- * registered memory. Short messages are copied, which costs less. */
+/* The part of a message that the driver can read in place: all, nothing, or the whole pages of
+ * registered memory. Short messages are copied, which is cheaper. */
 static void attach(const struct dp_ep *e, struct dp_out *o, const void *buf, uint32_t len,
                    int is_ours)
 {
@@ -499,12 +499,12 @@ int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf,
     return 0;
 }
 
-/* A copy of our own in place of memory whose owner takes it back. */
+/* Replaces memory that its owner takes back by our own copy. */
 static void take_copy(struct dp_ep *e, struct dp_out *o)
 {
     o->copy = malloc(o->hdr.len ? o->hdr.len : 1);
     if (!o->copy) {
-        bny_dpdk_down(e, "gets no more: no memory is left for what is on the way to it");
+        bny_dpdk_down(e, "gets no more: no memory is left for data in transit to it");
         return;
     }
     if (o->hdr.len)
@@ -522,8 +522,8 @@ static struct dp_out *find(const struct dp_ep *e, const void *cookie)
     return NULL;
 }
 
-/* Fragments that wait to be sent, or to be acknowledged, come from the copy. What the driver
- * has been given already points to the memory itself until it is sent. */
+/* Unsent and unacknowledged fragments come from the copy. Frames in the driver refer to the
+ * original memory until they are sent. */
 void bny_dpdk_recall(struct bny_tp *tp, void *cookie)
 {
     struct dp_tp *t = (struct dp_tp *)tp;
@@ -542,7 +542,7 @@ void bny_dpdk_recall(struct bny_tp *tp, void *cookie)
     for (struct dp_held *h = t->held; h; h = h->next)
         if (h->out && h->out->cookie == cookie) {
             bny_dpdk_held_settle(t, h->buf, h->len);
-            break; /* it is another list now */
+            break; /* the list has changed */
         }
 }
 

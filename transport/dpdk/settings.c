@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "transport/dpdk/dpdk.h"
 
-/* "0000:03:00.0", perhaps with arguments for its driver: "0000:03:00.0,mprq_en=1". */
+/* "0000:03:00.0", possibly with arguments for its driver: "0000:03:00.0,mprq_en=1". */
 static int is_pci(const char *text)
 {
     unsigned a, b, c, d;
@@ -20,7 +20,7 @@ static int is_pci(const char *text)
            (!text[end] || (text[end] == ',' && text[end + 1]));
 }
 
-/* "net_af_xdp0,iface=veth0,...": veth0. Other drivers' interfaces are made by them, and are the
+/* "net_af_xdp0,iface=veth0,...": veth0. Other drivers create their interfaces, which are the
  * kernel's end of a wire. */
 static void parse_iface(struct dp_settings *s, const char *text)
 {
@@ -30,8 +30,8 @@ static void parse_iface(struct dp_settings *s, const char *text)
         snprintf(s->iface, sizeof s->iface, "%.*s", (int)strcspn(at + 7, ","), at + 7);
 }
 
-/* What follows the first '=', or NULL. (Of text + 16 gcc 12 believes, with the sanitizers, that
- * it may lie behind the end.) */
+/* The text after the first '=', or NULL. (For text + 16 gcc 12 warns, with the sanitizers, that
+ * it may be behind the end.) */
 static const char *value_of(const char *text)
 {
     const char *eq = strchr(text, '=');
@@ -129,7 +129,7 @@ static int parse_checks(struct dp_settings *s, const char *name)
     return 0;
 }
 
-/* "10.9.0.1", "10.9.0.1/24", "fd00::1", "fd00::1/64"; prefix 0: no subnet is told. */
+/* "10.9.0.1", "10.9.0.1/24", "fd00::1", "fd00::1/64"; prefix 0: no subnet. */
 static int parse_ip(const char *name, const char *text, struct bny_dpdk_ip *ip, int *prefix)
 {
     const char *slash = strchr(text, '/');

@@ -35,7 +35,7 @@ static int mem_add(struct dp_tp *t, void *at, size_t bytes, int kind)
     return 0;
 }
 
-/* Of UD what is pinned is counted: other kinds' drivers have hugepages, or a bus's mappings. */
+/* ud counts pinned memory: the drivers of other kinds have hugepages, or a bus's mappings. */
 static int map(struct dp_tp *t, struct dp_mem *m, void *from, size_t bytes, char *text)
 {
     if (t->drv->map(t->port, from, bytes, text) != 0)
@@ -56,7 +56,7 @@ static void unmap(struct dp_tp *t, const struct dp_mem *m)
         bny_counter_add(&t->tp.pinned_bytes, -(uint64_t)bytes);
 }
 
-/* 0, or what it returns when a card keeps reading. */
+/* Returns 0, or an error if a card keeps reading. */
 static int withdraw(struct dp_tp *t, struct dp_mem *m)
 {
     if (bny_dpdk_held_settle(t, m->at, m->bytes) != 0)
@@ -120,8 +120,8 @@ static int dpdk_mem_free(struct bny_tp *tp, void *ptr)
     return mem_drop((struct dp_tp *)tp, ptr, MEM_OURS);
 }
 
-/* Memory of the user's own is sent as any other: from where it lies where the driver gathers
- * from any memory, or was told of it (attach), else copied. */
+/* User memory is sent like any other: in place if the driver gathers from any memory, or was
+ * told of it (attach), else copied. */
 static int dpdk_mem_register(struct bny_tp *tp, void *ptr, size_t bytes, int fd,
                              uint64_t offset)
 {
@@ -133,8 +133,8 @@ static int dpdk_mem_deregister(struct bny_tp *tp, void *ptr)
     return mem_drop((struct dp_tp *)tp, ptr, MEM_USERS);
 }
 
-/* Whole pages of it, for a card to read. Those that are not wholly in it are copied: the card
- * would reach what others keep there. */
+/* Its whole pages, for a card to read. Partial pages are copied: the card would reach other
+ * data in them. */
 static int dpdk_attach(struct bny_tp *tp, void *at, size_t bytes)
 {
     struct dp_tp *t = (struct dp_tp *)tp;
@@ -284,7 +284,7 @@ static int dpdk_address(struct bny_tp *tp, void *blob, size_t cap)
     return (int)sizeof t->blob + more;
 }
 
-/* One job has one family: whoever has both addresses takes that of the settings. */
+/* One job has one family: a rank with both addresses uses that of the settings. */
 static int is_family(const struct dp_tp *t, const struct dp_blob *peer)
 {
     char ours[BNY_DPDK_IP_TEXT], theirs[BNY_DPDK_IP_TEXT];
@@ -366,8 +366,8 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     return rc;
 }
 
-/* Ports go first: until then the driver may hold packets that point into an endpoint's memory,
- * and count them there; but the buffers that are held have to be back before. */
+/* Ports close first: until then the driver may hold packets that refer to an endpoint's memory,
+ * and count them there; but held buffers must be returned before. */
 static void ep_close(struct dp_ep *e)
 {
     bny_dpdk_give_up(e);
@@ -432,7 +432,7 @@ static int dpdk_connect(struct bny_tp *tp, int peer, const void *blob, size_t le
     return 0;
 }
 
-/* Counters, for whoever looks for a reason. */
+/* Counters for diagnosis. */
 static void tell(const struct dp_ep *e)
 {
     const struct bny_flow_tx *f = &e->tx;
@@ -573,7 +573,7 @@ static int events(struct dp_ep *e, struct bny_event *ev, int n)
     return got;
 }
 
-/* Frames of a port; e NULL: everybody's. Returns their number. */
+/* Receives frames of a port; e NULL: for any endpoint. Returns their number. */
 static int receive(struct dp_tp *t, struct bny_dpdk_port *port, struct dp_ep *e)
 {
     struct bny_dpdk_rx rx[BNY_DPDK_BURST];
@@ -588,14 +588,14 @@ static int receive(struct dp_tp *t, struct bny_dpdk_port *port, struct dp_ep *e)
     return n;
 }
 
-/* What packets that came, and time, make due. */
+/* Handles what packets and time make due. */
 static void tend(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
     uint32_t told = e->limit_told - e->rx.cum;
     int rc;
 
-    if (e->starved && e->down < 2) /* no frame need come again */
+    if (e->starved && e->down < 2) /* no further frame need come */
         bny_dpdk_retry(e);
     if (e->down)
         return;
@@ -620,7 +620,7 @@ static int poll_one(struct dp_ep *e, struct bny_event *ev, int n)
 {
     struct dp_tp *t = dp_tp_of(e);
 
-    /* What waits is taken first: no queue without end. */
+    /* Waiting messages come first, so that no queue grows without bound. */
     if (bny_msg_list_is_empty(&e->ready)) {
         if (e->port_is_own)
             receive(t, e->port, e);
@@ -686,8 +686,7 @@ static int dpdk_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     return poll_one(e, ev, n);
 }
 
-/* What becomes due without a frame: acknowledgements of ours soon, timers of what waits for
- * the peers' later. */
+/* Events without a frame: our acknowledgements soon, the peers' timers later. */
 static uint64_t sleep_ns(const struct dp_tp *t)
 {
     uint64_t ns = t->held || t->faults ? DP_NAP_NS : DP_SLEEP_NS;
@@ -705,7 +704,7 @@ static uint64_t sleep_ns(const struct dp_tp *t)
     return ns;
 }
 
-/* DPDK's drivers wake nobody. */
+/* DPDK's drivers have no wake-ups. */
 static uint64_t dpdk_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
 {
     struct dp_tp *t = (struct dp_tp *)tp;
@@ -720,7 +719,7 @@ static uint64_t dpdk_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
     if (fd < 0)
         return DP_NAP_NS;
     t->now = bny_now_ns();
-    if (receive(t, t->port, NULL) > 0) /* they came before, and wake nobody */
+    if (receive(t, t->port, NULL) > 0) /* they came before, and cause no event */
         return 0;
     fds[(*nfds)++] = fd;
     return sleep_ns(t);
@@ -748,7 +747,7 @@ static int dpdk_farewell(struct bny_tp *tp)
         if (bny_dpdk_bye(e) == BNY_AGAIN)
             rc = BNY_AGAIN;
         else if (e->bye == 1 && !e->down && (!e->left || t->now - e->left_ns < DP_LINGER_NS))
-            rc = BNY_AGAIN; /* our goodbye, and the answer to its, may both have got lost */
+            rc = BNY_AGAIN; /* our goodbye, and the answer to the peer's, may both be lost */
     }
     return rc;
 }

@@ -87,7 +87,7 @@ static void put(struct bny_loop_fabric *f, struct bny_loop_link *link,
     struct bny_loop_packet **at = link->tail;
 
     if (!p)
-        return; /* no memory is one more way to lose a packet; the sender tries again */
+        return; /* counts as a lost packet; the sender retries */
     *p = *packet;
     p->due = link->polls;
     if (f->faults.delay_polls_max)

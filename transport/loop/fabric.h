@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The wires of the loop transport: one queue of packets per ordered pair of ranks, which loses,
- * doubles, delays and reorders by a seed. One mutex guards the whole fabric; every function
- * below but create, destroy and kill (loop.h) wants it held.
+/* The wires of the loop transport: one queue of packets for each ordered pair of ranks, which
+ * loses, duplicates, delays and reorders by a seed. One mutex guards the whole fabric; the
+ * caller holds it for every function below but create, destroy and kill (loop.h).
  *
- * Time is counted in polls of the receiver, so that a run in one thread depends on the seed
+ * Time is counted in polls of the receiver, so that a single-threaded run depends on the seed
  * alone. */
 #ifndef BNY_LOOP_FABRIC_H
 #define BNY_LOOP_FABRIC_H
@@ -14,8 +14,7 @@
 #include "transport/loop/loop.h"
 #include "transport/wire.h"
 
-/* A message that its sender keeps until it is acknowledged and no packet refers to it any more.
- */
+/* A message that its sender keeps until it is acknowledged and no packet refers to it. */
 struct bny_loop_out {
     struct bny_loop_out *next;
     struct bny_hdr hdr;
@@ -49,7 +48,7 @@ struct bny_loop_link { /* one direction */
 };
 
 struct bny_loop_fabric {
-    uint64_t id; /* random: its address may be another fabric's in another process */
+    uint64_t id; /* random: another process may have a fabric at the same address */
     pthread_mutex_t lock;
     struct bny_loop_faults faults;
     int nranks, faulty;          /* faulty: any probability or delay is set */
@@ -60,21 +59,20 @@ struct bny_loop_fabric {
 #define BNY_LOOP_SLOTS 8
 
 struct bny_loop_link *bny_loop_link(struct bny_loop_fabric *f, int src, int dst);
-/* Puts a copy of packet into the link, or loses it, or puts it twice. Packets beyond the link's
- * room are lost: the sender's window normally prevents that. */
+/* Puts a copy of packet into the link, or two, or loses it. Packets beyond the link's room are
+ * lost: the sender's window normally prevents that. */
 void bny_loop_transmit(struct bny_loop_fabric *f, int src, int dst,
                        const struct bny_loop_packet *packet);
-/* Takes the next packet that is due; 0 when there is none. With data == 0 takes
- * acknowledgements only. The caller owns the reference to out->flying and drops it with
- * bny_loop_drop. */
+/* Takes the next due packet; 0: none. With data == 0 takes acknowledgements only. The caller
+ * owns the reference to out->flying and drops it with bny_loop_drop. */
 int bny_loop_take(struct bny_loop_fabric *f, int src, int dst, int data,
                   struct bny_loop_packet *packet);
 /* Drops one packet's reference; frees the message when it is acknowledged and this was the
  * last. */
 void bny_loop_drop(struct bny_loop_out *out);
-/* The sender needs it no more. Frees it unless packets refer to it. */
+/* The sender no longer needs it. Frees it unless packets refer to it. */
 void bny_loop_retire(struct bny_loop_out *out);
-/* Marks rank's state and, when it is dead, throws away everything that flies from and to it. */
+/* Sets rank's state; if it is dead, drops all packets in flight from and to it. */
 void bny_loop_set_state(struct bny_loop_fabric *f, int rank, enum bny_loop_state state);
 
 #endif

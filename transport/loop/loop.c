@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The loop transport: ranks of one process, packets that may be lost, doubled, delayed and
- * reordered by a seed (fabric.c), and a small reliability on top, so that messages arrive
+/* The loop transport: ranks of one process, packets that may be lost, duplicated, delayed and
+ * reordered by a seed (fabric.c), and a small reliability layer on top, so that messages arrive
  * exactly once, in any order.
  *
- * Sender: every message has a number per (peer, channel) and is kept until acknowledged; it is
- * sent again after a number of the sender's own polls, but only when no copy of it flies any
- * more. Receiver: cumulative number and 64 bits beyond it; acknowledges once per poll and
- * channel. The payload is read from the sender's memory when the packet arrives, so an engine
- * that reuses borrowed memory before SENT is caught.
+ * Sender: numbers each message per (peer, channel) and keeps it until acknowledged; sends it
+ * again after a number of its own polls, but only if no copy is in flight. Receiver: cumulative
+ * number and 64 bits beyond it; acknowledges once per poll and channel. It reads the payload
+ * from the sender's memory when the packet arrives, which catches an engine that reuses
+ * borrowed memory before SENT.
  *
- * send.c is the sending half. It is the reference, written for reading: it allocates per
- * message, copies under one lock, and uses the freedom of the contract on purpose: messages of
- * send() have no data pointer, and with faults view() answers BNY_AGAIN or less than was asked.
- */
+ * send.c is the sending half. This is the reference, written for reading: it allocates per
+ * message, copies under one lock, and uses the contract's freedom on purpose: messages of
+ * send() have no data pointer, and with faults view() returns BNY_AGAIN or less than
+ * requested. */
 #include "transport/loop/loop.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 #define EAGER_MAX  4096u
 #define ZCOPY_MIN  4096u
 #define TILE       16384u
-#define EVENTS_MAX 64 /* no more data is taken from the fabric while so many events wait */
+#define EVENTS_MAX 64 /* with so many pending events no more data is taken from the fabric */
 #define IDLE_NS    100000u
 
 struct loop_address {
@@ -47,7 +47,7 @@ static void link_lent(struct loop_ep *e, struct received *r)
     e->lent.next = r;
 }
 
-/* Makes the message out of a packet. Without memory it is as if lost: not marked as arrived. */
+/* Makes the message from a packet. Without memory it counts as lost: not marked as arrived. */
 static int deliver(struct loop_ep *e, const struct bny_loop_out *out)
 {
     struct received *r = calloc(1, sizeof *r);
@@ -79,7 +79,7 @@ static void take_data(struct loop_ep *e, const struct bny_loop_packet *p)
     uint64_t beyond = p->out->seq - c->cum; /* huge when it is below cum */
 
     c->ack = 1;
-    /* A reservation may lie beyond the window: it is sent again when the window has moved. */
+    /* A reservation may be beyond the window: it is sent again once the window has moved. */
     if (p->out->seq < c->cum || beyond >= BNY_LOOP_WINDOW || (c->bits >> beyond & 1))
         return;
     if (deliver(e, p->out) != 0)
@@ -280,7 +280,7 @@ static void loop_destroy(struct bny_tp *tp)
     free(t);
 }
 
-/* Leaves once every message is acknowledged, so that nothing it sent is lost with it. */
+/* Leaves once every message is acknowledged, so that none is lost. */
 static int loop_farewell(struct bny_tp *tp)
 {
     struct loop_tp *t = (struct loop_tp *)tp;

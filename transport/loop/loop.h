@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The in-process reference transport: all ranks share a fabric; faults come from a seed. */
+/* The in-process reference transport: all ranks share a fabric; a seed causes faults. */
 #ifndef BNY_TRANSPORT_LOOP_H
 #define BNY_TRANSPORT_LOOP_H
 
@@ -22,10 +22,11 @@ struct bny_loop_fabric *bny_loop_fabric_create(int nranks,
                                                const struct bny_loop_faults *faults);
 /* Every bny_tp on it must be destroyed before. Takes NULL. */
 void bny_loop_fabric_destroy(struct bny_loop_fabric *f);
-/* The address blob that rank's transport would give (at most BNY_ADDR_MAX bytes): ranks of one
- * process need not exchange them. Returns its length. */
+/* The address blob of rank's transport (at most BNY_ADDR_MAX bytes): ranks of one process need
+ * not exchange them. Returns its length. */
 size_t bny_loop_fabric_address(const struct bny_loop_fabric *f, int rank, void *blob);
-/* Test hook: the rank's process "dies": peers get DOWN, nothing of it arrives any more. */
+/* Test hook: the rank's process "dies": peers get DOWN, and none of its data arrives any
+ * more. */
 void bny_loop_fabric_kill(struct bny_loop_fabric *f, int rank);
 
 #endif

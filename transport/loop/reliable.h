@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the loop transport: its endpoints, and what send.c gives to loop.c. The fabric's lock
- * guards all of it but tiles. */
+/* Inside the loop transport: its endpoints, and the interface of send.c for loop.c. The
+ * fabric's lock guards everything but tiles. */
 #ifndef BNY_LOOP_RELIABLE_H
 #define BNY_LOOP_RELIABLE_H
 
@@ -17,13 +17,13 @@ struct tx_channel {
 
 struct rx_channel {
     uint64_t cum, bits; /* all below cum arrived, and cum + i where bit i is set */
-    int ack;            /* to be acknowledged */
+    int ack;            /* an acknowledgement is due */
     void *tile;         /* [TILE] lent by view(), made on first use */
 };
 
 struct received {
     struct bny_msg msg;
-    struct received *prev, *next; /* all that is lent or waits in events */
+    struct received *prev, *next; /* all that are lent or wait in events */
     void *bytes;
     int from_slot;
 };
@@ -64,11 +64,11 @@ static inline struct bny_loop_link *link_to(struct loop_tp *t, int peer)
 /* Queues a copy of the event. 0, or -1 without memory. */
 int bny_loop_push_event(struct loop_ep *e, const struct bny_event *ev);
 int bny_loop_pop_events(struct loop_ep *e, struct bny_event *ev, int n);
-/* Takes what an acknowledgement names off the list of unacknowledged messages. */
+/* Removes acknowledged messages from the list. */
 void bny_loop_take_ack(struct loop_ep *e, const struct bny_loop_packet *p);
-/* Sends again what was lost. */
+/* Sends lost messages again. */
 void bny_loop_retransmit(struct loop_ep *e);
-/* The peer will acknowledge nothing any more: everything borrowed is the caller's again. */
+/* The peer will acknowledge nothing any more: returns all borrowed memory to the caller. */
 void bny_loop_finish_all(struct loop_ep *e);
 
 int bny_loop_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);

@@ -42,14 +42,14 @@ int bny_loop_pop_events(struct loop_ep *e, struct bny_event *ev, int n)
 
 /* ---- sending ---- */
 
-/* Takes an acknowledged message off the channel; *at is its place in the list. */
+/* Removes an acknowledged message from the channel; *at is its place in the list. */
 static void finish_out(struct loop_ep *e, struct tx_channel *c, struct bny_loop_out **at)
 {
     struct bny_loop_out *out = *at;
     struct bny_event ev = { .kind = BNY_EV_SENT, .ep = &e->ep, .cookie = out->cookie };
 
     if (out->borrowed && bny_loop_push_event(e, &ev) != 0)
-        return; /* no memory now: it stays, and the next acknowledgement tries again */
+        return; /* no memory now: it stays until the next acknowledgement */
     *at = out->next;
     if (!*at)
         c->tail = at;
@@ -92,7 +92,7 @@ void bny_loop_retransmit(struct loop_ep *e)
             }
 }
 
-/* The peer will acknowledge nothing any more: everything borrowed is the caller's again. */
+/* The peer will acknowledge nothing any more: returns all borrowed memory to the caller. */
 void bny_loop_finish_all(struct loop_ep *e)
 {
     for (int chan = 0; chan < BNY_CHANNELS; chan++)
@@ -105,7 +105,7 @@ void bny_loop_finish_all(struct loop_ep *e)
         }
 }
 
-/* 0 when a message may be sent on the channel now. */
+/* Returns 0 if a message may be sent on the channel now. */
 static int may_send(struct loop_ep *e, const struct bny_hdr *hdr)
 {
     struct loop_tp *t = tp_of(&e->ep);

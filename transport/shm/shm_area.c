@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Areas: memory that a rank shares with some peers for good. Its descriptor goes over each
  * peer's connection, once, before the message that names the area. The peer maps it when the
- * packet comes, and whoever takes that mapping owns it: no packet of the peer, and not its end,
- * takes it away again. So unlike an arena, which is looked up for each message, an area may be
- * used without any. Nothing has a name in the file system: what is left when all processes are
- * gone is nothing. */
+ * packet comes, and the caller that takes the mapping owns it: neither a packet nor the end of
+ * the peer unmaps it. So unlike an arena, which is looked up for each message, an area works
+ * without messages. Nothing has a name in the file system, so nothing remains when all
+ * processes are gone. */
 #include "transport/shm/shm_impl.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ int bny_shm_area_tell(struct bny_ep *bep, uint32_t id)
     while (a && a->id != id)
         a = a->next;
     if (!a || a->untold == 0)
-        return bny_fail(BANYAN_EINVAL, "shm: telling an area that is not there");
+        return bny_fail(BANYAN_EINVAL, "shm: announcing an area that does not exist");
     p.bytes = a->bytes;
     rc = bny_shm_packet(ep, &p, a->fd);
     if (rc == BNY_AGAIN)
@@ -102,7 +102,7 @@ void bny_shm_areas_destroy(struct shm_tp *tp)
         bny_shm_area_free(&tp->base, tp->areas->id);
 }
 
-/* No fence, as in bny_shm_post: who falls asleep at this moment wakes within 1 ms. */
+/* No fence, as in bny_shm_post: a peer that falls asleep at this moment wakes within 1 ms. */
 void bny_shm_area_wake(struct bny_ep *bep)
 {
     struct shm_ep *ep = (struct shm_ep *)bep;

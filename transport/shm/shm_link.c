@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The sockets: each direction's segment travels in a hello over a unix SEQPACKET connection
- * from its sender to the receiver's listener in the abstract namespace. Connections stay
- * open: their end is how a death is noticed. A pidfd notices it too where a forked child
- * keeps the connection open. Everything is in one epoll set, so that one system call looks
- * at all peers. */
+ * from its sender to the receiver's listener in the abstract namespace. Connections stay open:
+ * their end reveals a death. So does a pidfd, even if a forked child keeps the connection open.
+ * One epoll set has all descriptors, so one system call polls all peers. */
 #include "transport/shm/shm_impl.h"
 
 #include <errno.h>
@@ -29,8 +28,8 @@
 #include "base/text.h"
 
 #define STRANGERS_MAX 64          /* accepted connections without a hello */
-#define STRANGER_NS   5000000000u /* how long they may stay so */
-#define LACKS_NS      2000000000u /* who connects waits so long for our memory */
+#define STRANGER_NS   5000000000u /* time limit for that */
+#define LACKS_NS      2000000000u /* how long a connecting peer waits for our memory */
 #define EVENTS        32
 
 enum conn_kind { CONN_LISTEN, CONN_STRANGER, CONN_IN, CONN_OUT, CONN_PID };
@@ -45,7 +44,7 @@ struct shm_conn {
 
 /* ---- connections ---- */
 
-/* Takes fd and c, which may be NULL. NULL on no memory. */
+/* Takes fd and c, which may be NULL. Returns NULL: no memory. */
 static struct shm_conn *conn_begin(struct shm_tp *tp, struct shm_conn *c, enum conn_kind kind,
                                    int fd, struct shm_ep *ep)
 {
@@ -67,15 +66,15 @@ static struct shm_conn *conn_begin(struct shm_tp *tp, struct shm_conn *c, enum c
     return NULL;
 }
 
-/* Takes fd. NULL on no memory. */
+/* Takes fd. Returns NULL: no memory. */
 static struct shm_conn *conn_add(struct shm_tp *tp, enum conn_kind kind, int fd,
                                  struct shm_ep *ep)
 {
     return conn_begin(tp, calloc(1, sizeof(struct shm_conn)), kind, fd, ep);
 }
 
-/* Closes; the memory stays until the end of service(), whose batch of events may still name it.
- */
+/* Closes; the memory stays until the end of service(), whose batch of events may refer to
+ * it. */
 static void conn_close(struct shm_tp *tp, struct shm_conn *c)
 {
     struct shm_conn **at = &tp->conns;
@@ -83,7 +82,7 @@ static void conn_close(struct shm_tp *tp, struct shm_conn *c)
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
-    /* In a child of fork the socket lives on for a moment, and so would its events here. */
+    /* In a child of fork the socket may outlive this, and so would its events. */
     epoll_ctl(tp->epfd, EPOLL_CTL_DEL, c->fd, NULL);
     bny_fd_close(c->fd);
     c->fd = -1;
@@ -149,8 +148,8 @@ int bny_shm_listen(struct shm_tp *tp)
 
 /* ---- peers ---- */
 
-/* Records have pages of their own, most of which only a connected peer touches. Those of
- * neighbours begin in different lines, or they would share few sets of a cache. */
+/* Records have their own pages, most of which only connected peers touch. Neighbours' records
+ * start at different lines, so that they use all sets of a cache. */
 #define EP_COLOURS 16
 #define EP_BYTES   (sizeof(struct shm_ep) + EP_COLOURS * 64)
 
@@ -217,7 +216,7 @@ int bny_shm_ep_fail(struct shm_ep *ep, int code, const char *fmt, ...)
     char text[160];
     va_list ap;
 
-    /* What makes no sense here may speak of what we could not take. */
+    /* A packet that seems invalid may refer to one that we could not receive. */
     if (code == BANYAN_EPROTO && tp->starved)
         return bny_shm_starves(tp);
     va_start(ap, fmt);
@@ -262,7 +261,7 @@ int bny_shm_ep_process_gone(struct shm_ep *ep)
     return bny_shm_ep_gone(ep);
 }
 
-/* Remembers the peer's process and watches it. */
+/* Records the peer's process and watches it. */
 static void ep_watch(struct shm_ep *ep, pid_t pid)
 {
     struct shm_tp *tp = (struct shm_tp *)ep->base.tp;
@@ -273,7 +272,7 @@ static void ep_watch(struct shm_ep *ep, pid_t pid)
     if (ep->pid_conn || pid <= 0 || pid == getpid())
         return;
     fd = bny_fd_high((int)syscall(SYS_pidfd_open, pid, 0));
-    if (fd >= 0) /* kernels before 5.3 have none: then the socket alone tells */
+    if (fd >= 0) /* kernels before 5.3 lack it: then only the socket reports */
         ep->pid_conn = conn_add(tp, CONN_PID, fd, ep);
 }
 
@@ -301,7 +300,7 @@ void bny_shm_doorbell(struct shm_ep *ep)
                             .to = ep->base.peer };
     struct shm_conn *c = ep->out_conn ? ep->out_conn : ep->in_conn;
 
-    /* One ring is enough; clear both flags, whichever of them was seen. */
+    /* One doorbell suffices; clear both flags, whichever was set. */
     if (ep->out)
         atomic_store_explicit(&ep->out->rx_sleeping, 0, memory_order_relaxed);
     if (ep->in)
@@ -310,8 +309,8 @@ void bny_shm_doorbell(struct shm_ep *ep)
         bny_shm_packet_send(c->fd, &p, -1);
 }
 
-/* Who knows the job's secret and the listener's name, which is its nonce, can say hello. *said:
- * the hello without its proof, to be filled here. */
+/* A process that knows the job's secret and the listener's name, which is its nonce, can send a
+ * hello. *said: the hello without its proof, filled here. */
 static struct bny_transcript hello_said(const struct shm_tp *tp, const struct shm_packet *p,
                                         const char *name, struct shm_packet *said)
 {
@@ -324,10 +323,9 @@ static struct bny_transcript hello_said(const struct shm_tp *tp, const struct sh
                                     .answered_len = SHM_NAME_BYTES };
 }
 
-/* Makes the pages of the rings now: otherwise the first lap over them faults on every fourth
- * message, on both sides (256 B: 1.3 us instead of 0.4). Of the data area, too, in small jobs;
- * slots stay untouched until they are used. An older kernel refuses; then they come as they are
- * touched. */
+/* Populates the pages of the rings: otherwise the first lap faults on every fourth message, on
+ * both sides (256 B: 1.3 us instead of 0.4). In small jobs also the data area; slots stay
+ * untouched until used. On older kernels pages are populated on first touch. */
 static void populate(struct shm_seg *seg, const struct shm_tp *tp)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -361,7 +359,7 @@ static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm
     ep = bny_shm_peer(tp, p->from);
     if (ep && ep->in)
         return "its rank is connected already";
-    if (!ep || fd < 0) { /* for want of memory or a descriptor; the connection stays */
+    if (!ep || fd < 0) { /* no memory or descriptor; the connection stays */
         tp->starved = ep ? EMFILE : ENOMEM;
         return NULL;
     }
@@ -413,7 +411,7 @@ static void packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
         bny_shm_ep_fail(ep, BANYAN_EPROTO, "sent an unknown control packet");
 }
 
-/* Anybody on the host may connect to an abstract name: at most a line a second, as
+/* Any process on the host may connect to an abstract name: at most one line per second, as in
  * bny_foreign_drop. */
 static void foreign_drop(struct shm_tp *tp, uid_t uid, pid_t pid, const char *why)
 {
@@ -436,7 +434,7 @@ static void stranger(struct shm_tp *tp, struct shm_conn *c)
     const char *wrong;
     int fd, rc;
 
-    if (tp->starved) /* what comes behind a hello that we could not take makes no sense */
+    if (tp->starved) /* input after a hello that we could not receive is invalid */
         return;
     rc = bny_shm_packet_receive(c->fd, &p, &fd);
     if (rc == 0)
@@ -450,7 +448,7 @@ static void stranger(struct shm_tp *tp, struct shm_conn *c)
     }
 }
 
-/* Reads an authenticated connection until it is empty or at its end. */
+/* Reads an authenticated connection until it is empty or has ended. */
 static void conn_read(struct shm_tp *tp, struct shm_conn *c)
 {
     struct shm_ep *ep = c->ep;
@@ -473,7 +471,7 @@ void bny_shm_drain(struct shm_ep *ep)
 
 /* ---- accepting ---- */
 
-/* Is there a peer whose hello may be what waits to be accepted? */
+/* May the waiting connection be a peer's, whose hello is missing? */
 static int peer_waits(const struct shm_tp *tp)
 {
     for (int r = 0; r < tp->base.nranks; r++) {
@@ -485,7 +483,8 @@ static int peer_waits(const struct shm_tp *tp)
     return 0;
 }
 
-/* A connection that is closed for want of memory is our death to who made it: it waits. */
+/* Closing a connection for lack of memory would look like our death to the peer, so it
+ * waits. */
 static int may_accept(struct shm_tp *tp)
 {
     if (!tp->spare)
@@ -532,7 +531,7 @@ static void accept_all(struct shm_tp *tp)
         c->pid = who.pid;
         c->deadline_ns = bny_now_ns() + STRANGER_NS;
         strangers++;
-        stranger(tp, c); /* its hello is most often there already */
+        stranger(tp, c); /* its hello has mostly arrived */
     }
 }
 
@@ -622,7 +621,7 @@ static int dial(struct shm_ep *ep, pid_t *pid)
         if (e == EAGAIN || e == EINTR)
             return BNY_AGAIN; /* its backlog is full */
         if (e == ECONNREFUSED || e == ENOENT) {
-            /* It may have sent all that it had to, and left: then its hello, with its farewell,
+            /* A peer that has sent everything may have left: then its hello, with its farewell,
              * waits at our listener. */
             if (!ep->in)
                 bny_shm_service((struct shm_tp *)ep->base.tp);
@@ -665,7 +664,7 @@ int bny_shm_open_out(struct shm_ep *ep)
     }
     t = hello_said(tp, &p, ep->name, &without);
     bny_proof_make(p.proof, &t, BNY_PROOF_ASKER);
-    /* Before the hello: once the peer has that, the connection's end is our death to it. */
+    /* Before the hello: once the peer has that, it takes the connection's end for our death. */
     ep->out_conn = conn_add(tp, CONN_OUT, sock, ep);
     if (!ep->out_conn) {
         close(fd);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shared arenas (memory that peers map), windows and puts.
  *
- * An arena is known to a peer from the packet with its descriptor on, which goes over the
- * owner's connection before the first message that names it. Ids carry a generation, so that
- * memory which was freed and allocated anew is never taken for the old one.
+ * The owner's connection carries a packet with the arena's descriptor before the first message
+ * that names the arena. Ids have a generation, so that freed and reallocated memory is never
+ * taken for the old.
  *
- * A window is open while its key stands in a guard word of the owner's outgoing segment. The
- * putter stores `writing`, then reads the guard; the owner clears the guard, then reads
- * `writing`; both sequentially consistent, so at least one of them sees the other. */
+ * A window is open while its key is in a guard word of the owner's outgoing segment. The putter
+ * stores `writing`, then reads the guard; the owner clears the guard, then reads `writing`;
+ * both sequentially consistent, so at least one of them sees the other. */
 #include "transport/shm/shm_impl.h"
 
 #include <errno.h>
@@ -70,8 +70,8 @@ static struct shm_arena *arena_new(struct shm_tp *tp)
     return NULL;
 }
 
-/* A sealed memfd of the given size, mapped; huge pages when asked for. Returns the descriptor
- * or -1. */
+/* A sealed memfd of the given size, mapped; huge pages on request. Returns the descriptor or
+ * -1. */
 int bny_shm_memfd(size_t bytes, unsigned flags, uint8_t **mem)
 {
     int fd = bny_fd_high(memfd_create("banyan-mem", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
@@ -109,14 +109,14 @@ int bny_shm_mem_alloc(struct bny_tp *btp, size_t bytes, void **out)
     if (room >= HUGE_PAGE && room < SIZE_MAX - HUGE_PAGE) {
         size_t huge = (room + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
 
-        a->bytes = huge; /* reserved at mmap: fails at once where there are not enough pages */
+        a->bytes = huge; /* reserved by mmap, which fails at once if there are too few pages */
         a->fd = bny_fd_own(bny_shm_memfd(huge, MFD_HUGETLB, &a->mem));
     }
     if (a->fd < 0) {
         a->bytes = room;
         a->fd = bny_fd_own(bny_shm_memfd(room, 0, &a->mem));
         if (a->fd >= 0)
-            madvise(a->mem, a->bytes, MADV_HUGEPAGE); /* a hint: refused on many kernels */
+            madvise(a->mem, a->bytes, MADV_HUGEPAGE); /* a hint: many kernels refuse it */
     }
     if (a->fd < 0)
         return bny_fail(BANYAN_ENOMEM, "shm: no shared memory of %zu bytes: %s%s", bytes,
@@ -127,8 +127,8 @@ int bny_shm_mem_alloc(struct bny_tp *btp, size_t bytes, void **out)
     return 0;
 }
 
-/* Is ptr a shared mapping of the file st at offset, which peers can map too? Else they would
- * see other bytes than ours without anybody noticing. */
+/* Is ptr a shared mapping of file st at offset, which peers can map too? Otherwise they would
+ * silently see other bytes than we do. */
 static int is_mapping(const void *ptr, int fd, const struct stat *st, uint64_t offset)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -232,8 +232,7 @@ int bny_shm_arena_tell(struct shm_ep *ep, const struct shm_arena *a)
 
     if (ep->told[i] == SHM_TOLD)
         return 0;
-    rc = bny_shm_packet(ep, &p,
-                        a->fd); /* replaces what the peer may have mapped under this index */
+    rc = bny_shm_packet(ep, &p, a->fd); /* replaces the peer's mapping at this index */
     if (rc == 0)
         ep->told[i] = SHM_TOLD;
     else if (rc != BNY_AGAIN)
@@ -349,7 +348,7 @@ int bny_shm_window_open(struct bny_ep *bep, void *addr, size_t bytes, struct bny
                       bep->peer);
     if (rc != 0)
         return rc;
-    /* Now and not when it is closed: what came may be sent on before. */
+    /* At open and not at close: received data may be sent on before. */
     bny_memcheck_written(addr, bytes);
     for (uint32_t i = 0; i < SHM_GUARDS; i++)
         if (!(ep->guards_open >> i & 1)) {
@@ -376,7 +375,7 @@ int bny_shm_window_close(struct bny_ep *bep, struct bny_window *win)
         return bny_fail(BANYAN_EINVAL, "shm: closing a window that is not open");
     atomic_store_explicit(&ep->out->guard[i], 0, memory_order_seq_cst);
     if (atomic_load_explicit(&ep->out->writing, memory_order_seq_cst) == i + 1) {
-        /* Is it dead? This is rare and short, so a system call each time is no harm. */
+        /* Is it dead? This case is rare and short, so a system call each time is fine. */
         bny_shm_service((struct shm_tp *)bep->tp);
         if (!ep->ended)
             return BNY_AGAIN;
@@ -385,7 +384,7 @@ int bny_shm_window_close(struct bny_ep *bep, struct bny_window *win)
     return 0;
 }
 
-/* Copies into an open window. 0 or an error. */
+/* Copies into an open window. Returns 0 or an error. */
 static int window_write(struct shm_ep *ep, const struct bny_window *win, uint64_t offset,
                         const void *src, uint32_t len)
 {
@@ -424,7 +423,7 @@ static int window_write(struct shm_ep *ep, const struct bny_window *win, uint64_
                           ep->base.peer);
 }
 
-/* The peer does not close the window until put_unmap. 0, or BNY_AGAIN: it has. */
+/* The peer does not close the window until put_unmap. Returns 0, or BNY_AGAIN: closed. */
 static int enter(struct shm_ep *ep, const struct bny_window *win)
 {
     atomic_store_explicit(&ep->in->writing, win->slot + 1, memory_order_seq_cst);
@@ -440,12 +439,12 @@ int bny_shm_window_store(struct bny_ep *bep, const struct bny_window *win, uint6
     struct shm_ep *ep = (struct shm_ep *)bep;
     int rc;
 
-    if (ep->ended) /* its pid may be somebody else's by now */
+    if (ep->ended) /* another process may have its pid by now */
         return bny_shm_ep_gone(ep);
     if (win->slot >= SHM_GUARDS || offset > win->bytes || len > win->bytes - offset)
-        return bny_fail(BANYAN_EPROTO, "shm: rank %d lends %llu bytes, and %u at %llu are due",
-                        bep->peer, (unsigned long long)win->bytes, len,
-                        (unsigned long long)offset);
+        return bny_fail(
+            BANYAN_EPROTO, "shm: rank %d lends %llu bytes, but the put needs %u at %llu",
+            bep->peer, (unsigned long long)win->bytes, len, (unsigned long long)offset);
     if (!ep->in || ep->fate != SHM_ALIVE || enter(ep, win) != 0)
         return BNY_AGAIN;
     rc = window_write(ep, win, offset, src, len);
@@ -496,7 +495,7 @@ int bny_shm_put(struct bny_ep *bep, const struct bny_hdr *hdr, const void *src, 
         return bny_fail(BANYAN_EINVAL,
                         "shm: put of %u bytes at %llu of rank %d's window of %llu", len,
                         (unsigned long long)offset, bep->peer, (unsigned long long)win->bytes);
-    if (!ep->in) /* its guard words are in the segment that its hello brings */
+    if (!ep->in) /* its guard words are in the segment of its hello */
         return BNY_AGAIN;
     if (enter(ep, win) != 0)
         return bny_fail(BANYAN_EABORTED, "shm: rank %d has closed the window", bep->peer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The data path: records in, records out, in the order a message meets the functions. No
- * system call and no allocation here, except process_vm_readv in pull(), doorbells for a
- * sleeping peer, and the look at the sockets after a long run of polls that found nothing. */
+/* The data path: records in, records out, in the order in which a message meets the functions.
+ * No system call and no allocation here, except process_vm_readv in pull(), doorbells for a
+ * sleeping peer, and polling the sockets after many polls without an event. */
 #include "transport/shm/shm_impl.h"
 
 #include <errno.h>
@@ -13,11 +13,11 @@
 #include "base/err.h"
 
 #define MASK            (SHM_RING - 1)
-#define IDLE_POLLS      32u       /* polls without an event between two looks at the clock */
-#define BUSY_POLLS      0xffffu   /* the same when there are always events */
-#define SERVICE_NS_MIN  20000u    /* between looks at the sockets: while things happen there, */
-#define SERVICE_NS_MAX  1000000u  /* and when nothing does */
-#define SERVICE_NS_BUSY 50000000u /* while messages flow */
+#define IDLE_POLLS      32u       /* polls without an event between two clock reads */
+#define BUSY_POLLS      0xffffu   /* the same if there are always events */
+#define SERVICE_NS_MIN  20000u    /* between socket polls: while they have events, */
+#define SERVICE_NS_MAX  1000000u  /* if they have none, */
+#define SERVICE_NS_BUSY 50000000u /* and while messages flow */
 
 /* ---- sending ---- */
 
@@ -50,11 +50,10 @@ void bny_shm_post(struct shm_ep *ep, const struct bny_hdr *hdr, uint32_t info, u
         ep->cpu_told = ep->base.tp->cpu;
         atomic_store_explicit(&ep->out->tx_cpu, ep->cpu_told, memory_order_relaxed);
     }
-    /* Release: whoever sees seq sees the record, and the payload that was written before. */
+    /* Release: a reader that sees seq also sees the record and the payload written before. */
     atomic_store_explicit(&rec->seq, ++ep->out_pos, memory_order_release);
     bny_counter_add(&ep->base.tp->messages, 1);
-    /* No fence: a receiver that falls asleep at this moment may be missed, it wakes within 1 ms
-     * (arm). */
+    /* No fence: this may miss a receiver that falls asleep now; it wakes within 1 ms (arm). */
     if (SHM_UNLIKELY(atomic_load_explicit(&ep->out->rx_sleeping, memory_order_relaxed)))
         bny_shm_doorbell(ep);
 }
@@ -86,8 +85,8 @@ static inline int begin(struct shm_ep *ep)
     return SHM_LIKELY(rc == 1) ? 0 : rc == 0 ? BNY_AGAIN : rc;
 }
 
-/* Finds len contiguous bytes of the data area. Returns 1 and moves data_tail behind them, or 0.
- */
+/* Finds len contiguous bytes of the data area. Returns 1 and moves data_tail past them, or
+ * 0. */
 static int data_take(struct shm_ep *ep, uint32_t len, uint32_t *at)
 {
     uint32_t need = (len + 63) & ~63u, tail = ep->data_tail;
@@ -149,7 +148,7 @@ int bny_shm_eager(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf
     return 0;
 }
 
-/* Which slots has the receiver given back? */
+/* Collects the slots that the receiver has released. */
 static void slots_reclaim(struct shm_ep *ep)
 {
     for (uint32_t i = 0; i < SHM_SLOTS; i++)
@@ -180,8 +179,7 @@ int bny_shm_reserve(struct bny_ep *bep, uint32_t cap, struct bny_slot *slot)
         slots_reclaim(ep);
     if (!ep->slots_free)
         return BNY_AGAIN;
-    i = (uint32_t)__builtin_ctz(
-        ep->slots_free); /* the lowest: the one that is warm in caches */
+    i = (uint32_t)__builtin_ctz(ep->slots_free); /* the lowest: most likely in cache */
     ep->slots_free &= ~(1u << i);
     ep->out_reserved++; /* commit must not find the ring full */
     slot->mem = ep->out->slots[i];
@@ -226,7 +224,7 @@ int bny_shm_commit(struct bny_ep *bep, struct bny_slot *slot, const struct bny_h
         return bny_shm_ep_gone(ep);
     }
     ep->out_reserved--;
-    ep->slot_sent[i] = (ep->slot_sent[i] + 1) | 1u << 31; /* top bit: with the receiver */
+    ep->slot_sent[i] = (ep->slot_sent[i] + 1) | 1u << 31; /* top bit: the receiver has it */
     bny_counter_add(&ep->base.tp->wire_bytes, hdr->len);
     bny_shm_post(ep, hdr, SHM_REC_SLOT | i << 3, 0);
     return 0;
@@ -270,7 +268,7 @@ int bny_shm_send(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf,
 
 /* ---- receiving ---- */
 
-/* Marks a record as released, and moves the head over all that are. */
+/* Marks a record as released, and moves the head past all released ones. */
 static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
 {
     BNY_ASSERT(!ep->released[pos & MASK] && pos - ep->in_head < SHM_RING);
@@ -289,7 +287,7 @@ static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
     }
 }
 
-/* Copies a record out and checks it. Returns 0, or what is wrong with it. */
+/* Copies a record out and checks it. Returns NULL, or its fault. */
 static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct shm_msg *m)
 {
     uint32_t info = rec->info, at;
@@ -335,7 +333,7 @@ static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct s
     }
 }
 
-/* One that was never used; NULL: there is none. */
+/* A never used one; NULL: none left. */
 static struct shm_msg *fresh(struct shm_ep *ep)
 {
     struct shm_msg *m;
@@ -361,7 +359,7 @@ static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
             break;
         if (SHM_UNLIKELY(!m) && !(m = fresh(ep)))
             break; /* all messages are held: back-pressure until some are released */
-        /* A peer that overruns the ring takes the place of records that are still held. */
+        /* A peer that overruns the ring overwrites records that are still held. */
         wrong = ep->in_pos - ep->in_head >= SHM_RING ? "overran its ring" : decode(ep, rec, m);
         if (SHM_UNLIKELY(wrong != NULL)) {
             bny_shm_ep_fail(ep, BANYAN_EPROTO, "%s", wrong);
@@ -369,8 +367,8 @@ static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
         }
         bny_msg_list_pop_front(&ep->free_msgs);
         m->pos = ep->in_pos++;
-        /* Only the data of longer eager messages stays in the ring's order until it is
-         * released. The rest is in the message now, so holding it holds up nobody. */
+        /* Only the data of longer eager messages stays in ring order until its release. The
+         * rest has been copied into the message, so holding it blocks nothing. */
         if (m->kind != SHM_REC_EAGER)
             ring_release(ep, m->pos, 0);
         ev[got].kind = BNY_EV_MSG;
@@ -409,7 +407,7 @@ static int take_sent(struct shm_ep *ep, struct bny_event *ev, int n)
         if (word >> 8 != ((ep->done_pos + 1) & 0xffffff))
             break;
         if (!ep->send_busy[i]) {
-            bny_shm_ep_fail(ep, BANYAN_EPROTO, "finished a send that was not under way");
+            bny_shm_ep_fail(ep, BANYAN_EPROTO, "finished a send that was not in progress");
             break;
         }
         ep->done_pos++;
@@ -425,7 +423,8 @@ static int ep_events(struct shm_ep *ep, struct bny_event *ev, int n)
 {
     int got = 0;
 
-    /* What a peer wrote before it died still counts; a liar's messages do not. */
+    /* Messages that a peer wrote before its death count; those of a peer that broke the
+     * protocol do not. */
     if (SHM_LIKELY(ep->in != NULL) && !ep->liar)
         got = take_messages(ep, ev, n);
     if (ep->nsends | ep->nsent)
@@ -438,7 +437,7 @@ static int ep_events(struct shm_ep *ep, struct bny_event *ev, int n)
     return got;
 }
 
-/* After polls that found nothing: look at the sockets when it is time. */
+/* After polls without events: polls the sockets if it is time. */
 static void look(struct shm_tp *tp, uint64_t period)
 {
     uint64_t now = bny_now_ns();
@@ -481,7 +480,7 @@ int bny_shm_poll(struct bny_tp *btp, struct bny_event *ev, int n)
 
         got += ep_events(tp->eps[e], ev + got, n - got);
         tp->next_ep =
-            e + 1 < tp->neps ? e + 1 : 0; /* who comes after the last one waits longest */
+            e + 1 < tp->neps ? e + 1 : 0; /* the one after the last served has waited longest */
     }
     maybe_look(tp, got, &tp->idle);
     return SHM_UNLIKELY(got == 0 && tp->starved) ? bny_shm_starves(tp) : got;
@@ -509,7 +508,7 @@ static long pull(struct shm_msg *m, uint32_t off, uint32_t len, void *dst, const
     struct iovec local, remote;
     ssize_t n;
 
-    if (SHM_UNLIKELY(ep->ended)) /* its pid may be somebody else's by now */
+    if (SHM_UNLIKELY(ep->ended)) /* another process may have its pid by now */
         return bny_shm_ep_gone(ep);
     if (!dst) {
         dst = ep->tiles + (size_t)(m->base.hdr.chan % BNY_CHANNELS) * SHM_TILE;
@@ -528,8 +527,8 @@ static long pull(struct shm_msg *m, uint32_t off, uint32_t len, void *dst, const
                             "shm: reading rank %d's memory: %s; set BANYAN_CMA=0 "
                             "on all ranks",
                             ep->base.peer, strerror(e));
-        /* No DOWN: after a failure that we have not heard of yet, its user may have freed the
-         * memory. */
+        /* No DOWN: its user may have freed the memory after a failure that is not known here
+         * yet. */
         if (e == EFAULT)
             return bny_fail(BANYAN_EPROTO, "shm: rank %d sent memory that is not mapped there",
                             ep->base.peer);
@@ -569,7 +568,7 @@ void bny_shm_release(struct bny_msg *msg)
 
     if (msg->touch)
         bny_touch(msg->data, msg->hdr.len);
-    /* Release order: our reads of the payload come before the word that gives it back. */
+    /* Release order: our reads of the payload precede the word that returns it. */
     if (m->kind == SHM_REC_SLOT) {
         atomic_store_explicit(&ep->in->slot_done[m->index], ++ep->slot_done[m->index],
                               memory_order_release);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two threads on two CPUs do what two ranks do: one copies into slots, the other copies out of
- * them and touches the lines; or the other pulls by the kernel. The ways are measured, not
- * copies as such: what a line costs depends on who had it before.
+/* Two threads on two CPUs act as two ranks: one copies into slots, the other copies out of them
+ * and touches the lines, or pulls through the kernel. Whole methods are measured, not copies,
+ * as the cost of a line depends on its previous owner.
  *
- * One process of a host measures, under a lock of the file's folder, the others wait for a
- * moment and read. Whoever cannot have the lock or the numbers goes by the defaults: ranks need
- * not agree, as either end of a pair may send by either way. */
+ * One process of a host measures, under a lock of the file's folder; the others wait for a
+ * moment and read. A process without the lock or the numbers uses the defaults: ranks need not
+ * agree, as either end of a pair may send by either method. */
 #include "transport/shm/shm_tune.h"
 
 #include <errno.h>
@@ -36,8 +36,8 @@
 #include "base/param.h"
 #include "transport/transport.h"
 
-#define LIMIT_NS 20000000u /* of a measurement: then there is none */
-#define LOCK_NS  50000000u /* another process measures */
+#define LIMIT_NS 20000000u /* of a measurement, which then fails */
+#define LOCK_NS  50000000u /* wait for another process's measurement */
 #define TRIES    7
 #define STREAM   4 /* messages of the last size, through as many slots */
 #define HANDS    50
@@ -49,9 +49,9 @@ const uint32_t bny_shm_tune_sizes[SHM_TUNE_SIZES] = { 8u << 10, 32u << 10, 128u 
 /* ---- the measurement ---- */
 
 struct rig {
-    _Alignas(128) _Atomic uint32_t asked; /* messages that lie there */
-    _Alignas(128) _Atomic uint32_t done;  /* that were taken */
-    _Alignas(128) atomic_int way;         /* of the next ones; WAY_END */
+    _Alignas(128) _Atomic uint32_t asked; /* messages in the slots */
+    _Alignas(128) _Atomic uint32_t done;  /* messages taken */
+    _Alignas(128) atomic_int way;         /* of the next messages; WAY_END */
     uint32_t bytes, slots;
     uint8_t *slot, *from, *to;
     uint64_t deadline_ns;
@@ -67,7 +67,7 @@ static void relax(void)
 #endif
 }
 
-/* Until *word has reached `want`. 0: it takes too long. */
+/* Waits until *word has reached `want`. 0: it takes too long. */
 static int await(const struct rig *g, const _Atomic uint32_t *word, uint32_t want)
 {
     for (uint32_t i = 1; (int32_t)(atomic_load_explicit(word, memory_order_acquire) - want) < 0;
@@ -110,7 +110,7 @@ static void *receiver(void *arg)
     return NULL;
 }
 
-/* `messages` of them one way, on the average; 0: it failed. */
+/* Average time of `messages` messages one way; 0: it failed. */
 static uint32_t once(struct rig *g, enum way way, uint32_t bytes, uint32_t messages)
 {
     uint32_t n = atomic_load(&g->done), first = n, slots = 1;
@@ -122,7 +122,7 @@ static uint32_t once(struct rig *g, enum way way, uint32_t bytes, uint32_t messa
     g->slots = STREAM;
     atomic_store(&g->way, way);
     for (uint32_t i = 0; way != WAY_HAND && i < bytes; i += 64)
-        g->from[i] = (uint8_t)(n + i / 64); /* our cache has it, as a sender's has */
+        g->from[i] = (uint8_t)(n + i / 64); /* our cache has it, as a sender's would */
     t0 = bny_now_ns();
     for (uint32_t i = 0; i < messages; i++, n++) {
         if (n - first >= slots && !await(g, &g->done, n - slots + 1))
@@ -165,7 +165,7 @@ static int run(struct rig *g, struct shm_tune *t)
         uint32_t messages = i == SHM_TUNE_SIZES - 1 ? STREAM : 1;
 
         t->ring_ns[i] = least(g, WAY_RING, bny_shm_tune_sizes[i], messages);
-        if (!t->ring_ns[i]) /* the other may be in the middle of it */
+        if (!t->ring_ns[i]) /* the other thread may be in the middle of it */
             return 0;
         t->plain_ns[i] = least(g, WAY_PLAIN, bny_shm_tune_sizes[i], messages);
         if (!t->plain_ns[i])
@@ -177,9 +177,9 @@ static int run(struct rig *g, struct shm_tune *t)
     return t->hand_ns != 0;
 }
 
-/* A CPU a quarter of them away: in another package where there are several, and not the other
- * thread of our core where there are more than two. Where this process is bound to one, others
- * of the host. 0: there is none. */
+/* A CPU a quarter of them away: in another package if there are several, and not our core's
+ * other thread if there are more than two. If this process is bound to one CPU, takes one of
+ * the host's others. 0: none. */
 static int pick_cpu(cpu_set_t *out)
 {
     int own = sched_getcpu(), n = 0, at = 0, want, cpus[CPU_SETSIZE];
@@ -202,7 +202,7 @@ static int pick_cpu(cpu_set_t *out)
     return want != own;
 }
 
-/* Systems that forbid it say so at once. */
+/* Systems that forbid it return an error at once. */
 static int single_copy_works(void)
 {
     uint8_t a[64] = { 1 }, b[64];
@@ -229,7 +229,7 @@ int bny_shm_tune_measure(struct shm_tune *t)
                -1, 0);
     if (mem == MAP_FAILED)
         return 0;
-    madvise(mem, bytes, MADV_NOHUGEPAGE); /* as memory of malloc most often is */
+    madvise(mem, bytes, MADV_NOHUGEPAGE); /* like most memory of malloc */
     g.from = mem;
     g.to = mem + most;
     g.slot = mem + 2 * most;
@@ -254,8 +254,8 @@ uint32_t bny_shm_tune_zcopy_min(const struct shm_tune *t, uint32_t otherwise)
 
     if (!t->hand_ns)
         return otherwise;
-    /* By a quarter at least: a virtual machine's ring is two to three times as fast at one
-     * moment as at another, its single copy hardly, and the numbers are of one moment. */
+    /* By at least a quarter: a virtual machine's ring varies in speed by a factor of two to
+     * three, its single copy hardly, and the numbers are a snapshot. */
     ring = bny_shm_tune_touches(t) ? t->ring_ns : t->plain_ns;
     for (int i = SHM_TUNE_SIZES; i-- > 0 && t->single_ns[i] / 4 * 5 < ring[i];)
         from = bny_shm_tune_sizes[i];
@@ -319,7 +319,8 @@ static uint64_t make_host(void)
     return hash(h, &cpus, sizeof cpus);
 }
 
-/* Its processor, kernel and name. Once: each CPUID leaves a virtual machine, some 20 us. */
+/* Its processor, kernel and name. Computed once: each CPUID leaves a virtual machine, some 20
+ * us. */
 uint64_t bny_shm_tune_host(void)
 {
     static _Atomic uint64_t known;
@@ -332,7 +333,7 @@ uint64_t bny_shm_tune_host(void)
     return h;
 }
 
-/* Without the variable a file in the user's cache, one for each host. */
+/* Without the variable, a file in the user's cache for each host. */
 int bny_shm_tune_path(char *path, size_t cap)
 {
     const char *named = bny_param_str("BANYAN_TUNE"), *xdg = getenv("XDG_CACHE_HOME"),
@@ -385,7 +386,7 @@ int bny_shm_tune_parse(struct shm_tune *t, const char *text, size_t len, uint64_
                &got.ring_ns[2], &got.plain_ns[0], &got.plain_ns[1], &got.plain_ns[2],
                &got.single_ns[0], &got.single_ns[1], &got.single_ns[2]) != 12)
         return 0;
-    /* Whatever scanf lets pass, and a file that was cut. */
+    /* Rejects what scanf tolerates, and a truncated file. */
     if (bny_shm_tune_format(&got, again, sizeof again) != len || memcmp(copy, again, len) != 0)
         return 0;
     if (got.host != host || got.runs > SHM_TUNE_RUNS || !got.hand_ns || got.hand_ns > NS_MAX)
@@ -398,8 +399,8 @@ int bny_shm_tune_parse(struct shm_tune *t, const char *text, size_t len, uint64_
     return 1;
 }
 
-/* *lately: it was written a moment ago. A clock that was set back may say so for a while, or
- * never: then there is a run more, or less. */
+/* *lately: it was written a moment ago. If a clock was set back this may be wrong: then there
+ * is one run more, or less. */
 static int read_file(struct shm_tune *t, const char *path, int *lately)
 {
     int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -417,7 +418,7 @@ static int read_file(struct shm_tune *t, const char *path, int *lately)
     return n > 0 && bny_shm_tune_parse(t, text, (size_t)n, bny_shm_tune_host());
 }
 
-/* The folder of the path, made where it is the user's cache. -1: none that we may write. */
+/* The folder of the path, created if it is the user's cache. -1: none that is writable. */
 static int open_folder(const char *path)
 {
     char folder[4096];
@@ -444,7 +445,7 @@ static int open_folder(const char *path)
     return -1;
 }
 
-/* The lock goes with the process that has it. Who has numbers does not wait for it. */
+/* The lock ends with the process that holds it. A process with numbers does not wait for it. */
 static int lock_folder(int fd, int wait)
 {
     uint64_t deadline = bny_now_ns() + LOCK_NS;
@@ -457,8 +458,8 @@ static int lock_folder(int fd, int wait)
     return 1;
 }
 
-/* Whole or not at all: a file without a name until it is written. Readers see the old one, none
- * or the new one. Lock held. */
+/* Atomic: the file has no name until it is complete. Readers see the old one, none or the new
+ * one. Lock held. */
 static void write_file(int folder, const char *path, const struct shm_tune *t)
 {
     char text[SHM_TUNE_TEXT], self[40];
@@ -472,7 +473,7 @@ static void write_file(int folder, const char *path, const struct shm_tune *t)
         struct stat st;
 
         if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))
-            unlink(path); /* fewer runs, what another kernel left, or garbage */
+            unlink(path); /* few runs, another kernel's file, or garbage */
         if (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0)
             bny_info("shm: %s cannot be written: %s", path, strerror(errno));
     }
@@ -484,7 +485,7 @@ static int is_enough(const struct shm_tune *t, int lately)
     return lately || t->runs >= SHM_TUNE_RUNS;
 }
 
-/* Measures, unless somebody has done so meanwhile. `have`: *t has numbers. Lock held. */
+/* Measures, unless another process has done so meanwhile. `have`: *t has numbers. Lock held. */
 static int add_run(int folder, const char *path, struct shm_tune *t, int have)
 {
     struct shm_tune latest;
@@ -497,7 +498,7 @@ static int add_run(int folder, const char *path, struct shm_tune *t, int have)
             return 1;
     }
     ok = bny_shm_tune_measure(&latest);
-    if (have) /* a run that failed counts, or a busy host would try at each job */
+    if (have) /* a failed run counts, or a busy host would try in each job */
         bny_shm_tune_merge(t, &latest);
     else
         *t = latest;

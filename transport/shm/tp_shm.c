@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared-memory transport: creation, addresses, endpoints, sleeping, and the table. The data
- * path is in shm_path.c, sockets in shm_link.c, arenas and windows in shm_mem.c; shm_impl.h
- * tells how a segment works. */
+/* Shared-memory transport: creation, addresses, endpoints, sleeping, and the table. shm_path.c
+ * has the data path, shm_link.c sockets, shm_mem.c arenas and windows; shm_impl.h explains a
+ * segment. */
 #include "transport/shm/shm.h"
 
 #include <errno.h>
@@ -23,11 +23,10 @@
 #include "transport/shm/shm_impl.h"
 #include "transport/shm/shm_tune.h"
 
-/* Longest useful sleep: what a missed doorbell costs (see bny_shm_post). */
+/* Longest useful sleep: the cost of a missed doorbell (see bny_shm_post). */
 #define SLEEP_NS 1000000u
 
-/* First bytes of a small file, NUL-terminated, without the newline; "" when it cannot be read.
- */
+/* First bytes of a small file, NUL-terminated, without the newline; "" if it cannot be read. */
 static void read_line(const char *path, char *buf, size_t cap)
 {
     int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC));
@@ -39,8 +38,8 @@ static void read_line(const char *path, char *buf, size_t cap)
     buf[strcspn(buf, "\n")] = '\0';
 }
 
-/* May other processes of this user read our memory? Where Yama restricts ptrace, only root
- * may. A peer's own probe has the last word. */
+/* May other processes of this user read our memory? If Yama restricts ptrace, only root may. A
+ * peer's own probe decides. */
 static int may_be_read(void)
 {
     char scope[8];
@@ -51,8 +50,9 @@ static int may_be_read(void)
     return scope[0] == '\0' || scope[0] == '0' || (geteuid() == 0 && scope[0] != '3');
 }
 
-/* A hash of what the kernel compares before it lets a process into another one's memory. Where
- * it differs one of two ranks may perhaps, and the other not; each only sees what it may. */
+/* A hash of the attributes that the kernel compares before a process may access another one's
+ * memory. If they differ, only one direction may be allowed, and a rank can test only its
+ * own. */
 static uint32_t rights(void)
 {
     struct {
@@ -69,7 +69,7 @@ static uint32_t rights(void)
         r.users[0] = '\0';
     read_line("/proc/self/attr/current", r.label, sizeof r.label);
     syscall(SYS_capget, &h, d);
-    if (d[0].effective >> CAP_SYS_PTRACE & 1) { /* may all */
+    if (d[0].effective >> CAP_SYS_PTRACE & 1) { /* may access all */
         r.permitted[0] = r.permitted[1] = UINT32_MAX;
     } else {
         r.permitted[0] = d[0].permitted;
@@ -102,7 +102,7 @@ static void shm_destroy(struct bny_tp *btp)
     free(tp);
 }
 
-/* What a rank of a small job makes: a segment for each peer, areas of short operations. */
+/* Total for a rank of a small job: a segment for each peer, areas of short operations. */
 #define SHM_FILE_BYTES (8 << 20)
 
 static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
@@ -144,7 +144,7 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     return 0;
 }
 
-/* What must agree for two ranks to share this transport, and where to find us. */
+/* The facts that must agree for two ranks to share this transport, and our socket's name. */
 static void describe(struct shm_tp *tp, struct shm_blob *b)
 {
     memset(b, 0, sizeof *b);
@@ -171,7 +171,7 @@ static int shm_address(struct bny_tp *btp, void *blob, size_t cap)
     return (int)sizeof b;
 }
 
-/* 1 and the blob's copy when it is a peer's on this host. */
+/* 1, with a copy of the blob, if it is a peer's on this host. */
 static int parse(struct shm_tp *tp, const void *blob, size_t len, struct shm_blob *b)
 {
     struct shm_blob own;
@@ -192,8 +192,8 @@ static int shm_reachable(struct bny_tp *tp, int peer, const void *blob, size_t l
     return parse((struct shm_tp *)tp, blob, len, &b);
 }
 
-/* Is its nonce in memory of this process? The kernel reads it, so that an address which means
- * nothing here does no harm. No descriptors: no. */
+/* Is its nonce in memory of this process? The kernel reads it, so an invalid address is
+ * harmless. No descriptors: no. */
 static int is_own(const struct shm_blob *b)
 {
     uint8_t seen[sizeof b->nonce];
@@ -211,8 +211,8 @@ static int is_own(const struct shm_blob *b)
     return own;
 }
 
-/* How bytes get from one rank's private memory to the other's. The nonce shows that the pid
- * means the same process here as there (it need not, between pid namespaces). */
+/* How bytes get from one rank's private memory to the other's. The nonce proves that the pid
+ * names the same process here as there (pid namespaces may differ). */
 static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
 {
     uint8_t seen[sizeof b->nonce];
@@ -226,8 +226,8 @@ static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
     return is_own(b) ? SHM_COPY_DIRECT : SHM_COPY_NONE;
 }
 
-/* From so many bytes on peers pull: this host's own number, looked up when there is somebody to
- * pull, with what else it says. */
+/* Smallest size that peers pull: this host's own number, looked up with the others at the first
+ * peer that can pull. */
 static uint32_t zcopy_min(struct shm_tp *tp)
 {
     struct shm_tune t;
@@ -276,7 +276,7 @@ static int shm_farewell(struct bny_tp *btp)
 {
     struct shm_tp *tp = (struct shm_tp *)btp;
 
-    bny_shm_service(tp); /* whoever connects later finds nobody, that is no death either */
+    bny_shm_service(tp); /* a later connection is refused, which is not a death either */
     for (int r = 0; r < btp->nranks; r++) {
         struct shm_ep *ep = tp->peers[r];
 
@@ -288,8 +288,7 @@ static int shm_farewell(struct bny_tp *btp)
     return 0;
 }
 
-/* Peers that see the flags ring; a flag that they see too late costs them nothing and us
- * SLEEP_NS. */
+/* Peers that see the flags ring; if a peer sees a flag too late it costs us SLEEP_NS. */
 static void set_sleeping(struct shm_tp *tp, uint32_t value)
 {
     for (int i = 0; i < tp->neps; i++) {
@@ -320,7 +319,7 @@ static void shm_disarm(struct bny_tp *btp)
     struct shm_tp *tp = (struct shm_tp *)btp;
 
     set_sleeping(tp, 0);
-    bny_shm_service(tp); /* swallows the doorbells, or the next sleep would be none */
+    bny_shm_service(tp); /* consumes the doorbells, so that the next sleep is a real one */
 }
 
 const struct bny_transport_ops bny_shm_ops = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where this rank listens, and what peers learn of it. One listening socket per address that
- * the interface choice allows; never a wildcard address. */
+/* Where this rank listens, and the address blob for peers. One listening socket for each
+ * address that the interface choice allows; never a wildcard address. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,13 +14,13 @@
 #include "transport/place.h"
 #include "transport/tcp/tcp.h"
 
-/* Processes of a host and network namespace reach each other by any address of theirs. */
+/* Processes of one host and network namespace reach each other by any of their addresses. */
 static void host_id(uint8_t out[8])
 {
     struct bny_place at;
     uint8_t hash[16];
 
-    if (bny_place_get(&at) != 0) /* unknown: nobody is on our host, which is always safe */
+    if (bny_place_get(&at) != 0) /* unknown: no rank is on our host, which is always safe */
         randombytes_buf(&at, sizeof at);
     crypto_generichash(hash, sizeof hash, (const uint8_t *)&at,
                        offsetof(struct bny_place, user), NULL, 0);
@@ -45,7 +45,7 @@ int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range)
 
         fd = bny_net_listen(&addrs[i], port_range, 1024);
         if (fd == -BANYAN_ESYSTEM && (i + 1 < n || t->nlisten))
-            continue; /* an address may vanish or be tentative; one that works is enough */
+            continue; /* an address may vanish or be tentative; one that works suffices */
         if (fd < 0)
             return fd;
         t->listeners[t->nlisten] = bny_fd_own(fd);

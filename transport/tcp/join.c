@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a connection comes to be open: connect or accept, then both ends prove that they know the
- * job's secret before anything else is believed. Nothing blocks, every half-open connection has
- * a deadline, and their number is bounded, so that port scanners and garbage cost a log line.
+/* How a connection opens: connect or accept, then both ends prove that they know the job's
+ * secret before anything else is trusted. Nothing blocks, every half-open connection has a
+ * deadline, and their number is bounded, so that port scanners and garbage cost a log line.
  *
- * A rank that computes, or has no CPU, answers no hello and sends none; its kernel connects and
- * accepts all the same. So silence after that is no failure, and neither is what became of an
- * attempt while we were away ourselves: who waits is bounded by the operation's deadline, and a
- * peer that dies closes its sockets. Refusals and networks that swallow packets are failures.
+ * A rank that computes, or has no CPU, neither answers nor sends a hello, but its kernel
+ * connects and accepts. So silence after that is no failure, nor is an attempt that expired
+ * while this rank was away: the operation's deadline bounds the wait, and a dying peer closes
+ * its sockets. Refusals, and networks that drop packets, are failures.
  *
- * H: the hello (ranks, lane, epoch, the process that is meant, fresh nonce of the connecting
- * rank), A: the answer (fresh nonce of the accepting rank, how much of the lane it has, or that
- * it is another process: the port of one that has ended may be anybody's, who has the secret as
- * well); asked and answered of the proofs
- * (transport/proof.h).
+ * H: the hello (ranks, lane, epoch, the addressed process, fresh nonce of the connecting rank),
+ * A: the answer (fresh nonce of the accepting rank, how much of the lane it has, or that it is
+ * another process: the port of an ended process may belong to any process that has the secret).
+ * The proofs (transport/proof.h) are those of asker and answerer.
  *   -> H      <- A, proof of the answerer      -> proof of the asker */
 #include <errno.h>
 #include <stdio.h>
@@ -31,12 +30,11 @@
 #include "transport/tcp/tcp.h"
 
 #define CONNECT_AGAIN_NS                                                                       \
-    500000000u             /* of a lost connection: its path may be back any moment            \
-                            */
-#define ROUNDS_MAX       6 /* times that every address of a peer may fail */
+    500000000u             /* for a lost connection: the path may be back at any moment */
+#define ROUNDS_MAX       6 /* times that all addresses of a peer may fail */
 #define ROUNDS_MIN       2 /* however late it is: we may have been away since the first */
 #define BACKOFF_NS       20000000u /* after the first round; doubles */
-#define AGAIN_SHIFT_MAX  3         /* and so often at most, of a lost connection */
+#define AGAIN_SHIFT_MAX  3         /* limit of that for a lost connection */
 #define ACCEPTS_PER_POLL 16
 #define STARVED_LOOK_NS  1000000u
 
@@ -49,8 +47,8 @@ static struct bny_transcript said(const struct tcp_conn *c)
                                     .answered_len = sizeof c->answer };
 }
 
-/* A handshake message is far smaller than an empty socket buffer, so a short write means
- * trouble. */
+/* A handshake message is far smaller than an empty socket buffer, so a short write is an
+ * error. */
 static int send_all(struct tcp_conn *c, const void *data, size_t len)
 {
     ssize_t n;
@@ -61,7 +59,7 @@ static int send_all(struct tcp_conn *c, const void *data, size_t len)
     return n == (ssize_t)len ? 0 : -1;
 }
 
-/* Collects exactly len bytes in c->hs. 1: there. 0: not yet. -1: the end. */
+/* Collects exactly len bytes in c->hs. 1: complete. 0: not yet. -1: the end. */
 static int recv_all(struct tcp_conn *c, uint32_t len)
 {
     while (c->hs_have < len) {
@@ -81,11 +79,11 @@ static int recv_all(struct tcp_conn *c, uint32_t len)
 static void become_open(struct tcp_conn *c)
 {
     c->state = TCP_OPEN;
-    c->readable = c->writable = 1; /* edges before this moment were used up by the handshake */
+    c->readable = c->writable = 1; /* the handshake consumed all earlier edges */
     bny_tcp_activate(c);
 }
 
-/* Makes the lane's key, where it has one. -1: no memory. */
+/* Makes the lane's key, if it has one. -1: no memory. */
 static int secure(struct tcp_conn *c)
 {
     struct tcp_lane_id id = { .from = c->hello.from,
@@ -131,13 +129,13 @@ void bny_tcp_join_end(struct tcp_conn *c)
 
 static int gives_up(const struct tcp_conn *c, uint64_t now)
 {
-    if (c->resuming) /* an operation waits: not as long as for what may be the network's */
+    if (c->resuming) /* an operation waits: shorter than for a network failure */
         return bny_tcp_resume_gives_up(c, now) ||
                (c->lacks_ns && now - c->lacks_ns > TCP_STARVED_NS);
     return c->round >= ROUNDS_MAX || (now >= c->give_up_ns && c->round >= ROUNDS_MIN);
 }
 
-/* What says nothing of the peer. */
+/* Errors of this process, not of the peer. */
 static int is_ours(int err)
 {
     return err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS;
@@ -148,7 +146,7 @@ static void give_up(struct tcp_conn *c)
     char text[BNY_ADDR_TEXT], reason[180];
 
     bny_tcp_join_end(c);
-    if (c->lacks) { /* the next poll tells; the peer is well */
+    if (c->lacks) { /* the next poll reports it; the peer is well */
         c->tp->lacks = c->lacks;
         c->state = TCP_CLOSED;
         return;
@@ -159,8 +157,8 @@ static void give_up(struct tcp_conn *c)
     bny_tcp_gone(c->ep, reason);
 }
 
-/* The attempt failed (why; NULL: there was none): the next address, later the next round, in
- * the end the peer is down. */
+/* The attempt failed (why; NULL: there was none): tries the next address, later the next round,
+ * until the peer is down. */
 static void try_next(struct tcp_conn *c, const char *why)
 {
     uint64_t now = bny_now_ns();
@@ -240,16 +238,16 @@ static void try_candidate(struct tcp_conn *c)
     bny_tcp_watch(c);
 }
 
-/* The connection ended in the handshake. The other end gives up on one that takes 5 s, as it
- * may have done because of us. */
+/* The connection ended in the handshake. The other end gives up one that takes 5 s, possibly
+ * because of us. */
 static void cut_short(struct tcp_conn *c, const char *why)
 {
     c->spared |= bny_now_ns() - c->begun_ns >= TCP_HANDSHAKE_NS - 1000000000u;
     try_next(c, why);
 }
 
-/* Nothing came in 5 s. Of a peer that has accepted before, a new attempt may also find its
- * queue full of such. */
+/* No answer came in 5 s. If the peer has accepted before, a new attempt may find its queue
+ * full. */
 static void not_answered(struct tcp_conn *c)
 {
     char text[BNY_ADDR_TEXT];
@@ -261,8 +259,7 @@ static void not_answered(struct tcp_conn *c)
                      "for it",
                      c->ep->ep.peer, bny_addr_text(&c->addr, text));
         c->spared = 1;
-        if (!candidate(c->ep,
-                       1)) { /* else it may be a stranger, and another address the rank's */
+        if (!candidate(c->ep, 1)) { /* else it may be foreign, and another address the rank's */
             c->deadline_ns = UINT64_MAX;
             return;
         }
@@ -340,7 +337,7 @@ static void challenged(struct tcp_conn *c)
     t = said(c);
     if (!bny_proof_is_good(c->hs + sizeof c->answer, BNY_PROOF_BYTES, &t, BNY_PROOF_ANSWERER)) {
         c->refused++;
-        try_next(c, "whoever listens there does not know the job's secret");
+        try_next(c, "the process that listens there does not know the job's secret");
         return;
     }
     if (c->answer.got == TCP_NOT_ME) {
@@ -349,7 +346,7 @@ static void challenged(struct tcp_conn *c)
         return;
     }
     if (!cipher_fits(c)) {
-        try_next(c, "it chose a cipher that it may not");
+        try_next(c, "it chose a cipher that was not offered");
         return;
     }
     if (secure(c) != 0) {
@@ -358,7 +355,7 @@ static void challenged(struct tcp_conn *c)
         return;
     }
     bny_proof_make(mine, &t, BNY_PROOF_ASKER);
-    /* An end that it gave up on would else open, and its closing then be a death. */
+    /* A connection that the peer gave up would open, and its end would look like a death. */
     if (recv(c->fd, &more, 1, MSG_PEEK | MSG_DONTWAIT) == 0 ||
         send_all(c, mine, sizeof mine) != 0) {
         cut_short(c, "the connection broke in the handshake");
@@ -386,13 +383,14 @@ static void no_half(struct tcp_conn *c)
             t->half[i] = t->half[--t->nhalf];
 }
 
-/* Freed after the batch of socket events that may still name it. */
+/* Freed after the batch of socket events, which may still refer to it. */
 static void bury(struct tcp_conn *c)
 {
     if (c->fd >= 0) {
-        /* In a child of fork the socket lives on for a moment, and so would its events here. */
+        /* In a child of fork the socket may outlive this, and so would its events. */
         epoll_ctl(c->tp->epfd, EPOLL_CTL_DEL, c->fd, NULL);
-        /* Who takes it for open sees a reset, no orderly end: that were our death. */
+        /* A peer that considers it open gets a reset, since an orderly end would mean our
+         * death. */
         bny_tcp_abort(c->fd);
     }
     c->fd = -1;
@@ -401,7 +399,7 @@ static void bury(struct tcp_conn *c)
     c->tp->grave = c;
 }
 
-/* why NULL: it may well be a rank, which has lost patience. */
+/* why NULL: it may be a rank that gave up. */
 static void drop_half(struct tcp_conn *c, const char *why)
 {
     struct tcp_tp *t = c->tp;
@@ -412,7 +410,7 @@ static void drop_half(struct tcp_conn *c, const char *why)
     if (c->starved)
         t->unopened_ns = 0;
     if (!why) {
-        bny_info("tcp: %s, who says it is rank %d, gave up on its connection",
+        bny_info("tcp: %s, which claims to be rank %d, gave up on its connection",
                  bny_addr_text(&c->addr, text), c->hello.from);
     } else if (now - t->foreign_log_ns >= 1000000000u || t->foreign_log_ns == 0) {
         bny_warn("tcp: dropped a connection from %s, which did not prove to be a rank of this "
@@ -440,14 +438,14 @@ void bny_tcp_accept(struct tcp_tp *t, int listener)
             for (int k = 1; k < t->nhalf; k++)
                 if (t->half[k]->deadline_ns < oldest->deadline_ns)
                     oldest = t->half[k];
-            /* An honest handshake takes milliseconds; give a burst of them one second. */
+            /* An honest handshake takes milliseconds; allow a burst of them one second. */
             if (bny_now_ns() + TCP_HANDSHAKE_NS < oldest->deadline_ns + 1000000000u)
                 return;
             drop_half(oldest, "too many half-open connections");
         }
         if (!t->spare)
             t->spare = calloc(1, sizeof *t->spare);
-        c = t->spare; /* there before a connection is accepted: closing one costs a try */
+        c = t->spare; /* before the accept: closing an accepted connection costs a try */
         fd = c ? bny_net_accept(listener, &addr) : -ENOMEM;
         t->starved_by = is_ours(-fd) ? -fd : 0;
         t->starved_ns = !t->starved_by ? 0 : t->starved_ns ? t->starved_ns : bny_now_ns();
@@ -465,8 +463,8 @@ void bny_tcp_accept(struct tcp_tp *t, int listener)
     }
 }
 
-/* To the peer it is open, and closing it would be a loss: the proof stays where it is, and is
- * looked at again at the next poll. */
+/* The peer considers it open, and closing it would be a loss. The proof stays in the socket
+ * until the next poll. */
 static void wait_for_memory(struct tcp_conn *c)
 {
     struct tcp_tp *t = c->tp;
@@ -476,7 +474,7 @@ static void wait_for_memory(struct tcp_conn *c)
     t->unopened_ns = t->unopened_ns ? t->unopened_ns : bny_now_ns();
 }
 
-/* The peer had the same address, or has ended, and its port is ours now. */
+/* The peer had the same address, or has ended and its port is ours now. */
 static int means_another(const struct tcp_conn *c)
 {
     return memcmp(c->hello.instance, c->tp->blob.instance, sizeof c->hello.instance) != 0;
@@ -544,8 +542,7 @@ void bny_tcp_join_half(struct tcp_tp *t, int rank)
     }
 }
 
-/* How much of the lane is here. Connections of before, that are proven but for our looking,
- * are part of it. */
+/* How much of the lane is here, including connections whose proof has arrived but is unread. */
 static uint64_t announce(struct tcp_conn *c)
 {
     struct tcp_tp *t = c->tp;
@@ -558,7 +555,7 @@ static uint64_t announce(struct tcp_conn *c)
     return e && e->in[c->hello.lane] ? bny_tcp_announce(e->in[c->hello.lane]) : 0;
 }
 
-/* The lane has more unread sockets than it may: the rank must try again. */
+/* The lane has too many unread sockets: the rank must retry. */
 static int is_behind(const struct tcp_conn *c)
 {
     const struct tcp_ep *e = c->tp->eps[c->hello.from];
@@ -566,14 +563,14 @@ static int is_behind(const struct tcp_conn *c)
     return e && e->in[c->hello.lane] && e->in[c->hello.lane]->nnext == TCP_NEXT_MAX;
 }
 
-/* A hello to this process. 1: it is dropped. */
+/* A hello to this process. 1: dropped. */
 static int refuses(struct tcp_conn *c)
 {
     const struct tcp_hello *h = &c->hello;
 
     if (h->to != c->tp->tp.rank || h->from < 0 || h->from >= c->tp->tp.nranks ||
         h->from == h->to || h->lane >= TCP_LANES)
-        drop_half(c, "its ranks do not fit this job");
+        drop_half(c, "its ranks do not match this job");
     else if (h->integrity != c->tp->integrity)
         drop_half(c, "its BANYAN_TCP_INTEGRITY is not ours");
     else if (is_behind(c))
@@ -591,7 +588,7 @@ static void take_hello(struct tcp_conn *c)
     const struct tcp_hello *h = &c->hello;
 
     if (rc < 0)
-        drop_half(c, "it closed the connection before it said who it is");
+        drop_half(c, "it closed the connection before its hello");
     if (rc <= 0)
         return;
     memcpy(&c->hello, c->hs, sizeof c->hello);
@@ -628,8 +625,8 @@ void bny_tcp_join_event(struct tcp_conn *c)
 
 /* ---- deadlines ---- */
 
-/* We may have been away, with more events to come than one look takes: what has arrived counts.
- * 1: it is too late all the same. */
+/* If this rank was away, more events may wait than one pass handles: all input that has arrived
+ * counts. 1: it is too late even so. */
 static int too_late(struct tcp_conn *c, uint64_t now)
 {
     if (now < c->deadline_ns)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the kernel has been given and the peer's kernel has not acknowledged: the bytes of a
- * lane that must be sent again when the connection is lost. Messages that the ring still holds
- * are not copied; what was written past the ring, and what the ring gave back, is kept here, in
- * blocks that are given back as the acknowledgements come. */
+/* The bytes of a lane that the kernel has and the peer's kernel has not acknowledged: they must
+ * be sent again if the connection is lost. Messages still in the ring are not copied; bytes
+ * written past the ring, and those of released messages, are kept here, in blocks that
+ * acknowledgements free. */
 #include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "base/assert.h"
 #include "transport/tcp/tcp.h"
 
-#define ASK_BLOCKS 4  /* this much more is kept before the kernel is asked again */
-#define FREE_MAX   64 /* blocks of a transport that wait for their next use */
+#define ASK_BLOCKS 4  /* blocks kept before the kernel is queried again */
+#define FREE_MAX   64 /* free blocks that a transport holds */
 
 _Static_assert(sizeof(struct tcp_kept) + TCP_KEPT_BYTES == 16384, "a block");
 _Static_assert(sizeof(struct tcp_kept) + TCP_LITTLE_BYTES == 1024, "a little one");
@@ -51,8 +51,8 @@ void bny_tcp_acked(struct tcp_conn *c, uint64_t at)
     c->ask_at = c->nkept + ASK_BLOCKS;
 }
 
-/* The socket's own count has the proof of the handshake in it as well: then it says less than
- * is true. */
+/* The socket's count includes the proof of the handshake: then it reports less than was
+ * acknowledged. */
 void bny_tcp_ask_acked(struct tcp_conn *c)
 {
     int unacked = 0;
@@ -91,7 +91,7 @@ static int make_ready(struct tcp_tp *t, uint64_t blocks)
     return 0;
 }
 
-/* To most ranks of a large job little is sent. */
+/* A large job sends little to most of its ranks. */
 static int fits_little(struct tcp_conn *c, uint64_t len)
 {
     if (c->kept || len > TCP_LITTLE_BYTES)
@@ -101,14 +101,14 @@ static int fits_little(struct tcp_conn *c, uint64_t len)
     return c->little != NULL;
 }
 
-/* The blocks that it will take are made ready, so that bny_tcp_keep cannot fail. */
+/* Allocates the blocks that it needs, so that bny_tcp_keep cannot fail. */
 int bny_tcp_may_keep(struct tcp_conn *c, uint64_t len)
 {
     uint64_t blocks;
 
     if (len <= room_in_newest(c))
         return 1;
-    /* Rather than more memory: what idle lanes keep is not asked for again. */
+    /* Before more memory is taken: idle lanes are not queried otherwise. */
     if (c->nkept >= c->ask_at || (c->nkept && (!c->tp->free_kept || c->newest == c->little))) {
         c->ask_at = c->nkept + ASK_BLOCKS;
         bny_tcp_ask_acked(c);

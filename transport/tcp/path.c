@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Writing: a ring of messages per connection, handed to the socket many at a time. User memory
- * and slots are queued by reference; eager payload goes straight to the socket when nothing
- * waits, else into a ring of copies, which is made when it is first needed.
+/* Writing: each connection has a ring of messages, which go to the socket many at a time. User
+ * memory and slots are queued by reference; eager payload goes straight to the socket if
+ * nothing waits, else into a ring of copies, allocated on demand.
  *
- * What the kernel has is not sent yet: until the peer's kernel has it, it may have to be sent
- * again (resume.c). So a message keeps its memory until it is acknowledged, and where that
- * takes longer than a few looks, what is not acknowledged is copied (keep.c). */
+ * Bytes in the local kernel are not sent yet: until the peer's kernel has them they may have to
+ * be sent again (resume.c). So a message keeps its memory until it is acknowledged; if that
+ * takes more than a few queries, unacknowledged bytes are copied (keep.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +17,11 @@
 #include "transport/tcp/tcp.h"
 
 #define IOVS_MAX     48         /* header, payload and padding of 16 messages */
-#define FLUSH_BYTES  (1u << 20) /* then let the other direction have its turn */
-#define SEALED_AHEAD 131072u    /* records that are made before the socket takes them */
-#define LITTLE       16384u     /* copied as soon as another question costs */
-#define JOINED_BYTES 65536u     /* of eager messages that go to the socket at once */
-#define FREE_RINGS   64         /* rings of a transport that wait for their next use */
+#define FLUSH_BYTES  (1u << 20) /* then the other direction has its turn */
+#define SEALED_AHEAD 131072u    /* records sealed before the socket accepts them */
+#define LITTLE       16384u     /* copied instead of a query that costs a system call */
+#define JOINED_BYTES 65536u     /* of eager messages that go to the socket together */
+#define FREE_RINGS   64         /* free rings that a transport holds */
 
 static const uint8_t zeros[16];
 
@@ -62,7 +62,8 @@ static uint64_t add_frame(struct iovec *iov, int *n, const struct bny_hdr *hdr, 
     return bytes + add_iov(iov, n, zeros, tcp_pad(hdr->len), &skip);
 }
 
-/* Bytes the socket took; 0: none now (writable is cleared); -1: broken, c->err says how. */
+/* Bytes that the socket accepted; 0: none now (writable is cleared); -1: broken, c->err is
+ * set. */
 static ssize_t write_iov(struct tcp_conn *c, struct iovec *iov, int n, uint64_t want)
 {
     struct msghdr mh = { .msg_iov = iov, .msg_iovlen = (size_t)n };
@@ -85,7 +86,7 @@ static ssize_t write_iov(struct tcp_conn *c, struct iovec *iov, int n, uint64_t 
     return put;
 }
 
-/* The kernel has the item at `written`. */
+/* The kernel has all of the item at `written`. */
 static void step_on(struct tcp_conn *c)
 {
     BNY_ASSERT(c->written != c->queued);
@@ -104,8 +105,8 @@ static void step_back(struct tcp_conn *c)
     c->write_off = 0;
 }
 
-/* A ring of messages, which a connection has only while something is queued: most peers of a
- * large job are seldom spoken to. */
+/* A connection has a ring of messages only while something is queued: most peers of a large job
+ * seldom get a message. */
 static int have_items(struct tcp_conn *c)
 {
     struct tcp_tp *t = c->tp;
@@ -139,7 +140,7 @@ static void give_items(struct tcp_conn *c)
     c->items = NULL;
 }
 
-/* The item at `reported` needs its memory no more: no byte of it is sent again from there. */
+/* The item at `reported` no longer needs its memory: no byte is sent again from there. */
 static void release_item(struct tcp_conn *c)
 {
     struct tcp_item *it = item_at(c, c->reported);
@@ -148,10 +149,10 @@ static void release_item(struct tcp_conn *c)
     c->copy_head = (c->copy_head + it->copy_used) % TCP_COPY_BYTES;
     c->copy_used -= it->copy_used;
     if (!c->copy_used)
-        c->copy_head = 0; /* no more of it is touched than ever waits */
+        c->copy_head = 0; /* keeps the touched part as small as the queue */
     if (it->kind == TCP_SLOT)
         c->ep->slots_busy &= ~(1u << it->slot);
-    if (it->own) { /* mostly not: not even a call */
+    if (it->own) { /* rarely: saves the call */
         free(it->own);
         it->own = NULL;
     }
@@ -190,7 +191,7 @@ int bny_tcp_rewind(struct tcp_conn *c, uint64_t at)
     c->looks = 0;
     c->resend = at < off ? off - at : 0;
     bny_tcp_owe(c);
-    if (c->sec) /* all that was ever given to the kernel is kept */
+    if (c->sec) /* all bytes given to the kernel are kept */
         return 0;
     while (at > off && off + frame_bytes(&item_at(c, to)->hdr) <= at) {
         BNY_ASSERT(to != c->queued);
@@ -240,7 +241,7 @@ static ssize_t write_items(struct tcp_conn *c)
     return put;
 }
 
-/* Copies of the frames at `written` what goes into one record. Returns its bytes. */
+/* Copies one record's bytes from the frames at `written`. Returns their number. */
 static uint32_t take_plain(struct tcp_conn *c, uint8_t *to, uint32_t room)
 {
     uint32_t len = 0;
@@ -275,7 +276,7 @@ static uint64_t plain_bytes(const struct tcp_conn *c, uint64_t most)
     return bytes < most ? bytes : most;
 }
 
-/* Makes records of what is queued, to be sent from where they are kept. */
+/* Seals records of the queue, and sends them from the blocks where they are kept. */
 static void seal_items(struct tcp_conn *c)
 {
     c->full = 0;
@@ -292,7 +293,7 @@ static void seal_items(struct tcp_conn *c)
     }
 }
 
-/* The read side knows whether the peer left in order or died. */
+/* The read side determines whether the peer left in order or died. */
 static void write_failed(struct tcp_conn *c)
 {
     int fd = c->fd;
@@ -328,7 +329,7 @@ int bny_tcp_flush(struct tcp_conn *c)
 
 /* ---- memory that comes back ---- */
 
-/* Copies of the item at `reported` what is not acknowledged. 0: there is no room. */
+/* Copies the unacknowledged bytes of the item at `reported`. 0: there is no room. */
 static int keep_item(struct tcp_conn *c)
 {
     const struct tcp_item *it = item_at(c, c->reported);
@@ -342,8 +343,8 @@ static int keep_item(struct tcp_conn *c)
     return 1;
 }
 
-/* Asks what is acknowledged when there is something new to ask for, and then ever less often.
- * 1: whoever wants the memory has looked for long enough, or it is little. */
+/* Queries the acknowledged bytes after each write, and then less and less often. 1: enough
+ * queries, or few bytes: copy. */
 static int look(struct tcp_conn *c)
 {
     uint32_t looks = c->looks++;
@@ -376,12 +377,12 @@ int bny_tcp_take_sent(struct tcp_conn *c, struct bny_event *ev, int n)
     return got;
 }
 
-/* A copy of our own in place of memory whose owner takes it back. */
+/* Replaces memory that its owner takes back by our own copy. */
 static void copy_item(struct tcp_conn *c, struct tcp_item *it)
 {
     it->own = malloc(it->hdr.len ? it->hdr.len : 1);
     if (!it->own) {
-        bny_tcp_down(c->ep, "no memory is left for what is on the way to it");
+        bny_tcp_down(c->ep, "no memory is left for data in transit to it");
         return;
     }
     if (it->hdr.len)
@@ -471,7 +472,7 @@ static struct tcp_item *push(struct tcp_conn *c, const struct bny_hdr *hdr, cons
     return it;
 }
 
-/* Room for len contiguous bytes in the ring of copies; *used counts what is skipped at its end.
+/* Contiguous room for len bytes in the ring of copies; *used includes bytes skipped at its end.
  * NULL: full. */
 static uint8_t *copy_room(struct tcp_conn *c, uint32_t len, uint32_t *used)
 {
@@ -494,8 +495,8 @@ static void count(struct bny_ep *ep, const struct bny_hdr *hdr, int copied)
         bny_tp_staged(ep->tp, hdr->len);
 }
 
-/* Straight to the socket, after bny_tcp_may_keep. What it does not take, or a new connection
- * must take, is sent from where it is kept. */
+/* Straight to the socket, after bny_tcp_may_keep. The rest, and bytes for a new connection, are
+ * sent from the kept blocks. */
 static void write_now(struct tcp_conn *c, const struct bny_hdr *hdr, const void *buf)
 {
     struct iovec iov[3];
@@ -524,8 +525,8 @@ static int make_copies(struct tcp_conn *c)
     return c->copy != NULL;
 }
 
-/* The ring of copies. 0; BNY_AGAIN: no memory, but what waits will be gone, and then none is
- * needed; or an error. */
+/* The ring of copies. Returns 0; BNY_AGAIN: no memory, but none is needed once the queue is
+ * empty; or an error. */
 static int have_copies(struct tcp_conn *c)
 {
     if (make_copies(c))
@@ -555,7 +556,7 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
     c = conn_of(ep, hdr);
     if (!c)
         return -BANYAN_ENOMEM;
-    /* Who has sent may poll no more: nobody would finish the handshake. */
+    /* A rank that has sent may not poll again: nobody would finish the handshake. */
     if (c->state != TCP_OPEN || c->queued - c->reported >= TCP_ITEMS_SOFT)
         return BNY_AGAIN;
     waits = waits_for_more(c, hdr);
@@ -616,7 +617,7 @@ int bny_tcp_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
         i++;
     if (i == TCP_SLOTS)
         return BNY_AGAIN;
-    /* Room for every reserved slot on whichever lane it is committed, and for a farewell. */
+    /* Room on every lane for all reserved slots and a farewell. */
     for (int lane = 0; lane < TCP_LANES; lane++)
         if (e->out[lane] &&
             e->out[lane]->queued - e->out[lane]->reported + TCP_SLOTS >= TCP_ITEMS - 1)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reading: small messages are lent from a 64 KiB buffer that many of them share; larger ones
- * are announced by their header alone, and view() moves their bytes from the socket to where
- * the caller wants them. */
+/* Reading: small messages are lent from a shared 64 KiB buffer; a large one is announced by its
+ * header alone, and view() moves its bytes from the socket to the caller's memory. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +10,9 @@
 #include "base/err.h"
 #include "transport/tcp/tcp.h"
 
-/* Read ahead after a large message: what is read here must be copied again. */
+/* Read ahead after a large message: bytes read here must be copied again. */
 #define LITTLE        2048u
-#define ROOM_MIN      4096u /* do not read into less space than this */
+#define ROOM_MIN      4096u /* smallest space to read into */
 #define DISCARD_TURNS 16
 
 /* ---- buffers ---- */
@@ -54,7 +53,7 @@ static void chunk_put(struct tcp_tp *t, struct tcp_chunk *k)
     t->free_chunks = k;
 }
 
-/* Of a connection in which nothing is left to read, so that idle ones hold none. */
+/* If nothing is left to read, so that idle connections hold no buffer. */
 static void give_back(struct tcp_conn *c)
 {
     if (!c->chunk || c->chunk->refs != 1 || c->start != c->end || c->discard)
@@ -105,8 +104,7 @@ static ssize_t read_wire(struct tcp_conn *c, void *dst, size_t len)
     }
     if (n == (ssize_t)len)
         return n;
-    /* Short: the socket is empty, and the edge of new data, or of the end, comes through epoll.
-     */
+    /* Short: the socket is empty; epoll reports the edge of new data or of the end. */
     if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) {
         c->readable = 0;
         return n > 0 ? n : 0;
@@ -115,7 +113,7 @@ static ssize_t read_wire(struct tcp_conn *c, void *dst, size_t len)
     return c->state == TCP_OPEN ? 0 : -1;
 }
 
-/* The same where bytes come in records: only what was checked. */
+/* The same for records: only verified bytes. */
 static ssize_t read_records(struct tcp_conn *c, void *dst, size_t len)
 {
     struct tcp_secure *s = c->sec;
@@ -131,7 +129,7 @@ static ssize_t read_records(struct tcp_conn *c, void *dst, size_t len)
         s->end += (uint32_t)n;
     }
     if (!s->nclear && bny_tcp_open(s) != 0) {
-        bny_tcp_down(c->ep, "its data were changed on the way, or are not its own");
+        bny_tcp_down(c->ep, "its data were altered in transit, or are not its own");
         return -1;
     }
     len = len < s->nclear ? len : s->nclear;
@@ -148,8 +146,8 @@ static ssize_t read_some(struct tcp_conn *c, void *dst, size_t len)
     return c->sec ? read_records(c, dst, len) : read_wire(c, dst, len);
 }
 
-/* Makes contiguous room for a frame of `need` bytes that begins at c->start. 0, or -1: no
- * buffer now. */
+/* Makes contiguous room for a frame of `need` bytes at c->start. Returns 0, or -1: no buffer
+ * now. */
 static int make_room(struct tcp_conn *c, uint32_t need)
 {
     uint32_t have = c->end - c->start;
@@ -182,7 +180,7 @@ static int make_room(struct tcp_conn *c, uint32_t need)
     return 0;
 }
 
-/* Reads ahead into the buffer. 1: more bytes are there. 0: not now, or lost. */
+/* Reads ahead into the buffer. 1: more bytes came. 0: not now, or lost. */
 static int fill(struct tcp_conn *c, uint32_t need)
 {
     uint32_t room, have = c->end - c->start;
@@ -202,7 +200,7 @@ static int fill(struct tcp_conn *c, uint32_t need)
     return 1;
 }
 
-/* ---- tiles: what is read of a large message ---- */
+/* ---- tiles: buffers for a large message ---- */
 
 static int tile_get(struct tcp_conn *c)
 {
@@ -218,7 +216,7 @@ static int tile_get(struct tcp_conn *c)
     return c->tile ? 0 : -1;
 }
 
-/* Of a connection in whose large message nothing is left to read. */
+/* If nothing of the large message is left to read. */
 static void tile_put(struct tcp_conn *c)
 {
     struct tcp_tp *t = c->tp;
@@ -232,7 +230,7 @@ static void tile_put(struct tcp_conn *c)
 
 /* ---- messages ---- */
 
-/* Drops what a released message left behind. */
+/* Drops the unread rest of a released message. */
 static void skip(struct tcp_conn *c)
 {
     uint32_t have = c->end - c->start, n = c->discard < have ? c->discard : have;
@@ -263,7 +261,7 @@ static void farewell(struct tcp_conn *c)
     c->ep->left = 1;
 }
 
-/* Announces a large message: its header is off the wire, its payload is not. */
+/* Announces a large message: its header is read, its payload is not. */
 static struct tcp_msg *begin_stream(struct tcp_conn *c, const struct bny_hdr *h)
 {
     struct tcp_msg *m = tile_get(c) == 0 ? msg_get(c, h) : NULL;
@@ -313,7 +311,7 @@ static struct tcp_msg *next_message(struct tcp_conn *c)
         if (c->discard == 0 && have >= need) {
             memcpy(&h, c->chunk->data + c->start, sizeof h);
             if (!valid(c, &h)) {
-                bny_tcp_down(c->ep, "it broke the protocol: a header makes no sense");
+                bny_tcp_down(c->ep, "it broke the protocol: invalid header");
                 return NULL;
             }
             if (h.kind == TCP_KIND_FAREWELL) {
@@ -344,11 +342,11 @@ int bny_tcp_deliver(struct tcp_conn *c, struct bny_event *ev, int n)
             break;
         ev[got++] = (struct bny_event){ .kind = BNY_EV_MSG, .ep = &c->ep->ep, .msg = &m->msg };
     }
-    c->more = got == n || c->starved; /* nothing else would bring us back */
+    c->more = got == n || c->starved; /* nothing else would call this again */
     return got;
 }
 
-/* The way back of an outgoing connection carries nothing but one farewell. */
+/* The reverse direction of an outgoing connection carries only one farewell. */
 void bny_tcp_read_control(struct tcp_conn *c)
 {
     struct bny_hdr h;
@@ -374,8 +372,8 @@ void bny_tcp_read_control(struct tcp_conn *c)
 
 /* ---- view and release ---- */
 
-/* Takes up to want payload bytes of the message off the buffer and the socket, after the
- * carried ones. Returns the bytes now at dst, or -1 when the connection is lost. */
+/* Reads up to want payload bytes from the buffer and the socket, after the carried ones.
+ * Returns the bytes now at dst, or -1 if the connection is lost. */
 static long gather(struct tcp_conn *c, uint8_t *dst, uint32_t want)
 {
     uint32_t got = c->ncarry < want ? c->ncarry : want, have = c->end - c->start, n;
@@ -425,7 +423,7 @@ long bny_tcp_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, co
     if (got < 0)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, tcp_reason(e));
     keep = got == (long)len ? 0 : (uint32_t)got & 63;
-    if (keep) { /* only whole 64s may be given; the rest waits for its companions */
+    if (keep) { /* only whole blocks of 64 may be returned; the rest waits for more */
         memmove(c->carry + keep, c->carry, c->ncarry);
         memcpy(c->carry, to + got - keep, keep);
         c->ncarry += keep;
@@ -455,7 +453,7 @@ void bny_tcp_release(struct bny_msg *msg)
         c->discard = c->stream_left + tcp_pad(msg->hdr.len);
         c->streaming = NULL;
         tile_put(c);
-        c->readable = 1; /* view() read behind the back of the flag */
+        c->readable = 1; /* view() read without clearing the flag */
         bny_tcp_activate(c);
     }
     bny_msg_list_push_front(&t->free_msgs, msg);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A connection that is lost is made anew, and the lane goes on where it was.
+/* A lost connection is replaced, and the lane continues where it was.
  *
- * Lost is what a reset or a path ends; the end of a stream without a farewell is the peer's
- * death, as it ever was. Both ends count the bytes of a lane since its first handshake. The
- * sender keeps what the peer's kernel has not acknowledged (keep.c) and connects again, with a
- * higher epoch in its hello. The receiver answers how many bytes it has taken and still has to
- * read from the sockets before, and reads these to there before it turns to the new one. Linux
- * hands out what it has acknowledged also after a reset, so no byte is lost; where one is, the
- * answer lies below what was acknowledged, and the peer is down. Epoch and count are inside the
- * proofs: nobody else can turn a lane back. A handshake that is cut is begun again; the answer
- * may then be higher, never lower.
+ * A reset or a broken path is a loss; the end of a stream without a farewell is the peer's
+ * death. Both ends count the bytes of a lane since its first handshake. The sender keeps what
+ * the peer's kernel has not acknowledged (keep.c) and reconnects with a higher epoch in its
+ * hello. The receiver answers with the bytes that it has and still has to read from earlier
+ * sockets, and reads these to that point before it uses the new one. Linux delivers
+ * acknowledged bytes even after a reset, so no byte is lost; if one is, the answer is below the
+ * acknowledged count, and the peer is down. The proofs cover epoch and count: no other process
+ * can turn a lane back. An interrupted handshake is repeated; the answer may then be higher,
+ * never lower.
  *
- * The receiver has nobody to connect to. It sees whether the peer still listens by its own
- * first lane, which it opens if there is none: a dead rank's port refuses, or is another
- * process's, which says so (TCP_NOT_ME), or cannot prove the secret. */
+ * The receiver does not connect. It checks whether the peer still listens by its own first
+ * lane, opened if necessary: a dead rank's port refuses, or belongs to another process, which
+ * answers TCP_NOT_ME or cannot prove the secret. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -35,7 +35,7 @@
 #define LOSSES_MAX   4
 #define WATCH_NS     1000000000u
 #define GONE_MS      3000u
-#define GONE_BACKOFF 3 /* sent again after 0.2, 0.4, 0.8 s, or more on a slow path */
+#define GONE_BACKOFF 3 /* retransmitted after 0.2, 0.4, 0.8 s, or more on a slow path */
 
 /* ---- the end of a connection ---- */
 
@@ -161,12 +161,11 @@ int bny_tcp_resumed(struct tcp_conn *c)
 
 /* ---- paths ---- */
 
-/* The path to the peer is gone, not only the peer busy: what was sent is not acknowledged,
- * again and again. A peer that does not read has acknowledged what it has no room for the rest
- * of, or has dropped the rest when it came (its buffer was made smaller), and its kernel
- * answers each question: then questions become as rare as on a lost path, but the last answer
- * is as old as the last question. So it takes two questions without an answer, the last of
- * them older than the path has been seen to need. A user timeout would end all of these. */
+/* Is the path to the peer gone, or is the peer only busy? A lost path acknowledges nothing,
+ * however often we retransmit. A peer that does not read has a full or shrunken buffer, so it
+ * drops data, but its kernel answers each window probe; probes become as rare as on a lost
+ * path, but the last answer is as old as the last probe. So it takes two unanswered probes, the
+ * last of them older than the path's largest delay. A user timeout would end all of these. */
 static int path_is_gone(const struct tcp_conn *c)
 {
     struct tcp_info info = { 0 };
@@ -177,7 +176,7 @@ static int path_is_gone(const struct tcp_conn *c)
         info.tcpi_backoff < GONE_BACKOFF || info.tcpi_backoff > 31)
         return 0;
     rto_ms =
-        info.tcpi_rto / 1000; /* doubled with each question: the last two were half apart */
+        info.tcpi_rto / 1000; /* doubled with each probe: half of it separates the last two */
     first_ms = rto_ms >> info.tcpi_backoff;
     asked_ms = info.tcpi_last_data_sent;
     answered_ms = info.tcpi_last_ack_recv;
@@ -253,7 +252,7 @@ int bny_tcp_follow(struct tcp_conn *in, struct tcp_conn *fresh)
         return -1;
     if (in->nnext) {
         in->next[in->nnext - 1].until = fresh->answer.got;
-        if (begin_of_last(in) == fresh->answer.got) /* it has brought nothing */
+        if (begin_of_last(in) == fresh->answer.got) /* it has carried nothing */
             bny_tcp_abort(in->next[--in->nnext].fd);
     } else {
         in->until = fresh->answer.got;

@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/param.h"
 
-/* As libsodium declares its functions of "combined mode". */
+/* As in libsodium's declarations of "combined mode". */
 typedef int (*seal_fn)(unsigned char *c, unsigned long long *clen, const unsigned char *m,
                        unsigned long long mlen, const unsigned char *ad,
                        unsigned long long adlen, const unsigned char *nsec,
@@ -28,7 +28,7 @@ static struct {
     open_fn open;
     uint32_t tag;
 } aeads[] = {
-    [TCP_AEGIS] = { NULL, NULL, 32 }, /* Debian 12's libsodium has none: found by name */
+    [TCP_AEGIS] = { NULL, NULL, 32 }, /* Debian 12's libsodium lacks it: found by name */
     [TCP_GCM] = { crypto_aead_aes256gcm_encrypt, crypto_aead_aes256gcm_decrypt,
                   crypto_aead_aes256gcm_ABYTES },
     [TCP_CHACHA] = { crypto_aead_chacha20poly1305_ietf_encrypt,
@@ -133,7 +133,7 @@ uint32_t bny_tcp_record_extra(const struct tcp_secure *s)
     return TCP_RECORD_HEAD + tag_bytes(s);
 }
 
-/* As long as any cipher's; the number first, little endian. */
+/* As long as any cipher's nonce; the number first, little endian. */
 static void nonce_of(uint8_t nonce[32], uint64_t number)
 {
     memset(nonce, 0, 32);
@@ -183,7 +183,7 @@ static uint32_t payload_of(const struct tcp_secure *s)
     return len;
 }
 
-/* One that is too long is whole as soon as its length is there: to be refused. */
+/* A record that is too long is complete once its length is there, so that it gets refused. */
 int bny_tcp_has_record(const struct tcp_secure *s)
 {
     uint32_t have = s->end - s->start, len;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Records: what a lane's bytes travel in where BANYAN_TCP_INTEGRITY is mac or encrypt.
+/* Records: the format of a lane's bytes if BANYAN_TCP_INTEGRITY is mac or encrypt.
  *
- *   u32 length of the payload, at most TCP_RECORD_MAX; u32 number, its lower half
- *   payload: as it is (mac), or encrypted
+ *   u32 length of the payload, at most TCP_RECORD_MAX; u32 lower half of the record's number
+ *   payload: plain (mac) or encrypted
  *   tag over head and payload
  *
- * A record's number, from 0, is its nonce, so that none can be left out, repeated or moved. The
- * key is of one lane and direction: a keyed BLAKE2b, under the job's secret, of a random number
- * that the sender chose for the lane, of both ranks, lane, direction and cipher. It does not
- * change when a lost connection is made anew: then the same bytes are sent again.
- *   mac      Poly1305, its key the first 32 bytes of the ChaCha20 stream of the number
- *   encrypt  an AEAD with the head as additional data: AEGIS-128L where libsodium has it
- * (1.0.19), AES-256-GCM, both only where the CPU has AES, else ChaCha20-Poly1305 The receiver
- * chooses the first of these that both ends have; offer and choice are in the proofs of the
- * handshake. */
+ * A record's number, from 0, is its nonce, so none can be left out, repeated or moved. The key
+ * belongs to one lane and direction: a keyed BLAKE2b, under the job's secret, of a random
+ * number that the sender chose for the lane, both ranks, lane, direction and cipher. It stays
+ * the same when a lost connection is replaced, which then carries the same bytes again.
+ *   mac      Poly1305; its key is the first 32 bytes of the ChaCha20 stream for the number
+ *   encrypt  an AEAD with the head as additional data: AEGIS-128L if libsodium has it (1.0.19),
+ *            AES-256-GCM, both only if the CPU has AES, else ChaCha20-Poly1305
+ * The receiver chooses the first of these that both ends have; the proofs of the handshake
+ * cover offer and choice. */
 #ifndef BNY_TCP_SECURE_H
 #define BNY_TCP_SECURE_H
 
@@ -25,15 +25,15 @@ enum tcp_cipher { TCP_NO_CIPHER, TCP_POLY1305, TCP_AEGIS, TCP_GCM, TCP_CHACHA };
 
 #define TCP_RECORD_HEAD 8u
 #define TCP_TAG_MAX     32u
-#define TCP_RECORD_MAX  16304u /* with head and tag a block of keep.c */
+#define TCP_RECORD_MAX  16304u /* with head and tag one block of keep.c */
 #define TCP_RAW         131072u
 
 struct tcp_secure {
     enum tcp_cipher cipher;
     uint8_t tx_key[32], rx_key[32];
     uint64_t tx_number, rx_number;
-    /* Read off the socket: [start, end) of raw; of these [clear, clear + nclear) is the rest of
-     * a record that was checked. */
+    /* Socket input: [start, end) of raw; [clear, clear + nclear) of it is the rest of a
+     * verified record. */
     uint8_t *raw;
     uint32_t cap, start, end, clear, nclear;
 };
@@ -41,35 +41,35 @@ struct tcp_secure {
 /* BANYAN_TCP_INTEGRITY. Returns enum tcp_integrity, or -BANYAN_ECONFIG. */
 int bny_tcp_integrity(void);
 const char *bny_tcp_cipher_name(enum tcp_cipher cipher);
-/* Bits of the ciphers that serve it here. */
+/* Bits of the ciphers available here for it. */
 unsigned bny_tcp_ciphers(enum tcp_integrity integrity);
-/* The one to take of what both have; TCP_NO_CIPHER: none. */
+/* The preferred cipher that both have; TCP_NO_CIPHER: none. */
 enum tcp_cipher bny_tcp_cipher_choose(unsigned ours, unsigned theirs);
 
-/* What a lane's key is made of, besides the secret. */
+/* Input of a lane's key, besides the secret. */
 struct tcp_lane_id {
     uint8_t random[32];
     int32_t from, to;
     uint16_t lane;
-    uint8_t cipher, back; /* back: the other way, where only farewells go */
+    uint8_t cipher, back; /* back: the reverse direction, which carries only farewells */
     uint32_t zero;
 };
 _Static_assert(sizeof(struct tcp_lane_id) == 48, "hashed as it is");
 
-/* sends: this end sends on the lane. NULL: no memory. */
+/* sends: this end sends on the lane. Returns NULL: no memory. */
 struct tcp_secure *bny_tcp_secure_new(const uint8_t *secret, const struct tcp_lane_id *lane,
                                       int sends);
 void bny_tcp_secure_free(struct tcp_secure *s); /* takes NULL */
 
 /* Bytes of a record besides its payload. */
 uint32_t bny_tcp_record_extra(const struct tcp_secure *s);
-/* Makes the next record of len bytes at rec + TCP_RECORD_HEAD, in place. Its bytes. */
+/* Makes the next record of len bytes at rec + TCP_RECORD_HEAD, in place. Returns its size. */
 uint32_t bny_tcp_seal(struct tcp_secure *s, uint8_t *rec, uint32_t len);
-/* The connection is a new one: what was read of the way back is forgotten. */
+/* The connection was replaced: discards the input of the reverse direction. */
 void bny_tcp_secure_restart_rx(struct tcp_secure *s);
-/* A whole record lies in raw. */
+/* Is a whole record in raw? */
 int bny_tcp_has_record(const struct tcp_secure *s);
-/* Opens it. 0, or -1: it is not what the peer has sent. Call it with nclear 0. */
+/* Opens the record. Returns 0, or -1: the peer did not send it. Requires nclear 0. */
 int bny_tcp_open(struct tcp_secure *s);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The tcp transport: the table, polling, life and death of endpoints. See tcp.h for the design.
+/* The tcp transport: the table, polling, life and death of endpoints. tcp.h has the design.
  *
  * Polling. All sockets are in one edge-triggered epoll set; an edge sets readable or writable
- * and puts the connection into the list of active ones, where it stays while something can be
- * done for it without a new edge. poll() asks epoll once and serves the list; poll_ep() asks
- * the sockets of one peer directly. */
+ * and puts the connection into the active list, where it stays while it can progress without a
+ * new edge. poll() calls epoll once and serves the list; poll_ep() polls the sockets of one
+ * peer directly. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -27,9 +27,8 @@
 
 #define EPOLL_BATCH 32
 #define HOLD_NS     1000000u
-#define WATCH_EVERY                                                                            \
-    64 /* looks at all sockets between looks at the clock, where nothing waits */
-#define SERVE_EVERY 16 /* idle poll_ep() calls between two looks at everything else */
+#define WATCH_EVERY 64 /* polls of all sockets between clock reads, if nothing waits */
+#define SERVE_EVERY 16 /* idle poll_ep() calls between two full polls */
 
 extern const struct bny_transport_ops bny_tcp_ops;
 
@@ -58,7 +57,7 @@ static struct tcp_conn *pop_active(struct tcp_tp *t)
     return c;
 }
 
-/* Something can be done for it now, or an event waits. */
+/* Can it progress now, or does an event wait? */
 static int wants_attention(const struct tcp_conn *c)
 {
     if (c->reported != c->written && !c->resuming)
@@ -88,7 +87,7 @@ void bny_tcp_watch(struct tcp_conn *c)
 
     if (epoll_ctl(c->tp->epfd, EPOLL_CTL_ADD, c->fd, &ev) != 0)
         bny_fail_errno("cannot watch a socket"); /* the handshake's deadline ends the attempt */
-    /* A host that vanished sends no end of stream. No user timeout: that ends a connection
+    /* A vanished host ends no stream. Without a user timeout, which would end a connection
      * whose peer only computes. */
     setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
@@ -96,7 +95,7 @@ void bny_tcp_watch(struct tcp_conn *c)
     setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
 }
 
-/* One look at all sockets: new edges, new connections, handshakes, deadlines. */
+/* One pass over all sockets: new edges, new connections, handshakes, deadlines. */
 static void serve(struct tcp_tp *t)
 {
     struct epoll_event evs[EPOLL_BATCH];
@@ -181,7 +180,7 @@ void bny_tcp_gone(struct tcp_ep *e, const char *why)
     t->nends++;
 }
 
-/* Those of which nothing more comes, or not in time. */
+/* Ended peers whose input is complete or overdue. */
 static void end_peers(struct tcp_tp *t)
 {
     uint64_t now = bny_now_ns();
@@ -410,7 +409,7 @@ static void tcp_destroy(struct bny_tp *tp)
     free(t);
 }
 
-/* On the way back. Each connection begins there anew, with the same words. */
+/* In the reverse direction. Each connection begins it anew, with the same bytes. */
 static size_t farewell_words(struct tcp_conn *c, uint8_t *words)
 {
     const struct bny_hdr hdr = { .kind = TCP_KIND_FAREWELL };
@@ -422,7 +421,7 @@ static size_t farewell_words(struct tcp_conn *c, uint8_t *words)
     return bny_tcp_seal(c->sec, words, sizeof hdr);
 }
 
-/* Says farewell on one connection. 1 when the peer's kernel has everything, 0 not yet. */
+/* Sends a farewell on one connection. 1: the peer's kernel has everything, 0: not yet. */
 static int part(struct tcp_conn *c)
 {
     struct bny_hdr hdr;
@@ -450,7 +449,7 @@ static int part(struct tcp_conn *c)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;
         c->farewell_sent = 1;
-        if (n < 0) { /* nobody listens, or a loss: reading tells, after what has come before */
+        if (n < 0) { /* nobody listens, or a loss: the read side reports it after the input */
             c->err = errno;
             c->readable = 1;
             bny_tcp_activate(c);
@@ -458,13 +457,12 @@ static int part(struct tcp_conn *c)
     }
     if (bny_tcp_pending(c) || (c->err && c->ep->claimed))
         return 0;
-    /* Closing a socket with unread input resets it, and a reset overtakes what is still being
-     * sent. */
+    /* Closing a socket with unread input sends a reset, which overtakes output in transit. */
     return ioctl(c->fd, SIOCOUTQ, &unsent) != 0 || unsent == 0;
 }
 
-/* Who has our answer takes the connection for open once it has read that, so that its end
- * without a farewell would be a death. Bounded by the handshake's deadline. */
+/* A peer that has read our answer considers the connection open, so its end without a farewell
+ * would be a death. The handshake's deadline bounds this wait. */
 static int answered(const struct tcp_tp *t)
 {
     int n = 0;
@@ -492,7 +490,8 @@ static int tcp_farewell(struct bny_tp *tp)
             int open = e->out[lane] && !part(e->out[lane]);
 
             open += e->in[lane] && !part(e->in[lane]);
-            /* Who said goodbye need not take ours, but may still look: others keep it. */
+            /* A peer that sent its farewell need not receive ours, but may still poll for other
+             * peers. */
             waiting += e->left ? 0 : open;
         }
     }
@@ -501,7 +500,8 @@ static int tcp_farewell(struct bny_tp *tp)
 
 /* ---- polling ---- */
 
-/* Who connects may be a stranger, and whom we lack a descriptor for may come later. */
+/* A waiting connection may be foreign, and the rank that we lack a descriptor for may come
+ * later. */
 static int lacks(struct tcp_tp *t)
 {
     uint64_t since = t->starved_ns ? t->starved_ns : t->unopened_ns;
@@ -567,8 +567,8 @@ static int tcp_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     return got;
 }
 
-/* It waits for an acknowledgement, or room to keep what has none, and no descriptor tells of
- * that. */
+/* It waits for an acknowledgement, or for room to keep bytes, and no descriptor reports
+ * either. */
 static int only_holds(struct tcp_conn *c)
 {
     uint64_t before = c->acked;

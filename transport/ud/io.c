@@ -21,7 +21,7 @@ void bny_ud_out_done(struct bny_dpdk_port *p, uint32_t i)
     o->done = 1;
 }
 
-/* UD completes in order, and the last of a burst tells of all; SRD each by itself. */
+/* UD completes in order, so the last completion of a burst covers all; SRD completes each. */
 static void sent(struct bny_dpdk_port *p, uint32_t place)
 {
     uint32_t i = p->out_tail;
@@ -29,7 +29,7 @@ static void sent(struct bny_dpdk_port *p, uint32_t place)
     while (i != p->out_head && i % p->nouts != place)
         i++;
     if (i == p->out_head)
-        return; /* no device of ours says so */
+        return; /* our devices never report this */
     if (p->srd) {
         bny_ud_out_done(p, i);
     } else {
@@ -54,7 +54,7 @@ void bny_ud_reclaim(struct bny_dpdk_port *p)
                 continue;
             if (wc[i].status != IBV_WC_SUCCESS &&
                 (!p->srd || wc[i].status == IBV_WC_WR_FLUSH_ERR))
-                p->broken = 1; /* SRD tells so of a peer, and goes on */
+                p->broken = 1; /* SRD reports this for one peer, and continues */
             p->missed += wc[i].status != IBV_WC_SUCCESS;
             sent(p, (uint32_t)wc[i].wr_id);
         }
@@ -80,7 +80,7 @@ static struct ibv_mr *registered(struct bny_dpdk_port *p, const void *at, size_t
     return m ? m->mr : NULL;
 }
 
-/* The rank that the frame's destination MAC says (ports.c makes it). */
+/* The rank in the frame's destination MAC (from ports.c). */
 static uint32_t rank_of(const uint8_t *frame)
 {
     uint32_t rank;
@@ -126,7 +126,7 @@ static void fill(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, const st
     p->out_head++;
 }
 
-/* Requests from bad on were not taken. */
+/* The device refused the requests from bad on. */
 static int not_taken(struct bny_dpdk_port *p, struct request *r, int n,
                      const struct ibv_send_wr *bad)
 {
@@ -139,7 +139,7 @@ static int not_taken(struct bny_dpdk_port *p, struct request *r, int n,
     return taken;
 }
 
-/* A frame to nobody, or to whom there is no way yet, counts as taken: it is lost. */
+/* A frame to no rank, or without an address handle yet, counts as taken: it is lost. */
 int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n)
 {
     struct request r[BNY_DPDK_BURST];
@@ -176,8 +176,8 @@ int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n)
     if (ibv_post_send(p->qp, &r[0].wr, &bad) == 0)
         return done;
     taken = not_taken(p, r, m, bad);
-    /* Those before it have no completion of their own: a later one tells of them. A queue that
-     * takes nothing though it is empty is broken. */
+    /* Earlier ones have no completion: a later one covers them. A queue that accepts nothing
+     * although it is empty is broken. */
     if (!taken && p->out_head == p->out_tail)
         p->broken = 1;
     return frame_of[taken];
@@ -249,7 +249,7 @@ void bny_ud_free(void *const *bufs, int n)
         bny_ud_post(p);
 }
 
-/* The frame in memory of its own. */
+/* Copies the frame to memory of its own. */
 static struct ud_place *copy_of(struct bny_dpdk_port *p, const uint8_t *from, uint32_t len)
 {
     struct ud_place *b = malloc(sizeof *b + 64 + UD_FRAME_AT + len);

@@ -18,7 +18,7 @@
 
 /* ---- which device ---- */
 
-/* As for verbs, but one device alone. */
+/* As for verbs, but a single device. */
 static int choose(struct bny_dpdk_port *p, const char *ifname)
 {
     int named = ifname[0] && ifname[0] != '^', n = 0, rc;
@@ -68,7 +68,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Frames, and how many: by the memory that may be pinned, and what the device takes. */
+/* Frame size and number of frames, limited by pinnable memory and the device. */
 static int measure(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
 {
     struct ibv_port_attr a = { .state = IBV_PORT_NOP };
@@ -79,11 +79,11 @@ static int measure(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
     if (p->fn->ibv_query_device(p->rail.ctx, &d) != 0 ||
         p->fn->ibv_query_port(p->rail.ctx, (uint8_t)p->number,
                               (struct _compat_ibv_port_attr *)&a) != 0)
-        return bny_fail_errno("rank %d: device %s does not say what it can do", p->vt.tp.rank,
-                              p->rail.at);
+        return bny_fail_errno("rank %d: device %s does not report its attributes",
+                              p->vt.tp.rank, p->rail.at);
     p->srd = p->fn->efa_query && p->fn->efa_query(p->rail.ctx, &p->efa) == 0;
     p->payload = bny_verbs_mtu_bytes(a.active_mtu);
-    if (p->srd) /* not bound to InfiniBand's sizes */
+    if (p->srd) /* not limited to InfiniBand's sizes */
         p->payload = a.max_msg_sz;
     p->payload = least(p->payload, conf->frame_max - BNY_DPDK_ETH);
     sends = least(p->srd ? p->efa.max_send : (uint32_t)d.max_qp_wr, (uint32_t)d.max_cqe);
@@ -179,7 +179,7 @@ void bny_ud_unmap(struct bny_dpdk_port *p, void *mem, size_t bytes)
 
 /* ---- the queue pair ---- */
 
-/* From RESET to where it sends. 0, or errno. */
+/* From RESET to ready to send. Returns 0, or errno. */
 static int make_ready(struct bny_dpdk_port *p)
 {
     struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
@@ -315,7 +315,7 @@ int bny_ud_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
     return 0;
 }
 
-/* What was said last leaves before the queue pair goes. */
+/* The last frames leave before the queue pair ends. */
 static void finish(struct bny_dpdk_port *p)
 {
     uint64_t until = bny_now_ns() + UD_FINISH_NS;
@@ -330,7 +330,7 @@ void bny_ud_close(struct bny_dpdk_port *p)
 
     if (p->missed || p->copied || p->restarts)
         bny_info("ud: %llu frames were missed, %llu copied as places were lent; the queue pair "
-                 "was begun anew %llu times",
+                 "was restarted %llu times",
                  (unsigned long long)p->missed, (unsigned long long)p->copied,
                  (unsigned long long)p->restarts);
     if (p->qp) {
@@ -363,7 +363,7 @@ void bny_ud_close(struct bny_dpdk_port *p)
     free(p);
 }
 
-/* All peers are told of it (bny_ud_way_state). */
+/* Fails for all peers (bny_ud_way_state). */
 static void give_up(struct bny_dpdk_port *p, const char *why)
 {
     if (!p->dead)
@@ -381,7 +381,7 @@ static int is_active(struct bny_dpdk_port *p)
            a.state == IBV_PORT_ACTIVE;
 }
 
-/* Completions that are still to come of what it had do not count. */
+/* Later completions of its earlier requests do not count. */
 void bny_ud_restart(struct bny_dpdk_port *p)
 {
     struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
@@ -404,7 +404,7 @@ void bny_ud_restart(struct bny_dpdk_port *p)
     p->broken = 0;
     p->restarts++;
     if (err) {
-        snprintf(why, sizeof why, "its queue pair does not begin anew (%s)",
+        snprintf(why, sizeof why, "its queue pair does not restart (%s)",
                  strerror(err < 0 ? errno : err));
         give_up(p, why);
     } else {
@@ -441,7 +441,7 @@ int bny_ud_ready(struct bny_dpdk_port *p)
     return !p->broken && !p->dead;
 }
 
-/* What the device tells of itself. Others of this process may have it, too. */
+/* Asynchronous events of the device, which others in this process may share. */
 static void hear(struct bny_dpdk_port *p)
 {
     struct ibv_async_event ev;
@@ -472,8 +472,9 @@ static void hear(struct bny_dpdk_port *p)
         bny_ud_ways_sweep(p);
     if (!p->is_stale)
         return;
-    bny_info("ud: port %d of device %s may have another LID, GID or key: ways are made anew",
-             p->number, p->rail.device);
+    bny_info(
+        "ud: port %d of device %s may have another LID, GID or key: address handles are remade",
+        p->number, p->rail.device);
     bny_verbs_port_renew(&p->vt, &p->rail, p->number);
     bny_ud_ways_forget(p);
     p->is_stale = 0;

@@ -7,7 +7,7 @@
 #include "transport/dpdk/dpdk.h"
 #include "transport/ud/ud.h"
 
-#define HEADER 4096u /* a page before memory of alloc() says how long it is */
+#define HEADER 4096u /* a page before memory of alloc() has its length */
 
 static int start(const char *args, const char *device, int loud, char *text)
 {
@@ -24,8 +24,7 @@ static int ref_busy(const struct bny_dpdk_ref *ref)
     return ref->opaque[0] != 0;
 }
 
-/* Plain pages, which take no memory before they are used. The port reads them where map() told
- * it of them. */
+/* Plain pages, which take no memory before use. The port reads those registered with map(). */
 static void *alloc(size_t bytes)
 {
     uint8_t *at =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Addresses of ranks, and the ways to them: an address handle each, made when the first frame
- * goes there. Making one may ask the kernel for a hardware address, and fail for a while. */
+/* Addresses of ranks, and an address handle for each, made for the first frame. Making one may
+ * ask the kernel for a hardware address, and fail for a while. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static int parse(const void *from, size_t len, struct ud_addr *a)
                : -1;
 }
 
-/* Two limited members of a partition do not talk. */
+/* Two limited members of a partition cannot communicate. */
 static int same_partition(uint16_t a, uint16_t b)
 {
     return !((a ^ b) & 0x7fff) && ((a | b) & 0x8000);
@@ -77,7 +77,7 @@ static void make(struct bny_dpdk_port *p, struct ud_way *w)
     ah.sl = (uint8_t)(path->sl >= 0 ? path->sl : 0);
     if (mine->type == IBV_GID_TYPE_IB)
         ah.dlid = to->lid;
-    /* InfiniBand goes by LID within a subnet; RoCE and EFA have none. */
+    /* InfiniBand uses LIDs within a subnet; RoCE and EFA have none. */
     ah.is_global =
         mine->type != IBV_GID_TYPE_IB || !to->lid || memcmp(mine->raw, other->raw, 8) != 0;
     if (ah.is_global) {
@@ -110,17 +110,17 @@ int bny_ud_way_state(struct bny_dpdk_port *p, int rank, char *text)
     const struct ud_way *w = &p->ways[rank];
 
     if (p->dead) {
-        snprintf(text, BNY_DPDK_TEXT, "device %s takes nothing any more; see dmesg",
+        snprintf(text, BNY_DPDK_TEXT, "device %s accepts nothing any more; see dmesg",
                  p->rail.at);
         return -2;
     }
     if (!w->err)
         return 0;
-    snprintf(text, BNY_DPDK_TEXT, "device %s finds no way there (%s): %s", p->rail.at,
+    snprintf(text, BNY_DPDK_TEXT, "device %s finds no route there (%s): %s", p->rail.at,
              strerror(w->err),
              w->err == ETIMEDOUT || w->err == EHOSTUNREACH
-                 ? "its hardware address is not resolved: ping it, see its VLAN"
-                 : "see show_gids, BANYAN_IB_GID_INDEX and dmesg");
+                 ? "its hardware address is not resolved: ping it, check its VLAN"
+                 : "check show_gids, BANYAN_IB_GID_INDEX and dmesg");
     return -1;
 }
 

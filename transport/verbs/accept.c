@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests to connect: who is let in. join.c has the protocol. */
+/* Connection requests: which ones are accepted. join.c has the protocol. */
 #include <errno.h>
 #include <string.h>
 
@@ -9,11 +9,11 @@
 #include "base/log.h"
 #include "transport/verbs/lane.h"
 
-/* Requests turned away that are told one by one; then each time that their number has
+/* Rejected requests that are logged one by one; then each time that their number has
  * doubled. */
 #define TOLD 8u
 
-/* Not even one of ours? Versions are compared by themselves: what else a request says depends
+/* Is it no banyan request at all? Versions are compared separately, as the other fields depend
  * on them. */
 static int is_foreign(const struct vb_tp *t, const struct vb_request *r, size_t len)
 {
@@ -21,7 +21,7 @@ static int is_foreign(const struct vb_tp *t, const struct vb_request *r, size_t 
            r->from == r->to || r->lane >= VB_LANES;
 }
 
-/* The log is not theirs to fill. 1: this one is to be told of. */
+/* Foreign requests must not fill the log. 1: log this one. */
 static int is_told(struct vb_tp *t)
 {
     uint64_t n = ++t->turned_away;
@@ -29,7 +29,7 @@ static int is_told(struct vb_tp *t)
     return n <= TOLD || (n & (n - 1)) == 0;
 }
 
-/* 0, or why this request must be turned away; -1: for no reason that is told. */
+/* 0, or the reason to reject this request; -1: reject without a reason. */
 static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
                    const struct vb_rail *rail)
 {
@@ -37,9 +37,8 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
 
     if (memcmp(r->magic, "bnyV", 4) == 0 && r->wire != BNY_WIRE_VERSION) {
         if (is_told(t))
-            bny_warn("verbs: a rank that connects as wire version %d does was turned away, "
-                     "ours is %d: install the same version "
-                     "of banyan on all hosts",
+            bny_warn("verbs: a rank with wire version %d was turned away, ours is %d: install "
+                     "the same version of banyan on all hosts",
                      r->wire, BNY_WIRE_VERSION);
         return VB_OTHER_VERSION;
     }
@@ -58,24 +57,22 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
         return VB_NOT_ABLE;
     }
     if (!rail || r->rail != rail->index) {
-        bny_warn("verbs: rank %d was turned away: it means our device %d and comes to %s; the "
-                 "routes of its devices are mixed "
-                 "up",
+        bny_warn("verbs: rank %d was turned away: it addresses our device %d and reaches %s; "
+                 "the routes of its devices are mixed up",
                  r->from, r->rail, rail ? rail->device : "another");
         return VB_NOT_ABLE;
     }
     e = t->eps[r->from];
     l = e && r->lane ? e->lanes[r->lane] : e;
-    /* What it has open may never have come up here, where the queue pair broke between the two
-     * hellos: then it is in the making, and begins with this one. */
+    /* A connection that is open there may never have opened here, if the queue pair broke
+     * between the two hellos: then it is still being made, and begins with this one. */
     if ((e && (e->down || e->left)) ||
         (r->resumes && (!l || (!l->conn && l->state == VB_CLOSED))))
         return VB_GIVEN_UP;
     if (rail->down == 2 ||
-        /* who asks by TCP may come another way than what follows */
+        /* TCP may carry the request although this port is down */
         (t->how == VB_HOW_QP && bny_verbs_port_is_down(t, rail)) ||
-        (r->lane &&
-         (!e || !e->conn))) /* of further lanes: the first one is not open here yet */
+        (r->lane && (!e || !e->conn))) /* further lanes: the first one is not open here yet */
         return VB_NOT_NOW;
     if (l && l->trial && t->tp.rank < r->from)
         return VB_TURNED_AWAY;
@@ -85,7 +82,7 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
     return VB_BUSY;
 }
 
-/* 1: for a lane that is open here, whatever it is there. */
+/* 1: for a lane that is open here, whatever its state there. */
 static int is_another(struct vb_tp *t, const struct vb_request *r)
 {
     const struct vb_ep *e = t->eps[r->from], *l = e && r->lane ? e->lanes[r->lane] : e;
@@ -93,7 +90,7 @@ static int is_another(struct vb_tp *t, const struct vb_request *r)
     return l && l->conn;
 }
 
-/* That a request is about; NULL: a new one. */
+/* The peer of a request; NULL: a new one. */
 static struct vb_peer *peer_of(struct vb_tp *t, const struct vb_request *r)
 {
     return r->lane || is_another(t, r) ? t->eps[r->from]->conn->peer : NULL;
@@ -116,7 +113,7 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
     why = (uint8_t)rc;
     c = rc ? NULL : bny_verbs_conn_new(t, NULL, id, 0);
     if (!c && rc == 0) {
-        bny_verbs_starves(t, ENOMEM, "no memory for one that a rank asks for");
+        bny_verbs_starves(t, ENOMEM, "no memory for a connection that a rank requests");
         why = VB_NO_MEMORY;
         rc = why;
     }
@@ -140,7 +137,7 @@ void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *
         const char *what = rc ? banyan_last_error() : strerror(err);
 
         why = bny_verbs_is_lack(err) ? VB_NO_MEMORY : VB_NOT_ABLE;
-        if (why != VB_NO_MEMORY || !t->lack.first_ns) /* it asks again and again */
+        if (why != VB_NO_MEMORY || !t->lack.first_ns) /* it retries again and again */
             bny_warn("verbs: rank %d cannot be accepted: %s", r.from, what);
         if (why == VB_NO_MEMORY)
             bny_verbs_starves(t, err, what);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What completions bring: messages into slots, credits, ends of requests. Peers' numbers
- * (slots, lengths, counts) are checked: a wrong one ends the connection. */
+/* Completions: messages into slots, credits, ends of requests. Peers' numbers (slots, lengths,
+ * counts) are checked: an invalid one ends the connection. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static char *eager_in(const struct vb_peer *p, uint32_t slot)
     return p->slab + (size_t)slot * VB_EAGER_STRIDE;
 }
 
-/* Of the next message: both ends know it. */
+/* Slot of the next message: both ends know it. */
 static uint32_t eager_slot(const struct vb_peer *p)
 {
     return p->order_in[p->eager_next & (p->shape.eager - 1)];
@@ -46,7 +46,7 @@ static uint32_t part_bytes(const struct vb_peer *p, const struct vb_msg *m, uint
     return left < p->shape.slot_max ? left : p->shape.slot_max;
 }
 
-/* A piece of the long message that is arriving. */
+/* A piece of the incoming long message. */
 static int part_arrived(struct vb_peer *p, uint32_t slot, uint32_t bytes)
 {
     struct vb_msg *m = p->streaming;
@@ -96,11 +96,12 @@ static struct vb_msg *new_msg(struct vb_peer *p, int is_long)
 static int says_wrongly(struct vb_peer *p, struct vb_msg *m, uint32_t bytes)
 {
     bny_verbs_give_msg(p->t, m);
-    bny_verbs_down(p->e, "says a message has %u bytes and writes %u", m->msg.hdr.len, bytes);
+    bny_verbs_down(p->e, "announces a message of %u bytes and writes %u", m->msg.hdr.len,
+                   bytes);
     return 0;
 }
 
-/* A message has come into a bulk slot. 1: *ev is it; 0: the connection is broken. */
+/* A message has come into a bulk slot. 1: *ev is set; 0: the connection is broken. */
 static int bulk_arrived(struct vb_peer *p, int is_long, uint32_t slot, uint32_t bytes,
                         struct bny_event *ev)
 {
@@ -148,7 +149,8 @@ static int shape_of(struct vb_peer *p, uint32_t value, struct bny_hdr *hdr)
     return 1;
 }
 
-/* The same for eager slots. What was put lies at its place, and has the slot's credit only. */
+/* The same for eager slots. A put's data is already in place, and has the slot's credit
+ * only. */
 static int eager_arrived(struct vb_peer *p, enum vb_imm kind, uint32_t value, uint32_t bytes,
                          struct bny_event *ev)
 {
@@ -187,7 +189,7 @@ static int eager_arrived(struct vb_peer *p, enum vb_imm kind, uint32_t value, ui
     return give(p, m, ev);
 }
 
-/* Keys of a region of the peer's, or the end of a window, in an eager slot. */
+/* Keys of a region of the peer, or the end of a window, in an eager slot. */
 static void told_ahead(struct vb_peer *p, enum vb_imm kind, uint32_t value, uint32_t bytes)
 {
     uint32_t slot = eager_slot(p);
@@ -277,9 +279,8 @@ static int immediate(struct vb_lane *c, uint32_t imm, uint32_t bytes, struct bny
 
 /* ---- completions ---- */
 
-/* May another queue pair help? Not where the peer's memory or ours is at fault, or the credits'
- * arithmetic. An error of the device itself (rxe's, when its interface is down) may pass over
- * another rail. */
+/* Can another queue pair help? Not if memory or credits are at fault at either end. An error of
+ * the device itself (rxe's, if its interface is down) may not occur on another rail. */
 static int is_lasting(const struct vb_lane *c, enum ibv_wc_status status)
 {
     if (status == IBV_WC_LOC_QP_OP_ERR && bny_verbs_rail_others(c->e, c->rail))
@@ -289,9 +290,9 @@ static int is_lasting(const struct vb_lane *c, enum ibv_wc_status status)
            status != IBV_WC_GENERAL_ERR && status != IBV_WC_REM_ABORT_ERR;
 }
 
-/* The first completion of a broken queue pair says why; where it is a flushed one, somebody
- * else broke it. Receive requests end in order, so that after the first that was flushed
- * nothing has come. */
+/* The first completion of a broken queue pair has the cause; if it is a flushed one, the other
+ * end broke it. Receive requests complete in order, so nothing has come after the first flushed
+ * one. */
 static void failed(struct vb_lane *c, const struct ibv_wc *wc)
 {
     const char *why = c->t->fn->ibv_wc_status_str(wc->status);
@@ -311,12 +312,12 @@ static void failed(struct vb_lane *c, const struct ibv_wc *wc)
         c->ended = (uint32_t)wc->wr_id + 1;
 }
 
-/* In place of what came. */
+/* Replaces the consumed request. */
 static int receive_again(struct vb_lane *c)
 {
     uint32_t n = c->recvs_due + 1;
 
-    if (c->rail->shared.srq) /* for others, too, who may go on while c does not */
+    if (c->rail->shared.srq) /* for others, too, which may continue although c cannot */
         return bny_verbs_srq_fill(c->rail, VB_RECV_BATCH);
     c->recvs_due = n < c->t->depth.recv_batch || c->lost ? n : 0;
     return c->recvs_due ? 0 : bny_verbs_post_recvs(c, n);
@@ -345,7 +346,8 @@ int bny_verbs_complete(struct vb_lane *c, const struct ibv_wc *wc, struct bny_ev
     if (c->notify)
         memcpy(&note, came, sizeof note);
     if (receive_again(c) != 0)
-        bny_verbs_lost(c, "cannot be heard: device %s refuses receive requests", c->rail->at);
+        bny_verbs_lost(c, "cannot be received from: device %s refuses receive requests",
+                       c->rail->at);
     if (c->notify ? wc->byte_len != sizeof note : !(wc->wc_flags & IBV_WC_WITH_IMM)) {
         bny_verbs_down(c->e, "sends a message without an immediate");
         return 0;
@@ -353,7 +355,7 @@ int bny_verbs_complete(struct vb_lane *c, const struct ibv_wc *wc, struct bny_ev
     return immediate(c, ntohl(note.imm), note.bytes, ev);
 }
 
-/* SENT of the requests that are done. */
+/* SENT events of completed requests. */
 static int take_sent(struct vb_lane *c, struct bny_event *ev, int n)
 {
     int got = 0;
@@ -392,7 +394,7 @@ int bny_verbs_poll_conn(struct vb_ep *e, struct bny_event *ev, int n)
         bny_verbs_push_longs(c->peer);
         got += take_sent(c, ev + got, n - got);
     } else if (c->lost && !c->dead && !bny_verbs_cq_has(c) && bny_verbs_heard_out(c)) {
-        if (e->left) /* its farewell was among what came */
+        if (e->left) /* its farewell was in this input */
             bny_verbs_down(e, "has left");
         else if (bny_verbs_may_end(e))
             bny_verbs_lane_close(c);

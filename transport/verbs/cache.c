@@ -12,19 +12,19 @@
 #include "transport/verbs/lane.h"
 #include "transport/verbs/watch.h"
 
-#define REFUSED   8   /* ranges that are known to be of no use here */
-#define FORGOTTEN 256 /* uses until one of them is tried again */
+#define REFUSED   8   /* ranges known to be unusable here */
+#define FORGOTTEN 256 /* uses before one of them is tried again */
 
 struct cached {
     struct vb_region region;
-    uint64_t used;    /* turn */
-    int number;       /* watched as */
-    uint32_t windows; /* that are open */
+    uint64_t used;    /* turn of its latest use */
+    int number;       /* of the watch */
+    uint32_t windows; /* open ones */
     int changed;
 };
 
 struct vb_cache {
-    struct vb_watch *watch; /* NULL: it was given up; nothing new is taken */
+    struct vb_watch *watch; /* NULL: given up; nothing new is registered */
     struct cached *at[VB_CACHED];
     int n;
     size_t bytes, most, page;
@@ -34,8 +34,8 @@ struct vb_cache {
         uint64_t turn;
     } refused[REFUSED];
     int next_refused;
-    uint64_t told; /* changes that were looked at */
-    int kept;      /* of what changed, busy */
+    uint64_t told; /* changes processed */
+    int kept;      /* changed ones that are busy */
     uint64_t registered, hits, changed;
 };
 
@@ -67,7 +67,7 @@ static int lane_reads(const struct vb_lane *l, const struct cached *e)
     return 0;
 }
 
-/* Is it read by requests under way, or written through windows? */
+/* Do requests in flight read it, or windows write it? */
 static int is_busy(const struct vb_tp *t, const struct cached *e)
 {
     for (int r = 0; r < t->tp.nranks && !e->windows; r++) {
@@ -97,7 +97,7 @@ static void drop(struct vb_tp *t, int i)
     free(e);
 }
 
-/* Those that changed, unless they are busy. */
+/* Drops the changed ones that are not busy. */
 static void drop_changed(struct vb_tp *t)
 {
     struct vb_cache *c = t->cache;
@@ -122,7 +122,7 @@ static void drop_changed(struct vb_tp *t)
     }
 }
 
-/* The one that was not used for longest. 0: all are busy. */
+/* Drops the least recently used one. 0: all are busy. */
 static int drop_oldest(struct vb_tp *t)
 {
     struct vb_cache *c = t->cache;
@@ -147,10 +147,10 @@ static void give_up(struct vb_tp *t)
 {
     struct vb_cache *c = t->cache;
 
-    bny_warn("rank %d: BANYAN_IB_CACHE: memory that was registered changes more than 100 times "
-             "a second, so no more is; keep buffers from call to call, or use "
-             "banyan_mem_register",
-             t->tp.rank);
+    bny_warn(
+        "rank %d: BANYAN_IB_CACHE: registered memory changes more than 100 times a second, so "
+        "no more is registered; keep buffers from call to call, or use banyan_mem_register",
+        t->tp.rank);
     for (int i = 0; i < c->n; i++)
         c->at[i]->changed = 1;
     bny_verbs_watch_close(c->watch);
@@ -230,7 +230,7 @@ static void refuse(struct vb_cache *c, uintptr_t start, uintptr_t end)
     c->refused[i].turn = c->turn;
 }
 
-/* Registers it. Where there is no more to be had, others go first. 0, or an error. */
+/* Registers it, and drops others if resources are exhausted. Returns 0, or an error. */
 static int make(struct vb_tp *t, struct vb_region *r, uintptr_t start, size_t bytes)
 {
     int rc;
@@ -270,7 +270,7 @@ static int add(struct vb_tp *t, uintptr_t start, uintptr_t end)
     return 0;
 }
 
-/* What is there already, as far as was told. */
+/* An existing range, unchanged as far as reported. */
 static struct cached *find(const struct vb_cache *c, uintptr_t at, size_t bytes)
 {
     for (int i = 0; i < c->n; i++)
@@ -310,14 +310,14 @@ void bny_verbs_use(struct bny_tp *tp, void *at, size_t bytes)
 
 /* ---- life ---- */
 
-/* Of pages that a device has, some kernels give the parent of a fork copies. */
+/* After a fork some kernels give the parent copies of pages that a device uses. */
 static int survives_fork(const struct vb_tp *t)
 {
     if (t->fn->fork_status && t->fn->fork_status() != IBV_FORK_DISABLED)
         return 0;
     return bny_fail(BANYAN_ENOTSUP,
-                    "after a fork the device would have other pages than this process: Linux "
-                    "5.12 and rdma-core 35 are without that, or set RDMAV_FORK_SAFE=1");
+                    "after a fork the device would have other pages than this process: use "
+                    "Linux 5.12 and rdma-core 35, or set RDMAV_FORK_SAFE=1");
 }
 
 int bny_verbs_cache_open(struct vb_tp *t)
@@ -358,8 +358,8 @@ void bny_verbs_cache_close(struct vb_tp *t)
 
     if (!c)
         return;
-    bny_info("verbs: the cache registered %llu ranges of memory, found %llu there, and lost "
-             "%llu that had changed",
+    bny_info("verbs: the cache registered %llu ranges of memory, reused %llu, and dropped %llu "
+             "that had changed",
              (unsigned long long)c->registered, (unsigned long long)c->hits,
              (unsigned long long)c->changed);
     while (c->n)

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "transport/verbs/lane.h"
 
-/* What is not slots: hellos, and notes in place of immediates. */
+/* Memory other than slots: hellos, and notes for immediates. */
 struct page {
     struct vb_hello hello_in, hello_out;
     struct vb_note notes_in[VB_RECVS], notes_out[VB_SENDS];
@@ -53,7 +53,7 @@ static void unlink_half(struct vb_lane *c)
         }
 }
 
-/* It is no longer in the making: c->e is known, or c is closed. */
+/* It is complete: c->e is known, or c is closed. */
 void bny_verbs_made(struct vb_lane *c)
 {
     if (!c->making)
@@ -97,7 +97,7 @@ static void memory_free(struct vb_lane *c)
     c->stripe_bytes = NULL;
 }
 
-/* Long messages that have not begun end as others do: SENT is told of them. */
+/* Long messages that have not begun end like others: with SENT. */
 static void end_longs(struct vb_lane *c, struct vb_peer *p)
 {
     while (p->longs_done != p->longs_queued) {
@@ -129,7 +129,7 @@ void bny_verbs_conn_close(struct vb_lane *c)
     }
     c->done = c->to_post = c->posted; /* nobody reads the memory any more */
     bny_verbs_copies_drop(c);
-    if (!c->e || c->e->conn != c) /* it never was open: nothing is lent */
+    if (!c->e || c->e->conn != c) /* it was never open: nothing is lent */
         memory_free(c);
     c->next = t->dead;
     t->dead = c;
@@ -153,7 +153,7 @@ static void close_lane(struct vb_ep *e)
     e->growing = 0;
 }
 
-/* Without a lane that never was. */
+/* Continues without a lane that never opened. */
 static void give_up(struct vb_ep *e, const char *why)
 {
     const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
@@ -195,7 +195,7 @@ void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
 
 void bny_verbs_deaf(struct vb_ep *e)
 {
-    bny_verbs_down(e, "is not heard any more, for want of memory here");
+    bny_verbs_down(e, "is cut off: no memory is left here for its messages");
     if (e->main->down == 1)
         e->main->down = 2;
 }
@@ -251,8 +251,7 @@ static uint32_t sends(const struct vb_lane *c)
     return c->t->depth.requests * c->t->depth.sends + 1;
 }
 
-/* No queue pair: of two causes that the device does not tell apart, or of what its limits say.
- */
+/* No queue pair: two causes that the device does not distinguish, unless its limits decide. */
 static int no_qp(const struct vb_lane *c)
 {
     struct ibv_device_attr a;
@@ -270,7 +269,7 @@ static int no_qp(const struct vb_lane *c)
     return fails(c, "creating a queue pair");
 }
 
-/* The same of its completion queue. */
+/* The same for its completion queue. */
 static int no_cq(const struct vb_lane *c)
 {
     uint32_t least = bny_verbs_cq_least(c);
@@ -289,7 +288,7 @@ static int no_cq(const struct vb_lane *c)
     return fails(c, "creating a completion queue");
 }
 
-/* Why a queue pair was refused, where the device's limits say it; 0: they do not. */
+/* Names the limit of the device that refused a queue pair; 0: none did. */
 static int too_small(const struct vb_lane *c)
 {
     uint32_t recvs = c->t->depth.recvs + 1, most = sends(c) > recvs ? sends(c) : recvs;
@@ -337,7 +336,7 @@ static int make_qp(struct vb_lane *c)
     return rc ? rc : no_qp(c);
 }
 
-/* What outlives queue pairs. */
+/* Memory that outlives queue pairs. */
 static int make_rings(struct vb_lane *c, int further)
 {
     c->sent = calloc(VB_SENDS, sizeof *c->sent);
@@ -353,8 +352,8 @@ static int make_rings(struct vb_lane *c, int further)
     return bny_fail(BANYAN_ENOMEM, "no memory for the slabs of a connection");
 }
 
-/* Slab and rings (unless the connection has them), completion queue, queue pair, receive
- * requests: the hello's, then those of immediates. */
+/* Makes slab and rings (unless the connection has them), completion queue, queue pair, and
+ * receive requests: the hello's, then those for immediates. */
 int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
 {
     struct vb_tp *t = c->t;
@@ -363,7 +362,7 @@ int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
     int rc = 0;
 
     if (c->id->verbs != c->rail->ctx)
-        return bny_fail(BANYAN_ENOTSUP, "the way to it goes over another device than %s",
+        return bny_fail(BANYAN_ENOTSUP, "the route to it goes over another device than %s",
                         c->rail->at);
     c->peer = p;
     if (!resumes)
@@ -386,8 +385,8 @@ int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
     rc = make_qp(c);
     if (rc)
         return rc;
-    if (c->rail->shared.srq) /* whoever asked us sends a hello, and nothing more before we
-                                answer: join.c */
+    if (c->rail->shared
+            .srq) /* the requester sends a hello, and nothing more before our answer: join.c */
         return bny_verbs_srq_share(c, c->active ? t->depth.recvs + 1 : 1);
     sge = (struct ibv_sge){ .addr = (uintptr_t)bny_verbs_hello_in(c),
                             .length = sizeof(struct vb_hello),

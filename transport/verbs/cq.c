@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Completion queues: one a rail for up to 128 queue pairs, so that a poll looks once for all
- * peers; what it brings is put before the lane whose queue pair it is from (wc.qp_num).
+/* Completion queues: one for each rail and up to 128 queue pairs, so one poll serves all peers;
+ * completions are sorted to the lanes of their queue pairs (wc.qp_num).
  *
- * Size. A queue has entries for all that its queue pairs may have under way, the requests
- * flushed by a break included, so that none can overflow. It is made when the first queue pair
- * comes, with places for as many as the job's ranks may make here, at most CQ_PLACES and what
- * the device's max_cqe allows (some 7 MiB at most, 11 with notes: what one or two peers' slabs
- * take; with a shared receive queue, entries for all that it has besides). When all places are
- * taken the rail gets another one, which costs one look more with each poll, until it is empty
- * again; queues are not resized, as not every device can.
+ * Size. A queue has entries for everything that its queue pairs may have in flight, including
+ * requests flushed by a break, so it cannot overflow. It is made with the first queue pair,
+ * with places for as many as the job's ranks may make here, at most CQ_PLACES and what the
+ * device's max_cqe allows (at most some 7 MiB, 11 with notes, like the slabs of one or two
+ * peers; with a shared receive queue, entries for all of that, too). If all places are taken
+ * the rail gets another queue, and each poll costs one call more until that is empty again;
+ * queues are not resized, as not every device can.
  *
- * The end of a queue pair. Devices differ in what becomes of its entries: some take them out,
- * others leave them, and may give its number to the next queue pair. So after it was destroyed,
- * when nothing new can come from it, the queue is swept once: all that was there goes before
- * its lane, this one's to be forgotten. Only then the number means nothing, and the place is
- * free. A queue is first in, first out: as many entries as it holds are enough. */
+ * The end of a queue pair. Some devices remove its entries, others leave them and may reuse its
+ * number for the next queue pair. So after its destruction, when no new ones can come, the
+ * queue is polled until empty: all entries go to their lanes, this one's to be dropped. Only
+ * then its number and place are free. A queue is first in, first out, so polling as many
+ * entries as it holds suffices. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@
 #include "transport/verbs/lane.h"
 
 #define CQ_PLACES 128u
-#define CQ_SPARE  8u /* for replacements and strangers, where a job is small */
-#define CQ_BATCH  64 /* completions that one look takes */
+#define CQ_SPARE  8u /* for replacements and foreign connections in small jobs */
+#define CQ_BATCH  64 /* completions for each poll */
 
 struct vb_cq {
     struct ibv_cq *cq;
@@ -34,9 +34,9 @@ struct vb_cq {
     struct vb_rail *rail;
     struct vb_cq *next;
     uint32_t places, taken;
-    struct vb_lane **lanes; /* [mask + 1]: by number of queue pair, the next free one on */
+    struct vb_lane **lanes; /* [mask + 1]: hashed by queue pair number, with linear probing */
     uint32_t mask;
-    unsigned events; /* to be acknowledged */
+    unsigned events; /* not acknowledged yet */
     int failed;      /* a poll did */
 };
 
@@ -60,7 +60,7 @@ static void put(struct vb_cq *q, struct vb_lane *c)
     q->lanes[i] = c;
 }
 
-/* Those behind it that would not be found any more move up. */
+/* Moves up later entries that would no longer be found. */
 static void take_out(struct vb_cq *q, const struct vb_lane *c)
 {
     uint32_t i = c->qp_num & q->mask;
@@ -78,15 +78,15 @@ static void take_out(struct vb_cq *q, const struct vb_lane *c)
 
 /* ---- what comes ---- */
 
-/* Completions that a queue pair can have under way: of each receive request, and, when it
- * breaks, of each send request. */
+/* Most completions that a queue pair can have in flight: for each receive request and, when it
+ * breaks, for each send request. */
 static uint32_t most_of(const struct vb_tp *t)
 {
     return t->depth.requests * t->depth.sends + 1 + t->depth.recvs + 1;
 }
 
-/* Puts it before its lane. There is room, unless the peer sends more than it has credits for to
- * a shared receive queue. */
+/* Gives it to its lane. There is room, unless the peer sends more than its credits to a shared
+ * receive queue. */
 static void deliver(struct vb_cq *q, const struct ibv_wc *wc)
 {
     struct vb_lane *c = find(q, wc->qp_num);
@@ -107,7 +107,7 @@ static void deliver(struct vb_cq *q, const struct ibv_wc *wc)
     c->stash[c->stashed++] = *wc;
 }
 
-/* One look. Returns what came; 0 where it fails, too. */
+/* One poll. Returns the number of completions; 0 also if it fails. */
 static uint32_t look(struct vb_cq *q, int n)
 {
     struct ibv_wc wc[CQ_BATCH];
@@ -150,7 +150,7 @@ static void cq_free(struct vb_cq *q)
     free(q);
 }
 
-/* Of what came for a time only, strangers for instance: a look less. */
+/* Frees temporary queues, e.g. for foreign connections, to save polls. */
 static void free_empty(struct vb_rail *rail)
 {
     struct vb_cq **p = rail->cqs ? &rail->cqs->next : &rail->cqs, *q;
@@ -176,7 +176,7 @@ void bny_verbs_cqs_poll(struct vb_tp *t)
             if (!q->failed)
                 continue;
             q->failed = 0;
-            if (t->rails[i].down == 2) /* for good, and known */
+            if (t->rails[i].down == 2) /* for good, and already reported */
                 continue;
             snprintf(why, sizeof why, "the completion queue of device %s fails",
                      t->rails[i].at);
@@ -207,7 +207,7 @@ void bny_verbs_cqs_disarm(struct vb_tp *t)
         while (t->fn->ibv_get_cq_event(t->rails[i].channel, &cq, &context) == 0) {
             struct vb_cq *q = context;
 
-            if (++q->events == 1024) { /* a lock each time */
+            if (++q->events == 1024) { /* it takes a lock */
                 t->fn->ibv_ack_cq_events(q->cq, q->events);
                 q->events = 0;
             }
@@ -216,7 +216,7 @@ void bny_verbs_cqs_disarm(struct vb_tp *t)
 
 /* ---- making and ending ---- */
 
-/* One peer that keeps to nothing may take all that a shared receive queue has. */
+/* One peer that ignores its credits may consume the whole shared receive queue. */
 static uint32_t beyond_shares(const struct vb_tp *t, const struct vb_rail *rail,
                               uint32_t places)
 {
@@ -225,9 +225,9 @@ static uint32_t beyond_shares(const struct vb_tp *t, const struct vb_rail *rail,
     return rail->shared.n > shares ? rail->shared.n - shares : 0;
 }
 
-/* For so many queue pairs. NULL with errno. */
-/* Who interrupts whom: the ranks of a host, which have numbers in turn as a rule, sleep on
- * different vectors of a device, and so does a rank's next queue. */
+/* For a number of queue pairs. Returns NULL with errno. */
+/* Distributes interrupts: the ranks of a host, numbered in turn as a rule, use different
+ * vectors of a device, and so do a rank's further queues. */
 static int vector_of(struct vb_tp *t, const struct vb_rail *rail)
 {
     int n = rail->ctx->num_comp_vectors;
@@ -263,7 +263,7 @@ static struct vb_cq *cq_new(struct vb_tp *t, struct vb_rail *rail, uint32_t plac
     return NULL;
 }
 
-/* As many places as may be wanted, and the device has entries for. */
+/* As many places as needed, if the device has entries for them. */
 static uint32_t places_for(const struct vb_tp *t, const struct vb_rail *rail)
 {
     uint64_t lanes = (uint64_t)(t->tp.nranks - 1) * t->blob.qps + CQ_SPARE;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How deep queues are: as deep as the slots that there are need (slab.c), which are fewer in
- * larger jobs, or what the devices of a rank allow. A receiver must
- * have a request for all that its peer may send before it looks. So a rank whose queues are
- * short says in its hello how many messages may be under way to it (eager_most), and tells when
- * it has taken some (VB_IMM_TAKEN); the slots themselves are as many as ever, for messages that
- * are held. What bounds what:
+/* Depth of queues: what the slots require (slab.c), fewer in larger jobs, or what the devices
+ * of a rank allow. A receiver must have a request for all that its peer may send between its
+ * polls. So the hello of a rank with short queues has a limit of messages in flight to it
+ * (eager_most), and the rank reports how many it has taken (VB_IMM_TAKEN); the number of slots
+ * stays the same, for held messages. The limits:
  *   max_qp_wr  sends and receives of a queue pair, each
  *   max_cqe    both together, as a queue pair that breaks completes all of them
  *   max_sge    1: header and payload are two writes, and the immediate follows alone
@@ -16,13 +15,13 @@
 #include "base/param.h"
 #include "transport/verbs/lane.h"
 
-/* Of records: a message's piece and all bulk slots besides (path.c), those that no completion
- * was asked for, and what always goes. */
+/* Of records: a message's piece and all bulk slots besides (path.c), those without a
+ * completion, and control messages. */
 #define LEAST_SENDS 20u
-/* Besides eager messages: bulk slots, and their return; counts of eager slots that were freed
- * and of those that were taken, each of a quarter; a farewell. */
+/* Besides eager messages: bulk slots, and their return; counts of freed eager slots and of
+ * taken ones, one per quarter of them; a farewell. */
 #define OTHER_RECVS (2 * VB_BULK_SLOTS + 5 + 5 + 1)
-#define SHALLOW     128u /* receives: with fewer, few wait until they are posted again */
+#define SHALLOW     128u /* receives: with fewer, small batches are posted again */
 #define LEAST_RECVS (VB_EAGER_LEAST + OTHER_RECVS + 3)
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -60,7 +59,7 @@ uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint3
     return 0;
 }
 
-/* Of all devices the least: a lane may go from one to another. */
+/* Minimum over all devices: a lane may move between them. */
 static void read_limits(const struct vb_tp *t, struct vb_limits *l, const char **device)
 {
     for (int i = 0; i < t->nrails; i++) {

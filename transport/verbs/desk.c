@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connections made by ourselves, in place of rdma_cm and with its calls and events, so that
- * join.c need not know who makes them. What both ends must know of a queue pair travels over a
- * TCP connection between the ranks, one a queue pair:
+/* Makes connections itself, instead of rdma_cm but with its calls and events, so that join.c
+ * works with both. A TCP connection between the ranks, one for each queue pair, carries what
+ * both ends must know of it:
  *
  *   asker: connects, sends its offer        answerer: takes one of the offered GIDs, makes its
  *                                           queue pair ready to receive and to send, and only
- *                                           then sends its own offer, or says no
+ *                                           then sends its own offer, or a refusal
  *   asker: makes its own ready; both are connected
  *
- * A packet that comes to a queue pair that is not ready is lost without a word, and sent again
- * after the acknowledgement's time (1 s): by this order there is none, as the answerer sends
- * nothing before the asker has.
+ * A packet for a queue pair that is not ready is lost silently, and retransmitted after the ack
+ * timeout (1 s). This order avoids that, as the answerer sends nothing before the asker has.
  *
- * The TCP connection stays as long as the queue pair: its end is the queue pair's end, and the
- * kernel closes it when a process dies, however it does. It costs a descriptor each.
+ * The TCP connection stays open as long as the queue pair: its end is the queue pair's end, and
+ * the kernel closes it when a process dies in any way. Each costs a descriptor.
  *
- * Against rdma_cm: one round trip, no query of the subnet manager for each path, no IPoIB, no
- * connection manager that a storm of requests or a port that is down can stop, and GID,
- * partition key, flow label (another one for each queue pair, for switches that spread by it)
- * and packet numbers (random) are ours to say. iWARP has nothing but rdma_cm.
+ * Compared with rdma_cm: one round trip, no subnet manager query for each path, no IPoIB, no
+ * connection manager that a storm of requests or a down port can stop, and we choose GID,
+ * partition key, flow label (one for each queue pair, for switches that hash it) and packet
+ * numbers (random). iWARP has only rdma_cm.
  *
- * A rank that computes accepts nothing: its kernel does, and keeps the offer. So silence after
- * TCP connected is waited out while the peer's kernel answers, over this device, however many
- * others there are: what is given up stays in that kernel's queue, whose places are few.
+ * A computing rank accepts nothing, but its kernel does, and keeps the offer. So after TCP
+ * connected, the asker waits through silence while the peer's kernel answers, and stays with
+ * this device: an attempt that it gives up stays in that kernel's short queue.
  *
- * Nothing that comes is trusted: an offer is checked, what it does not prove (join.c has the
- * proofs) opens nothing, and a connection that sends none is closed in time, at the latest when
- * others need its place. It is told to come again, and not before its offer was looked for:
- * both ends may have been away for longer than any clock allows. */
+ * No input is trusted: an offer is checked, what it does not prove (join.c has the proofs)
+ * opens nothing, and a connection without an offer is closed in time, at the latest when others
+ * need its place. It is told to retry, but only after a last check for its offer: both ends may
+ * have been away for longer than any timeout. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -50,14 +49,14 @@
 #include "transport/verbs/lane.h"
 
 #define CONTEXTS_MAX  32
-#define RINGING_MIN   128   /* connections that have sent no offer yet; or VB_HALF_MAX */
-#define RINGING_S     15.0  /* in which they must: who connects may compute then */
-#define UNANSWERED_MS 60000 /* what TCP may try, until an end counts as unreachable */
-#define WAITING_MS    10000 /* the same, of a connection whose answer is waited for */
-#define LOOKS_MAX     256   /* events that one call takes */
+#define RINGING_MIN   128   /* connections without an offer yet; or VB_HALF_MAX */
+#define RINGING_S     15.0  /* time limit for the offer: the asker may be computing */
+#define UNANSWERED_MS 60000 /* TCP user timeout: then an end counts as unreachable */
+#define WAITING_MS    10000 /* the same while an answer is expected */
+#define LOOKS_MAX     256   /* events per call */
 #define PRIVATE_MAX   64
 #define REFUSED       8  /* status of a rejection, as rdma_cm's: nobody listens there */
-#define SAID_NO       28 /* and: who listens did */
+#define SAID_NO       28 /* and: the listener refused */
 
 enum offer_kind { OFFER_ASKS = 1, OFFER_ANSWERS, OFFER_REFUSES };
 
@@ -68,7 +67,7 @@ struct vb_offer { /* wire format */
     uint32_t qpn, psn;
     uint16_t lid, pkey;
     uint8_t lmc, mtu, lane;
-    uint8_t gid, chosen; /* of an answer: of its own GIDs, of the asker's */
+    uint8_t gid, chosen; /* in an answer: index in its own GIDs, in the asker's */
     uint8_t private_len;
     uint8_t reserved[2];
     struct vb_gid gids[VB_GIDS];
@@ -79,17 +78,17 @@ _Static_assert(sizeof(struct vb_offer) == 28 + VB_GIDS * 24 + PRIVATE_MAX, "wire
 enum call_state {
     CALL_NEW,
     CALL_LISTENS,
-    CALL_CONNECTS, /* asker: TCP does */
-    CALL_READY,    /* asker: it did */
-    CALL_WAITS,    /* asker: the offer is sent */
-    CALL_RINGS,    /* answerer: the offer is still to come */
+    CALL_CONNECTS, /* asker: TCP is connecting */
+    CALL_READY,    /* asker: TCP is connected */
+    CALL_WAITS,    /* asker: sent its offer */
+    CALL_RINGS,    /* answerer: waits for the offer */
     CALL_ASKED,    /* answerer: join.c decides */
     CALL_UP,
     CALL_OVER
 };
 
 struct call {
-    struct rdma_cm_id id; /* what join.c has of it */
+    struct rdma_cm_id id; /* join.c's handle */
     struct call *next;
     struct desk *desk;
     enum call_state state;
@@ -98,7 +97,7 @@ struct call {
     uint64_t deadline_ns; /* CONNECTS, RINGS */
     struct bny_addr addr;
     struct vb_offer theirs;
-    size_t got; /* bytes of it */
+    size_t got; /* bytes of it received */
 };
 
 struct told {
@@ -112,17 +111,17 @@ struct desk {
     struct rdma_event_channel ch; /* fd: the epoll of all calls */
     struct vb_tp *t;
     const struct vb_fn *fn;
-    int bell;        /* readable where there is something to tell */
-    int spare;       /* a descriptor to turn somebody away with where there is no other */
+    int bell;        /* readable if events are pending */
+    int spare;       /* reserve descriptor to refuse connections when no other is left */
     int timed;       /* calls with a deadline */
-    uint32_t turned; /* away for want of a descriptor */
+    uint32_t turned; /* refused for lack of a descriptor */
     struct call *calls;
     struct told *first, **end;
     struct ibv_context *contexts[CONTEXTS_MAX];
     int ncontexts;
 };
 
-static _Thread_local char last_why[200]; /* of the event that was taken last */
+static _Thread_local char last_why[200]; /* of the event returned last */
 
 static struct desk *desk_of(const struct rdma_cm_id *id)
 {
@@ -137,7 +136,7 @@ static void tell(struct call *c, enum rdma_cm_event_type type, int status, const
     struct told *e = calloc(1, sizeof *e);
     uint64_t one = 1;
 
-    if (!e) /* as if it had got lost: deadlines decide */
+    if (!e) /* like a lost message: deadlines decide */
         return;
     e->ev.id = &c->id;
     e->ev.event = type;
@@ -211,7 +210,7 @@ static void hang_up(struct call *c)
     if (c->fd < 0)
         return;
     epoll_ctl(c->desk->ch.fd, EPOLL_CTL_DEL, c->fd, NULL);
-    shutdown(c->fd, SHUT_RDWR); /* also where a child process has it, too */
+    shutdown(c->fd, SHUT_RDWR); /* even if a child process has it, too */
     close(c->fd);
     c->fd = -1;
 }
@@ -230,7 +229,7 @@ static void call_free(struct call *c)
     free(c);
 }
 
-/* While an answer is waited for the peer's kernel is asked whether it is there. */
+/* Keepalive: the peer's kernel is probed while an answer is expected. */
 static void keep_asking(const struct call *c, int on)
 {
     int idle_s = 5, every_s = 1, ms = on ? WAITING_MS : UNANSWERED_MS;
@@ -241,7 +240,7 @@ static void keep_asking(const struct call *c, int on)
     setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-/* It is over before it was up. */
+/* It ended before it was up. */
 static void fails(struct call *c, enum rdma_cm_event_type type, int status, const char *why)
 {
     hang_up(c);
@@ -260,7 +259,7 @@ static uint8_t mtu_of(const struct vb_rail *rail, const struct vb_offer *theirs)
     return rail->mtu && rail->mtu < theirs->mtu ? rail->mtu : theirs->mtu;
 }
 
-/* The way there. InfiniBand goes by LID, but from one subnet to another. */
+/* The route. InfiniBand uses LIDs, except between subnets. */
 static void address(const struct call *c, const struct vb_gid *mine, const struct vb_gid *other,
                     struct ibv_ah_attr *ah)
 {
@@ -280,14 +279,14 @@ static void address(const struct call *c, const struct vb_gid *mine, const struc
         return;
     memcpy(ah->grh.dgid.raw, other->raw, sizeof other->raw);
     ah->grh.sgid_index = (uint8_t)mine->index;
-    ah->grh.hop_limit = 255; /* each router takes one */
+    ah->grh.hop_limit = 255; /* each router decrements it */
     ah->grh.flow_label = 1 + randombytes_uniform(0xfffff);
     ah->grh.traffic_class = (uint8_t)(path->tc >= 0       ? path->tc
                                       : rail->port.tc > 0 ? rail->port.tc
                                                           : 0);
 }
 
-/* Ready to receive, and to send. 0, or -1 with errno. */
+/* Makes it ready to receive and to send. Returns 0, or -1 with errno. */
 static int make_ready(struct call *c, const struct rdma_conn_param *p, int mine, int other)
 {
     const struct vb_rail *rail = rail_of(c);
@@ -298,8 +297,8 @@ static int make_ready(struct call *c, const struct rdma_conn_param *p, int mine,
     a.path_mtu = (enum ibv_mtu)mtu_of(rail, &c->theirs);
     a.dest_qp_num = c->theirs.qpn;
     a.rq_psn = c->theirs.psn;
-    a.max_dest_rd_atomic = 0; /* nothing is read */
-    a.min_rnr_timer = 12;     /* 0.64 ms: a receiver that is not ready is a mistake */
+    a.max_dest_rd_atomic = 0; /* no RDMA reads */
+    a.min_rnr_timer = 12;     /* 0.64 ms: a receiver that is not ready is a bug */
     address(c, &rail->port.gids[mine], &c->theirs.gids[other], &a.ah_attr);
     rc = d->fn->ibv_modify_qp(c->id.qp, &a,
                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -322,13 +321,13 @@ static int make_ready(struct call *c, const struct rdma_conn_param *p, int mine,
     return rc ? -1 : 0;
 }
 
-/* What a refused queue pair is about, and what to do. */
+/* Cause of a refused queue pair, and the remedy. */
 static const char *remedy(int err, char *out, size_t cap)
 {
-    snprintf(out, cap, "the queue pair's way is not made (%s): %s", strerror(err),
-             err == ETIMEDOUT ? "its hardware address is not resolved: ping it, see its VLAN"
-             : err == EINVAL  ? "see show_gids, BANYAN_IB_GID_INDEX and the MTU of both ends"
-             : err == EPERM || err == EACCES ? "this user or container may not"
+    snprintf(out, cap, "the queue pair cannot be connected (%s): %s", strerror(err),
+             err == ETIMEDOUT ? "its hardware address is not resolved: ping it, check its VLAN"
+             : err == EINVAL  ? "check show_gids, BANYAN_IB_GID_INDEX and the MTU of both ends"
+             : err == EPERM || err == EACCES ? "this user or container has no permission"
                                              : "see dmesg");
     return out;
 }
@@ -413,7 +412,7 @@ static int is_sound(const struct vb_offer *o)
            o->mtu >= IBV_MTU_256 && o->mtu <= IBV_MTU_4096 && o->lmc <= 7 && o->lane < VB_LANES;
 }
 
-/* 1: all of it is here; -1: the other end is gone. */
+/* 1: it is complete; -1: the other end is gone. */
 static int receive(struct call *c)
 {
     ssize_t n =
@@ -446,7 +445,7 @@ static int create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
     return 0;
 }
 
-/* Where the peer listens is in its address: dst and src are of no use. */
+/* The peer's address has its listener: dst and src are unused. */
 static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst,
                         int timeout_ms)
 {
@@ -459,8 +458,8 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
     (void)dst;
     id->verbs = rail->ctx;
     id->port_num = rail->listener->port_num;
-    if (bny_verbs_port_is_down(c->desk->t, rail)) { /* TCP may find another way, and no lane is
-                                                       to leave one that serves for this */
+    if (bny_verbs_port_is_down(c->desk->t, rail)) { /* TCP may find another path, and no lane
+                                                       shall leave a working one for it */
         errno = ENETDOWN;
         return -1;
     }
@@ -472,7 +471,7 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
     }
     setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
     c->state = CALL_CONNECTS;
-    /* half of it by chance: who found the queue full is not to come back with all others */
+    /* half of it is random: askers that found the queue full must not all retry together */
     time_it(c, (timeout_ms + (int)randombytes_uniform((uint32_t)timeout_ms)) / 1e3);
     if (watch(c, EPOLLOUT) == 0)
         return 0;
@@ -538,7 +537,7 @@ static void answered(struct call *c)
         (o->kind == OFFER_ANSWERS &&
          (o->gid >= o->ngids || o->chosen >= rail->port.ngids ||
           o->gids[o->gid].type != rail->port.gids[o->chosen].type))) {
-        fails(c, RDMA_CM_EVENT_CONNECT_ERROR, -EPROTO, "it answers with what is no answer");
+        fails(c, RDMA_CM_EVENT_CONNECT_ERROR, -EPROTO, "its answer is malformed");
         return;
     }
     if (o->kind == OFFER_REFUSES) {
@@ -593,7 +592,7 @@ static __be16 get_src_port(struct rdma_cm_id *id)
     return htons(((struct call *)id)->addr.port);
 }
 
-/* A connection whose offer is not decided on: no, for this reason. */
+/* Refuses a connection whose offer is undecided, for this reason. */
 static void say_no(struct call *c, enum vb_refusal why)
 {
     struct vb_offer o;
@@ -606,16 +605,17 @@ static void say_no(struct call *c, enum vb_refusal why)
 static void asked(struct call *c)
 {
     if (!is_sound(&c->theirs) || c->theirs.kind != OFFER_ASKS) {
-        c->theirs.private_len = 0; /* told as a request that is not from a rank of this job */
+        c->theirs.private_len = 0; /* counts as a request that is not from a rank of this job */
         c->theirs.ngids = 0;
     }
     time_it(c, 0);
     c->state = CALL_ASKED;
-    watch(c, 0); /* its end is noticed by the answer */
+    watch(c, 0); /* sending the answer reveals its end */
     tell(c, RDMA_CM_EVENT_CONNECT_REQUEST, 0, "");
 }
 
-/* 1: it rings still. An asker that gave up has closed, and may be here in another call. */
+/* 1: still no offer. An asker that gave up has closed, and may be back on another
+ * connection. */
 static int hear_ringing(struct call *c)
 {
     struct pollfd p = { .fd = c->fd, .events = POLLRDHUP };
@@ -630,7 +630,7 @@ static int hear_ringing(struct call *c)
     return 0;
 }
 
-/* One that rings has waited for long enough, if its offer is not here by now. */
+/* Waited long enough: refuses it, unless its offer is here now. */
 static void send_away(struct call *c)
 {
     if (!hear_ringing(c))
@@ -639,7 +639,7 @@ static void send_away(struct call *c)
     call_free(c);
 }
 
-/* The one that rings longest goes where there are too many: it asks again. */
+/* If too many wait, refuses the oldest, which retries. */
 static void make_room(struct desk *d)
 {
     uint32_t n = 0, most = VB_HALF_MAX(d->t->tp.nranks);
@@ -655,7 +655,7 @@ static void make_room(struct desk *d)
         send_away(oldest);
 }
 
-/* No descriptor is left: whoever came is turned away, or it would be told of for ever. */
+/* No descriptor is left: refuses the connection, or its event would repeat for ever. */
 static void turn_away(struct desk *d, int listener)
 {
     struct call c = { .desk = d };
@@ -690,7 +690,7 @@ static void rings(struct call *listener)
     make_room(d);
     c = call_new(d);
     if (!c) {
-        bny_verbs_starves(d->t, ENOMEM, "no memory for one that a rank asks for");
+        bny_verbs_starves(d->t, ENOMEM, "no memory for a connection that a rank requests");
         close(fd);
         return;
     }
@@ -716,7 +716,7 @@ static int reject(struct rdma_cm_id *id, const void *data, uint8_t len)
     return 0;
 }
 
-/* Why they have no way to each other; NULL: they have. */
+/* Why the two ports cannot connect; NULL: they can. */
 static const char *misfit(const struct call *c, int *mine, int *other, char *out, size_t cap)
 {
     const struct vb_rail *rail = rail_of(c);
@@ -732,8 +732,8 @@ static const char *misfit(const struct call *c, int *mine, int *other, char *out
     if (bny_verbs_port_pair(rail, c->theirs.gids, c->theirs.ngids, mine, other))
         return NULL;
     snprintf(out, cap,
-             "no GID of its is of a kind with one of ours (its first: %s, ours: %s): give both "
-             "interfaces an address of one family, or name GIDs by BANYAN_IB_GID_INDEX",
+             "none of its GIDs has the type of one of ours (its first: %s, ours: %s): give "
+             "both interfaces an address of one family, or name GIDs by BANYAN_IB_GID_INDEX",
              bny_verbs_gid_text(&c->theirs.gids[0], theirs),
              bny_verbs_gid_text(&rail->port.gids[0], ours));
     return out;
@@ -793,15 +793,15 @@ static int destroy_id(struct rdma_cm_id *id)
 
 /* ---- looking ---- */
 
-/* Nobody answered TCP for so long. */
+/* TCP got no answer for this long. */
 static void silent(struct call *c)
 {
     fails(c, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT,
-          "it does not answer over TCP: a firewall, perhaps, or more connections wait for it "
-          "than its net.core.somaxconn allows");
+          "it does not answer over TCP: check for a firewall, or its accept queue is full "
+          "(net.core.somaxconn)");
 }
 
-/* The other end closed, or says what it should not. */
+/* The other end closed, or sent invalid input. */
 static void cut(struct call *c)
 {
     int was_up = c->state == CALL_UP;
@@ -831,7 +831,7 @@ static void look_at(struct call *c, uint32_t events)
     case CALL_CONNECTS: connected(c); break;
     case CALL_WAITS: heard(c); break;
     case CALL_RINGS: hear_ringing(c); break;
-    case CALL_ASKED: /* only EPOLLERR and EPOLLHUP are told: its answer will fail */
+    case CALL_ASKED: /* only EPOLLERR and EPOLLHUP are reported: its answer will fail */
         epoll_ctl(c->desk->ch.fd, EPOLL_CTL_DEL, c->fd, NULL);
         break;
     default:
@@ -840,7 +840,7 @@ static void look_at(struct call *c, uint32_t events)
     }
 }
 
-/* TCP did not connect in time, unless it did and that was not looked at. */
+/* TCP did not connect in time, unless it did and the event is still unread. */
 static void end_connecting(struct call *c)
 {
     struct pollfd p = { .fd = c->fd, .events = POLLOUT };
@@ -911,7 +911,7 @@ static const char *event_str(enum rdma_cm_event_type type)
 
 static int set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t len)
 {
-    (void)id; /* make_ready() has what rdma_cm is told so */
+    (void)id; /* make_ready() does what rdma_cm needs this for */
     (void)level;
     (void)name;
     (void)value;
@@ -962,7 +962,7 @@ static void open_devices(struct desk *d)
 
         if (list[i]->transport_type != IBV_TRANSPORT_IB &&
             !(d->t->datagrams && list[i]->transport_type == IBV_TRANSPORT_UNSPECIFIED))
-            continue; /* the latter: EFA */
+            continue; /* EFA has only the latter */
         ctx = d->fn->ibv_open_device(list[i]);
         if (ctx)
             d->contexts[d->ncontexts++] = ctx;
@@ -1026,9 +1026,8 @@ int bny_verbs_desk_open(struct vb_tp *t)
     open_devices(d);
     if (d->ncontexts)
         return 0;
-    return bny_fail(
-        BANYAN_ENOTSUP,
-        "rank %d: no RDMA device opens whose queue pairs the ranks may connect: see "
-        "ibv_devinfo, and ls -l /dev/infiniband; iWARP needs BANYAN_IB_CONNECT=cm",
-        t->tp.rank);
+    return bny_fail(BANYAN_ENOTSUP,
+                    "rank %d: no RDMA device with connected queue pairs can be opened: see "
+                    "ibv_devinfo, and ls -l /dev/infiniband; iWARP needs BANYAN_IB_CONNECT=cm",
+                    t->tp.rank);
 }

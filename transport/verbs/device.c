@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which device, port and address a rail is, and what is said about them. Where rdma_cm makes
- * connections the address decides: it takes the GID that is this address; route.c has the MTU,
- * port.c the choice where the ranks make them. */
+/* A rail's device, port and address, and the messages about them. If rdma_cm makes connections
+ * the address decides: rdma_cm takes the GID of this address; route.c has the MTU, port.c the
+ * choice if the ranks make connections. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ struct sockaddr *bny_verbs_sockaddr(const struct bny_addr *a, struct sockaddr_st
     return (struct sockaddr *)ss;
 }
 
-/* One line about a connection, and why it is so. */
+/* One log line about a connection and its parameters. */
 void bny_verbs_describe(struct vb_lane *c, int rank)
 {
     struct ibv_qp_init_attr init;
@@ -63,9 +63,8 @@ const char *bny_verbs_path_remedy(const struct vb_ep *e, const struct vb_rail *r
     host_text(&rail->addr, from, sizeof from);
     host_text(&e->main->blob.rail[rail->index].addr, to, sizeof to);
     snprintf(out, VB_REMEDY,
-             "see that the ports of both ends are up and have one MTU (ibv_devinfo -d %.24s -i "
-             "%u, there too), "
-             "and ping -I %.45s %.45s",
+             "check that the ports of both ends are up and have one MTU (ibv_devinfo -d %.24s "
+             "-i %u, there too), and ping -I %.45s %.45s",
              rail->device, port, from, to);
     return out;
 }
@@ -87,11 +86,11 @@ const char *bny_verbs_remedy(const struct vb_lane *c, enum ibv_wc_status status,
                "before it was sent";
         break;
     case IBV_WC_RNR_RETRY_EXC_ERR:
-        text = "it takes nothing: set BANYAN_VERBS_RNR=6, and report it";
+        text = "it was not ready to receive: set BANYAN_VERBS_RNR=6, and report it";
         break;
     case IBV_WC_LOC_QP_OP_ERR: text = "see that its interface is up: rdma link, ip link"; break;
     case IBV_WC_WR_FLUSH_ERR:
-        text = "who broke it says why: see its log, and dmesg at both ends";
+        text = "the other end broke it: see its log, and dmesg at both ends";
         break;
     default: break;
     }
@@ -132,7 +131,7 @@ static int first_line(const char *path, char *out, int cap)
     return out[0] != 0;
 }
 
-/* Why the thing of this name cannot be listened at, and what to do. */
+/* Why no port of this name can listen, and the remedy. */
 static void explain(const struct wanted *w, char *out, size_t cap)
 {
     char path[160], text[64];
@@ -159,8 +158,8 @@ static void explain(const struct wanted *w, char *out, size_t cap)
              w->name);
 }
 
-/* Listens at the address if it belongs to an RDMA device (this one, unless NULL) that is no
- * rail yet. 1: yes; 0: it does not; or the device refuses. */
+/* Listens at the address if it belongs to an RDMA device (this one, unless NULL) that is not a
+ * rail yet. Returns 1: yes; 0: it does not; or the device's refusal. */
 static int listen_at(struct vb_tp *t, struct vb_rail *rail, const struct bny_addr *a,
                      const struct wanted *device)
 {
@@ -211,7 +210,7 @@ int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
         if (rc != VB_NO_PORT)
             return rc;
         n = 0;
-    } else if (n < 0) { /* no interface of that name: a device perhaps */
+    } else if (n < 0) { /* no interface of that name: possibly a device */
         device = &named;
         n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, "");
         if (n < 0)
@@ -240,7 +239,7 @@ static int near_by_name(const void *a, const void *b)
     return c ? c : p->port - q->port;
 }
 
-/* Is this address on the network of the first? Where no interface tells, it is. */
+/* Is this address on the first one's network? Yes if no interface decides. */
 static int shares(const struct bny_subnet *nets, int n, const struct bny_addr *first,
                   const struct bny_addr *a)
 {
@@ -254,7 +253,7 @@ static int shares(const struct bny_subnet *nets, int n, const struct bny_addr *f
     return !known;
 }
 
-/* The device of each address, as rdma_cm tells, once. */
+/* Gets the device of each address from rdma_cm, once. */
 static int list_devices(struct vb_tp *t, struct rdma_event_channel *channel,
                         const struct bny_addr *addrs, int n, struct vb_near *near,
                         char apart[64])

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Amazon EFA's own calls, of libefa.so.1: loaded at run time. Nothing here was ever run on a
- * card. */
+/* Amazon EFA's own calls, from libefa.so.1, loaded at run time. Never tested on a card. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@
 static int (*query_device)(struct ibv_context *, struct efadv_device_attr *, uint32_t);
 static struct ibv_qp *(*create_driver_qp)(struct ibv_pd *, struct ibv_qp_init_attr *, uint32_t);
 
-/* 0; else it is no EFA. */
+/* Returns 0; else it is no EFA. */
 static int query(struct ibv_context *ctx, struct vb_efa *out)
 {
     struct efadv_device_attr a;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Endpoints: one a peer, which is its first lane, and one for each further lane. */
+/* Endpoints: one for each peer, which is its first lane, and one for each further lane. */
 #include <stdlib.h>
 
 #include "transport/verbs/lane.h"
@@ -38,14 +38,14 @@ struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer, uint32_t lane)
     l->ep = e->ep;
     l->main = e;
     l->lane = lane;
-    l->claimed = 1; /* its peer was */
+    l->claimed = 1; /* its peer's was */
     e->lanes[lane] = l;
     if (e->nlanes <= lane)
         e->nlanes = lane + 1;
     return l;
 }
 
-/* The lower rank asks for further lanes when the first one is open and the peer's address
+/* The lower rank requests further lanes once the first one is open and the peer's address
  * known. */
 void bny_verbs_grow(struct vb_ep *e)
 {

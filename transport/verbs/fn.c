@@ -12,7 +12,7 @@ static struct vb_fn real;
 static int loaded;
 static const struct vb_fn *other;
 
-/* A symbol of either library: librdmacm brings libibverbs. */
+/* A symbol of either library: librdmacm loads libibverbs. */
 static int take(void *lib, const char *name, void **out)
 {
     *out = dlsym(lib, name);

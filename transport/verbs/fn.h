@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libibverbs and librdmacm, loaded at run time: the library works where they are absent
- * (without librdmacm, connections are made by desk.c only), and tests put a simulated device
- * behind the same table. Calls that the headers inline (ibv_post_send, ibv_poll_cq ...) go
- * through the device context's own operations and need no entry. */
+/* libibverbs and librdmacm, loaded at run time: the library works without them (without
+ * librdmacm only desk.c makes connections), and tests put a simulated device behind the same
+ * table. Calls that the headers inline (ibv_post_send, ibv_poll_cq ...) go through the device
+ * context's own operations and need no entry. */
 #ifndef BNY_VERBS_FN_H
 #define BNY_VERBS_FN_H
 
@@ -79,39 +79,38 @@
     X(int, rdma_ack_cm_event, (struct rdma_cm_event * event))                                  \
     X(const char *, rdma_event_str, (enum rdma_cm_event_type event))
 
-/* What an Amazon EFA says of its SRD queue pairs: messages arrive once, in any order. */
+/* Attributes of an Amazon EFA's SRD queue pairs: messages arrive once, in any order. */
 struct vb_efa {
     uint32_t max_send, max_recv, max_send_sge;
-    int retries_rnr; /* it tries again where the receiver has no request posted */
+    int retries_rnr; /* it retries if the receiver has posted no request */
 };
 
 struct vb_fn {
 #define VERBS_MEMBER(type, name, args) type(*name) args;
     VERBS_FUNCTIONS(VERBS_MEMBER)
-    VERBS_CM_FUNCTIONS(VERBS_MEMBER) /* all NULL: there is no librdmacm */
+    VERBS_CM_FUNCTIONS(VERBS_MEMBER) /* all NULL: no librdmacm */
 #undef VERBS_MEMBER
     /* as ibv_query_gid_table(), which is inline; NULL: rdma-core is older than 33 */
     ssize_t (*query_gid_table)(struct ibv_context *context, struct ibv_gid_entry *entries,
                                size_t max, uint32_t flags, size_t entry_size);
-    /* as ibv_reg_mr(), which is a macro, with flags that may go unheeded; NULL: rdma-core is
-     * older than 28 */
+    /* as ibv_reg_mr(), which is a macro, with flags that the device may ignore; NULL: rdma-core
+     * is older than 28 */
     struct ibv_mr *(*reg_mr_iova2)(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
                                    unsigned int access);
     /* as ibv_is_fork_initialized(); NULL: rdma-core is older than 35 */
     enum ibv_fork_status (*fork_status)(void);
-    /* of libefa, as struct vb_efa has them; NULL: there is none */
+    /* from libefa, for struct vb_efa; NULL: not installed */
     int (*efa_query)(struct ibv_context *context, struct vb_efa *out);
     struct ibv_qp *(*efa_create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
-    int loopback; /* 1: takes addresses of lo (simulated devices) */
+    int loopback; /* 1: accepts addresses of lo (simulated devices) */
 };
 
-/* Fills in what libefa has, where it is installed. */
+/* Adds libefa's functions if it is installed. */
 void bny_verbs_efa_load(struct vb_fn *fn);
-/* The table; NULL with the reason as the thread's error (-BANYAN_ENOTSUP's sentence) when a
- * library is missing. Loaded once per process and never unloaded. Any thread. */
+/* The table; NULL if a library is missing: the thread's error has the sentence
+ * (-BANYAN_ENOTSUP). Loaded once per process and never unloaded. Any thread. */
 const struct vb_fn *bny_verbs_fn(void);
-/* Puts another table in its place, for tests; NULL: the real one again. No transport may exist.
- */
+/* Replaces the table, for tests; NULL: the real one again. No transport may exist. */
 void bny_verbs_fn_set(const struct vb_fn *fn);
 
 #endif

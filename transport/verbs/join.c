@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How two ranks come to share a queue pair. rdma_cm finds device, path, MTU and packet numbers;
- * both ends prove that they know the job's secret before either learns where it may write.
+/* How two ranks connect a queue pair. rdma_cm finds device, path, MTU and packet numbers; both
+ * ends prove that they know the job's secret before either learns the address of the other's
+ * memory.
  *
- * R: the request (ranks, nonce of the asking rank); N: nonce of the accepting rank; L: where a
- * slab lies. Proofs (transport/proof.h) of R and N, those of hellos of L too:
+ * R: the request (ranks, nonce of the asking rank); N: nonce of the accepting rank; L: address
+ * of a slab. The proofs (transport/proof.h) cover R and N, those of hellos also L:
  *   request R      acceptance N, proof of the answerer
  *   hello L, proof of the asker      hello L, proof of the opener
  *
- * One connection serves both directions. When both ranks ask at once, the lower one's request
- * stands: it turns the other's away, and the other waits for it.
+ * One connection serves both directions. If both ranks ask at once, the lower one's request
+ * wins: that rank rejects the other's, and the other waits for it.
  *
- * A rank that computes, or has no CPU, answers nothing: its kernel keeps our request for it. So
- * silence after a request was sent is no failure, nor is what became of an attempt while we
- * were away ourselves: who waits is bounded by the operation's deadline, and a peer that dies
- * closes what it has. Networks that do not carry the request are failures: the kernel gives up
- * after about a minute, and so do we where it is TCP that does not connect. */
+ * A rank that computes, or has no CPU, answers nothing, but its kernel queues our request. So
+ * silence after a request is no failure, nor is an attempt that expired while we were away: the
+ * operation's deadline bounds the wait, and a dying peer closes its connections. Networks that
+ * drop the request are failures: the kernel gives up after about a minute, and so do we if TCP
+ * does not connect. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -34,10 +35,10 @@
 
 #define RESOLVE_MS  2000
 #define AGAIN_NS    50000000u /* between two attempts to replace a queue pair */
-#define BUSY_NS     20000000u /* before a busy peer is asked again; doubles with each answer */
-#define BUSY_DOUBLE 5         /* so many times */
-#define ATTEMPT_S   3.0       /* of one attempt, where another rail may do better */
-#define REJ_CLOSED  28 /* status: the other end gave the attempt up; 8 where nobody listens */
+#define BUSY_NS     20000000u /* between two requests to a busy peer; doubles each time */
+#define BUSY_DOUBLE 5         /* number of doublings */
+#define ATTEMPT_S   3.0       /* of one attempt, if another rail may work better */
+#define REJ_CLOSED  28 /* status: the other end gave up the attempt; 8 if nobody listens */
 
 struct bny_transcript bny_verbs_said(const struct vb_lane *c)
 {
@@ -48,7 +49,7 @@ struct bny_transcript bny_verbs_said(const struct vb_lane *c)
                                     .answered_len = sizeof c->nonce };
 }
 
-struct greeted { /* what a hello's proof says of it */
+struct greeted { /* what a hello's proof covers */
     uint8_t nonce[16];
     struct vb_hello hello; /* without its proof */
 };
@@ -82,8 +83,8 @@ struct rdma_conn_param bny_verbs_param(const struct vb_tp *t, const void *data, 
                                          (uint8_t)bny_param_int("BANYAN_VERBS_RNR") };
 }
 
-/* Where a queue pair serves while a better one is in the making, the state is about the one
- * that serves. */
+/* If a queue pair works while a better one is being made, the state describes the one that
+ * works. */
 static void step(struct vb_ep *e, enum vb_state state)
 {
     if (!bny_verbs_serves(e))
@@ -111,8 +112,8 @@ static void ask_failed(struct vb_lane *c, const char *what)
     }
     if (!bny_deadline_passed(e->deadline_ns)) {
         if (e->state != VB_DRAINING)
-            e->state = VB_IDLE; /* asked again: when somebody sends, or for a queue pair to
-                                   replace, after a while */
+            e->state =
+                VB_IDLE; /* retried at the next send, or for a replacement after a while */
         e->again_ns = bny_now_ns() + AGAIN_NS;
         return;
     }
@@ -123,7 +124,7 @@ static void ask_failed(struct vb_lane *c, const char *what)
                        bny_verbs_path_remedy(e, c->rail, remedy));
 }
 
-/* For want of something here. It may be there at the next attempt. */
+/* A local resource is missing. It may be there at the next attempt. */
 static void wait_for_want(struct vb_ep *e)
 {
     if (e->state != VB_DRAINING)
@@ -131,7 +132,7 @@ static void wait_for_want(struct vb_ep *e)
     e->again_ns = bny_now_ns() + AGAIN_NS;
 }
 
-/* There is no attempt, for want of memory or of descriptors: err. */
+/* No attempt, for lack of memory or descriptors: err. */
 static void no_attempt(struct vb_ep *e, const struct vb_rail *rail, int err)
 {
     struct vb_tp *t = (struct vb_tp *)e->ep.tp;
@@ -159,7 +160,7 @@ void bny_verbs_ask(struct vb_ep *e)
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
     e->attempt_ns = bny_deadline_in(ATTEMPT_S);
     if (!t->joining)
-        t->seen_ns = bny_now_ns(); /* until now nobody had to look often */
+        t->seen_ns = bny_now_ns(); /* frequent polls were not needed until now */
     mine = rail->addr;
     mine.port = 0;
     c = bny_verbs_conn_new(t, e, NULL, 1);
@@ -205,7 +206,7 @@ static void resolved_addr(struct vb_lane *c)
         ask_failed(c, strerror(errno));
 }
 
-/* The way there, or the connection, did not come about. */
+/* The route, or the connection, failed. */
 static void unreached(struct vb_lane *c, enum rdma_cm_event_type type, int status)
 {
     struct vb_ep *e = c->e;
@@ -215,7 +216,7 @@ static void unreached(struct vb_lane *c, enum rdma_cm_event_type type, int statu
         e->unheard = 1;
         e->deadline_ns = bny_deadline_in(VB_SILENCE_S);
     }
-    if (!by_tcp || type != RDMA_CM_EVENT_UNREACHABLE) /* a connection that stood says little */
+    if (!by_tcp || type != RDMA_CM_EVENT_UNREACHABLE) /* an earlier connection proves little */
         e->patient = 0;
     ask_failed(c, c->t->fn->rdma_event_str(type));
 }
@@ -254,7 +255,7 @@ static void resolved_route(struct vb_lane *c)
         ask_failed(c, strerror(errno));
 }
 
-/* For the connection `lasting`, of which c is the queue pair, or another one. */
+/* For the connection `lasting`; c is its queue pair, or a new one. */
 static void fill_hello(const struct vb_lane *c, const struct vb_lane *lasting,
                        enum bny_proof_role role, struct vb_hello *h)
 {
@@ -280,11 +281,11 @@ static void say_hello(struct vb_lane *c)
     c->e->state = VB_HELLO;
     c->e->attempt_ns = bny_deadline_in(ATTEMPT_S); /* it may have been silent for long */
     if (bny_verbs_post_hello(c, &h) != 0)
-        ask_failed(c, "the hello is not sent");
+        ask_failed(c, "the hello cannot be sent");
 }
 
-/* Too many ask it at once. It lives, so that its time begins anew; and who asks too early makes
- * it worse: half of the wait is by chance, that those who came together do not come back so. */
+/* The peer is busy with too many requests. It lives, so its deadline restarts. Retrying too
+ * early makes it worse: half of the wait is random, so that simultaneous askers separate. */
 static void busy_there(struct vb_lane *c)
 {
     struct vb_ep *e = c->e;
@@ -293,15 +294,15 @@ static void busy_there(struct vb_lane *c)
     bny_verbs_conn_close(c);
     e->busy++;
     e->patient = e->unheard = 0;
-    if (!e->conn) /* a queue pair to be replaced has its own, BANYAN_VERBS_REPLACE */
+    if (!e->conn) /* a queue pair to replace has its own, BANYAN_VERBS_REPLACE */
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
     if (e->state != VB_DRAINING)
         e->state = VB_IDLE;
     e->again_ns = bny_now_ns() + wait + randombytes_uniform(wait);
 }
 
-/* The peer accepted: check that it knows the secret, then say hello; where another queue pair
- * serves so far, after hearing that one out. */
+/* The peer accepted: checks its proof, then sends the hello; if another queue pair works so
+ * far, processes that one's completions first. */
 static void accepted(struct vb_lane *c, const uint8_t *data, size_t len)
 {
     struct vb_accept a;
@@ -333,19 +334,18 @@ static void accepted(struct vb_lane *c, const uint8_t *data, size_t len)
     if (!bny_verbs_serves(e)) {
         if (!good)
             bny_verbs_down(
-                e, "does not know the job's secret: somebody else listens at its address");
+                e, "does not know the job's secret: another process listens at its address");
         else
             say_hello(c);
     } else if (!good || e->main->left || e->main->gone || e->main->farewell_sent) {
-        ask_failed(c, "it is no better");
+        ask_failed(c, "it is not better");
     } else {
         e->attempt_ns = bny_deadline_in(ATTEMPT_S);
-        bny_verbs_leave(e->conn, c->rail); /* advance() goes on */
+        bny_verbs_leave(e->conn, c->rail); /* advance() continues */
     }
 }
 
-/* It may have ended, or have lost a device: another rail tells. 1: there is none that was not
- * tried. */
+/* The peer may have ended, or lost a device: another rail will show. 1: all were tried. */
 static int refused_everywhere(struct vb_ep *e, const struct vb_rail *rail)
 {
     const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
@@ -362,7 +362,7 @@ static void lane_is_refused(struct vb_lane *c)
     struct vb_ep *e = c->e;
 
     if (e->lane)
-        e->main->gone = 1; /* what the first lane still brings, and what it meets, says why */
+        e->main->gone = 1; /* completions of the first lane, and its next error, show why */
     if (e->lane || !refused_everywhere(e, c->rail))
         ask_failed(c, "it let nobody in");
     else
@@ -383,8 +383,8 @@ static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int sta
         ask_failed(c, "it was turned away");
         return;
     }
-    /* closed by the other end before its connection manager knew ours to be open: not a word
-     * about whether it lives */
+    /* the other end closed it before its connection manager saw ours as open: it may or may not
+     * live */
     if (why == 0 && (c->established || (e->conn && status == REJ_CLOSED))) {
         ask_failed(c, "it was closed at once");
         return;
@@ -399,24 +399,22 @@ static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int sta
         busy_there(c);
     else if (why == VB_NOT_NOW)
         ask_failed(c, "it is not ready there");
-    else if (why == VB_NO_DESCRIPTOR) /* of this and the next it tells all, where it lasts */
+    else if (why == VB_NO_DESCRIPTOR) /* the next poll and the log report this if it lasts */
         ask_failed(c, "it has no descriptor left: ulimit -n 65536 there");
     else if (why == VB_NO_MEMORY)
         ask_failed(c, "it has no memory that its device may lock for a connection: raise the "
                       "limit of locked memory there (ulimit -l unlimited)");
     else if (why == VB_OTHER_VERSION)
         bny_verbs_down(e,
-                       "runs another version of banyan, which connects otherwise (ours: wire "
-                       "version %d): install the same "
-                       "on all hosts",
+                       "runs another version of banyan, with another connection protocol "
+                       "(ours: wire version %d): install the same on all hosts",
                        BNY_WIRE_VERSION);
     else if (e->conn && why == VB_GIVEN_UP)
         bny_verbs_down(e, "%s; it gave this connection up", e->broke);
     else if (e->conn && (why == 0 || why == VB_TURNED_AWAY))
         lane_is_refused(c);
     else if (why == VB_NOT_ABLE)
-        bny_verbs_down(e, "cannot take the connection of device %s; its log says why",
-                       c->rail->at);
+        bny_verbs_down(e, "cannot take the connection of device %s; see its log", c->rail->at);
     else
         bny_verbs_down(e,
                        "refuses the connection on device %s (status %d): it has ended, or is "
@@ -426,7 +424,7 @@ static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int sta
 
 /* ---- hellos ---- */
 
-/* The first thing that comes. 1: the peer is who it says. */
+/* Checks the first input. 1: the peer is authenticated. */
 static int hello_is_good(struct vb_lane *c, uint32_t len)
 {
     const struct vb_hello *h = bny_verbs_hello_in(c);
@@ -440,7 +438,7 @@ static int hello_is_good(struct vb_lane *c, uint32_t len)
         h->bulk_slots == c->t->slab.bulk && h->eager_most >= VB_EAGER_LEAST &&
         h->eager_most <= c->t->slab.eager)
         return 1;
-    bny_warn("verbs: whoever says it is rank %d does not prove it; dropped",
+    bny_warn("verbs: a connection that claims to be rank %d has no valid proof; dropped",
              c->active ? c->request.to : c->request.from);
     if (c->e)
         bny_verbs_down(c->e, "does not know the job's secret, or runs another version");
@@ -449,7 +447,7 @@ static int hello_is_good(struct vb_lane *c, uint32_t len)
     return 0;
 }
 
-/* Is this the hello? Of a shared receive queue it may have taken any entry. */
+/* Is this the hello? With a shared receive queue it may be in any entry. */
 static int is_hello(struct vb_lane *c, const struct ibv_wc *wc)
 {
     const void *came;
@@ -463,7 +461,7 @@ static int is_hello(struct vb_lane *c, const struct ibv_wc *wc)
     return 1;
 }
 
-/* The passive side answers; then the connection is its endpoint's. 0: not yet, or never. */
+/* The passive side answers; then its endpoint owns the connection. 0: not yet, or never. */
 static int answer_hello(struct vb_lane *c)
 {
     struct vb_ep *e = bny_verbs_lane_ep(c->t, c->request.from, c->request.lane);
@@ -482,9 +480,9 @@ static int answer_hello(struct vb_lane *c)
     if (e->main->down || (e->conn && e->state == VB_DRAINING))
         return 0;
     if (e->trial)
-        bny_verbs_conn_close(e->trial); /* our own attempt; the lower rank's stands */
+        bny_verbs_conn_close(e->trial); /* our own attempt; the lower rank's wins */
     fill_hello(c, e->conn ? e->conn : c, BNY_PROOF_OPENER, &mine);
-    /* from here on it may send all that it has credits for */
+    /* from here on it may send up to its credits */
     if ((c->share && bny_verbs_srq_share(c, c->t->depth.recvs + 1) != 0) ||
         bny_verbs_post_hello(c, &mine) != 0) {
         bny_verbs_conn_close(c);
@@ -505,7 +503,7 @@ static void open_up(struct vb_lane *c)
         return;
     }
     if (h.delivered) {
-        bny_verbs_down(e, "says it has had %u messages over a connection that never came up",
+        bny_verbs_down(e, "reports %u messages over a connection that never came up",
                        h.delivered);
         return;
     }
@@ -543,7 +541,7 @@ static void hear_hello(struct vb_lane *c)
                 return;
             c->hello_seen = 1;
         } else if (c->active) {
-            c->e->patient = 0; /* it has answered: it is the network that does not carry */
+            c->e->patient = 0; /* it has answered: the network is at fault */
             ask_failed(c, "the connection broke at once");
             return;
         } else {
@@ -575,7 +573,7 @@ static void gone(struct vb_lane *c)
         bny_verbs_conn_close(c);
         return;
     }
-    /* the peer may have opened it, sent, and lost it again: what it sent is here, behind its
+    /* the peer may have opened it, sent, and lost it again: its messages are here, behind its
      * hello */
     if (e->trial == c) {
         if (c->cq)
@@ -586,7 +584,7 @@ static void gone(struct vb_lane *c)
         else if (e->state == VB_OPEN)
             e->gone = 1;
     } else if (e->conn == c) {
-        e->gone = 1; /* what it sent before is still in the queue: poll() ends it */
+        e->gone = 1; /* its earlier messages are still in the queue: poll() ends it */
     }
 }
 
@@ -608,12 +606,11 @@ static void handle(struct vb_tp *t, const struct cm_event *ev)
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
-        /* of an open connection: the neighbour is known under another hardware address, or not
-         * at all */
+        /* an open connection: the neighbour's hardware address changed or is unknown */
         if (c->e && c->e->conn == c)
             bny_verbs_lost(c,
-                           "is not reached over device %s any more: %s; see that the ports of "
-                           "both ends are up",
+                           "is not reached over device %s any more: %s; check that the ports "
+                           "of both ends are up",
                            c->rail->at, t->fn->rdma_event_str(ev->type));
         else if (c->active)
             unreached(c, ev->type, ev->status);
@@ -660,14 +657,13 @@ static int take_event(struct vb_tp *t, struct cm_event *out)
     return 1;
 }
 
-/* For the first connection, whose deadline has passed. 1: what is waited for is the peer's, not
- * the network's. */
+/* For the first connection, after its deadline. 1: the peer is slow, not the network. */
 static int waits_out(struct vb_ep *e)
 {
     char remedy[VB_REMEDY];
 
-    if (e->state == VB_YIELDED) { /* the request that ours gave way to is lost, or still to
-                                     come: ours again */
+    if (e->state == VB_YIELDED) { /* the request that ours yielded to is lost, or to come: sends
+                                     ours again */
         e->state = VB_IDLE;
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
         return 1;
@@ -683,13 +679,14 @@ static int waits_out(struct vb_ep *e)
     return 1;
 }
 
-/* The request is at the peer's kernel, which answers TCP: no other device does better. */
+/* The request is queued in the peer's kernel, which answers TCP: no other device would be
+ * better. */
 static int is_kept(const struct vb_ep *e)
 {
     return ((struct vb_tp *)e->ep.tp)->how == VB_HOW_QP && e->state == VB_ASKING && !e->conn;
 }
 
-/* One lane in the making, or one whose queue pair is being replaced. */
+/* One lane that is being made, or whose queue pair is being replaced. */
 static void advance(struct vb_ep *e)
 {
     int late;
@@ -702,16 +699,15 @@ static void advance(struct vb_ep *e)
         say_hello(e->trial);
     if (!e->deadline_ns || e->state == VB_OPEN || e->state == VB_CLOSED)
         return;
-    if (e->state == VB_IDLE && !e->conn && !e->lane) /* asked again when somebody sends */
+    if (e->state == VB_IDLE && !e->conn && !e->lane) /* retried at the next send */
         return;
     late = bny_deadline_passed(e->deadline_ns);
     if (late && e->conn)
         bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS_REPLACE)",
                        e->broke);
     else if (late && !waits_out(e))
-        bny_verbs_down(
-            e, "does not come to terms with device %s within %.0f s; is it still alive?",
-            bny_verbs_rail_next(e)->at, VB_JOIN_S);
+        bny_verbs_down(e, "did not connect over device %s within %.0f s; is it still alive?",
+                       bny_verbs_rail_next(e)->at, VB_JOIN_S);
     else if (e->trial && bny_deadline_passed(e->attempt_ns) && !is_kept(e) &&
              bny_verbs_rail_others(e, e->trial->rail))
         ask_failed(e->trial, "no answer");
@@ -736,7 +732,7 @@ void bny_verbs_cm_progress(struct vb_tp *t)
         next = c->next;
         hear_hello(c);
     }
-    for (int r = 0; r < t->tp.nranks; r++) { /* one that gave way has nothing in the making */
+    for (int r = 0; r < t->tp.nranks; r++) { /* a rank that gave way has none in progress */
         struct vb_ep *e = t->eps[r];
 
         if (e)

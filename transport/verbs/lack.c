@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Want of memory, descriptors or locked memory for a connection: what this process lacks says
- * nothing of the peer, who is well. It is told as this rank's own failure, by the next poll. */
+/* Lack of memory, descriptors or locked memory for a connection: not the fault of the peer. The
+ * next poll reports it as this rank's own failure. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "transport/verbs/lane.h"
 
-/* Whom we cannot answer asks again, and what we lack may come: it counts when it has lasted for
- * so long, without a pause in which nobody asked. */
+/* A peer that we cannot answer retries, and the resource may return: it is a failure after this
+ * time, without a pause in which no peer tried. */
 #define LASTS_NS 2000000000u
 #define PAUSE_NS 1000000000u
 

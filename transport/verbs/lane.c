@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Another queue pair for a lane whose queue pair broke. Slabs, credits and everything under way
- * stay; only the way changes: it may lead over another rail, when the lane's own does not serve
- * (join.c tries one after the other). First either end hears out the old one: what has come is
- * used, nothing more can come. Then each tells in its hello how many immediates it has, and the
- * other posts what lies behind them once more. Nothing is lost, as requests are kept until they
- * are acknowledged, and nothing comes twice, as only immediates make a write known. Where it
- * takes too long, or breaks again and again with nothing getting through, the peer is down. So
- * it is at once with iWARP, where a request is done as soon as TCP has it: what the peer lacks
- * may be gone. */
+/* Replaces the queue pair of a lane if it breaks. Slabs, credits and all requests in flight
+ * stay; only the route changes, possibly to another rail if the lane's own does not work
+ * (join.c tries all). First either end processes all completions of the old queue pair, so
+ * nothing more can come. Then each reports in its hello the number of immediates that it has,
+ * and the other posts the later ones again. Nothing is lost, as requests are kept until
+ * acknowledged, and nothing comes twice, as only immediates announce a write. If it takes too
+ * long, or breaks again and again without progress, the peer is down; with iWARP at once, where
+ * a request completes as soon as TCP has it: what the peer lacks may be gone. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +19,10 @@
 #include "base/text.h"
 #include "transport/verbs/lane.h"
 
-#define DRAIN_S 1.0 /* a device that flushes nothing by then is not waited for */
-/* With a shared receive queue nothing is flushed: for the message that was coming in. */
+#define DRAIN_S 1.0 /* time limit for a device to flush */
+/* Nothing is flushed from a shared receive queue: time for the message in transit. */
 #define SRQ_DRAIN_S 0.1
-#define LOSSES_MAX  4 /* in a row */
+#define LOSSES_MAX  4 /* consecutive ones */
 
 static void leave(struct vb_lane *c)
 {
@@ -72,8 +71,8 @@ void bny_verbs_lost(struct vb_lane *c, const char *fmt, ...)
     }
     memcpy(e->broke, reason, sizeof reason);
     bny_warn("verbs: rank %d %s; making another connection", e->ep.peer, reason);
-    if (e->trial) /* of one that may be better: made while this one served, it knows nothing of
-                     what follows */
+    if (e->trial) /* a connection that may be better: made while this one worked, it lacks what
+                     follows */
         bny_verbs_conn_close(e->trial);
     leave(c);
 }
@@ -82,7 +81,7 @@ int bny_verbs_heard_out(struct vb_lane *c)
 {
     if (c->drained || !bny_deadline_passed(c->drain_ns))
         return c->drained;
-    if (c->rail->shared.srq) { /* whoever slept that long has not looked since */
+    if (c->rail->shared.srq) { /* a rank that slept this long has not polled since */
         bny_verbs_cq_sweep(c->cq);
         return !bny_verbs_cq_has(c);
     }
@@ -98,10 +97,10 @@ int bny_verbs_port_is_down(const struct vb_tp *t, const struct vb_rail *rail)
            port.state != IBV_PORT_ACTIVE;
 }
 
-/* The end of a connection is told to the peer by the device's connection manager. With rxe
- * (Linux 6.1) a message that meets an interface that is down leaves that manager deaf for good,
- * for every process: no lane would ever come home. So what was connected over such a port is
- * kept until a lane is home there. 1: it is. */
+/* The device's connection manager notifies the peer of a connection's end. With rxe (Linux
+ * 6.1), a message over an interface that is down makes that manager fail for good, for every
+ * process: no lane could ever come home. So connections over such a port are kept until a lane
+ * is home there. 1: kept. */
 static int park(struct vb_lane *c)
 {
     struct vb_parked *p;
@@ -116,7 +115,7 @@ static int park(struct vb_lane *c)
                              .established = c->established,
                              .next = c->rail->parked };
     c->rail->parked = p;
-    c->id->context = NULL; /* what it tells is of no interest */
+    c->id->context = NULL; /* its events are ignored */
     return 1;
 }
 
@@ -149,10 +148,10 @@ void bny_verbs_lane_close(struct vb_lane *c)
     c->id = NULL;
     c->established = c->has_qp = 0;
     if (c->lost && !c->dead)
-        c->e->state = VB_IDLE; /* join.c asks */
+        c->e->state = VB_IDLE; /* join.c requests it */
 }
 
-/* The peer has had `delivered` immediates: what does it lack? 0: it cannot be. */
+/* The peer has received `delivered` immediates: which ones does it lack? 0: impossible. */
 static int find_rest(const struct vb_lane *c, uint32_t delivered, uint32_t *from)
 {
     uint32_t k = c->done;
@@ -198,24 +197,24 @@ void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_
     take_over(c, fresh);
     c->rkey = h->rkey;
     c->lost = c->drained = 0;
-    e->gone = 0; /* the old one was */
+    e->gone = 0; /* the old one was gone */
     c->t->joining--;
     e->state = VB_OPEN;
     e->deadline_ns = 0;
     if (!find_rest(c, h->delivered, &from)) {
-        bny_verbs_down(e, "says it has had %u messages of %u; some are lost", h->delivered,
+        bny_verbs_down(e, "reports %u messages received of %u; some are lost", h->delivered,
                        c->imm_sent);
         return;
     }
     if (!e->lane && h->eager_most != c->peer->eager_most) {
-        bny_verbs_down(e, "takes %u messages where it took %u", h->eager_most,
+        bny_verbs_down(e, "accepts %u messages in flight, %u before", h->eager_most,
                        c->peer->eager_most);
         return;
     }
     if (!e->lane && !h->delivered) { /* it may never have been open there: another slab */
         bny_verbs_relocate(c, from, h->addr);
     } else if (!e->lane && h->addr != c->peer->remote_addr) {
-        bny_verbs_down(e, "has other memory than it had; messages are lost");
+        bny_verbs_down(e, "has a different slab than before; messages are lost");
         return;
     }
     bny_counter_add(&c->t->tp.replaced, 1);
@@ -226,7 +225,7 @@ void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_
     }
     if (c->rail != before && c->rail == bny_verbs_home(e)) {
         c->losses =
-            0; /* else a port that goes up and down would use them up where nobody sends */
+            0; /* else a port that goes up and down would use up the attempts of an idle lane */
         bny_info("verbs: rank %d: lane %u is back on device %s after %s; %u requests are "
                  "posted again",
                  e->ep.peer, e->lane, c->rail->device, before->device, c->posted - from);

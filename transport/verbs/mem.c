@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of the user: registered regions, and windows onto them. Nothing is registered behind
- * the user's back unless the cache is asked for (cache.h), and malloc is never hooked. What is
- * not registered travels through slabs, with one copy. */
+/* User memory: registered regions, and windows onto them. Only the cache, if enabled, registers
+ * memory without a user's call (cache.h); malloc is never hooked. Unregistered memory travels
+ * through slabs, with one copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "transport/verbs/cache.h"
 #include "transport/verbs/lane.h"
 
-#define CUT_S 0.8 /* for a peer to answer that it puts nothing more */
+#define CUT_S 0.8 /* time for a peer to confirm that it puts nothing more */
 _Static_assert(VB_WINDOWS % 32 == 0 && !(VB_WINDOWS & (VB_WINDOWS - 1)),
                "bits, and a window is number and generation");
 
@@ -40,7 +40,7 @@ const struct vb_region *bny_verbs_region_before(const struct vb_tp *t, const voi
     return r || !t->cache ? r : bny_verbs_cached_before(t, at, bytes);
 }
 
-/* Why a device does not register so many bytes. */
+/* Why a device cannot register so many bytes. */
 static int not_registered(const struct vb_tp *t, const struct vb_rail *rail, const void *at,
                           size_t bytes, int err)
 {
@@ -59,9 +59,9 @@ static int not_registered(const struct vb_tp *t, const struct vb_rail *rail, con
                                   : "");
 }
 
-/* Relaxed ordering: the device's writes may overtake each other on their way through PCIe, and
- * a completion is not seen before all of them (ibv_reg_mr(3)). Nobody here looks at what a
- * write brings before its completion, and no word is polled. */
+/* Relaxed ordering: the device's writes may overtake each other in PCIe, and a completion is
+ * not visible before all of them (ibv_reg_mr(3)). Nothing here reads written data before its
+ * completion, and no word is polled. */
 struct ibv_mr *bny_verbs_register(const struct vb_tp *t, const struct vb_rail *rail, void *at,
                                   size_t bytes)
 {
@@ -72,7 +72,7 @@ struct ibv_mr *bny_verbs_register(const struct vb_tp *t, const struct vb_rail *r
         return t->fn->ibv_reg_mr(rail->pd, at, bytes, (int)access);
     mr = t->fn->reg_mr_iova2(rail->pd, at, bytes, (uintptr_t)at,
                              access | IBV_ACCESS_RELAXED_ORDERING);
-    /* kernels leave out what a device has not; for one that refuses */
+    /* kernels ignore flags that the device lacks; for one that refuses them */
     return mr || (errno != EINVAL && errno != EOPNOTSUPP)
                ? mr
                : t->fn->ibv_reg_mr(rail->pd, at, bytes, (int)access);
@@ -85,7 +85,7 @@ void bny_verbs_region_unmake(const struct vb_tp *t, struct vb_region *r)
             t->fn->ibv_dereg_mr(r->mr[i]);
 }
 
-/* The lowest number that no region has; VB_FURTHER: all are taken. */
+/* The lowest unused region number; VB_FURTHER: all are used. */
 static uint32_t free_number(const struct vb_tp *t)
 {
     uint32_t taken[VB_FURTHER / 32] = { 0 }, n = 0;
@@ -103,7 +103,7 @@ int bny_verbs_region_make(struct vb_tp *t, struct vb_region *r, void *at, size_t
     for (int i = 0; i < t->nrails; i++) {
         r->mr[i] = bny_verbs_register(t, &t->rails[i], at, bytes);
         if (!r->mr[i] && t->rails[i].down)
-            t->rails[i].down = 2; /* for good: no lane may come back to it */
+            t->rails[i].down = 2; /* for good: no lane may return to it */
         if (!r->mr[i] && !t->rails[i].down) {
             int err = errno;
 
@@ -152,7 +152,7 @@ int bny_verbs_attach(struct bny_tp *tp, void *at, size_t bytes)
     return rc;
 }
 
-/* The next region with its number has keys of its own. */
+/* The next region with its number has its own keys. */
 static void forget_keys(struct vb_tp *t, const struct vb_region *r)
 {
     for (int p = 0; r->number < VB_FURTHER && p < t->tp.nranks; p++)
@@ -194,7 +194,7 @@ static int tell_keys(struct vb_ep *e, const struct vb_region *r)
     return bny_verbs_tell_ahead(e->conn, VB_IMM_KEYS, &f, sizeof f);
 }
 
-#define OWED_MAX 4 /* regions whose keys are told when a connection opens */
+#define OWED_MAX 4 /* regions whose keys are sent when a connection opens */
 
 static int owed(const struct vb_ep *e)
 {
@@ -205,8 +205,8 @@ static int owed(const struct vb_ep *e)
     return n;
 }
 
-/* The keys that the window has no room for go before it, in order with all that follows. 0, or
- * BNY_AGAIN: not now. */
+/* Sends keys that do not fit in the window ahead of it, in order with all that follows. Returns
+ * 0, or BNY_AGAIN: not now. */
 static int tell_first(struct vb_ep *e, const struct vb_region *r)
 {
     uint32_t *told = &e->told_keys[r->number / 32], bit = 1u << r->number % 32;
@@ -228,7 +228,7 @@ void bny_verbs_tell_owed(struct vb_ep *e)
             tell_keys(e, r); /* the shortest queues have room for OWED_MAX */
 }
 
-/* As struct vb_keys: where there is one rail, offset is 0. */
+/* As struct vb_keys: with one rail offset is 0. */
 void bny_verbs_region_keys(const struct vb_region *r, struct bny_window *out)
 {
     uint64_t keys[VB_WINDOW_KEYS];
@@ -267,7 +267,7 @@ int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bn
     int further;
 
     if (!r || n == VB_WINDOWS)
-        return -BANYAN_ENOTSUP; /* the operation sends messages in place of puts */
+        return -BANYAN_ENOTSUP; /* the operation sends messages instead of puts */
     further = (uint32_t)((struct vb_ep *)ep)->nrails > VB_WINDOW_KEYS;
     if (further && (r->number == VB_FURTHER || tell_first((struct vb_ep *)ep, r) != 0))
         return -BANYAN_ENOTSUP;
@@ -286,9 +286,9 @@ static uint32_t number_of(const struct bny_window *win)
     return win->slot % VB_WINDOWS;
 }
 
-/* The key stays valid as long as the region is registered. After an operation that ended well
- * nothing is under way: every put was announced by a message, and all of them have come. After
- * one that failed the caller fences. */
+/* The key stays valid while the region is registered. After a successful operation nothing is
+ * in flight: a message announced every put, and all have come. After a failed one the caller
+ * fences. */
 int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win)
 {
     struct vb_ep *e = (struct vb_ep *)ep;
@@ -306,11 +306,11 @@ int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win)
     return 0;
 }
 
-/* ---- windows of operations that failed ---- */
+/* ---- windows of failed operations ---- */
 
-/* The key of a region cannot be taken back alone, so the peer is asked to put nothing more.
- * Who does not answer is kept out by the end of the queue pair; before the operation gives its
- * memory up (CLOSE_NS of collectives/engine/open.c). */
+/* A single key of a region cannot be revoked, so the peer is asked to stop its puts. If it does
+ * not answer, the end of the queue pair keeps it out, before the operation releases its memory
+ * (CLOSE_NS of collectives/engine/open.c). */
 void bny_verbs_fence(struct bny_ep *ep, const struct bny_window *win)
 {
     struct vb_ep *e = (struct vb_ep *)ep;
@@ -323,15 +323,15 @@ void bny_verbs_fence(struct bny_ep *ep, const struct bny_window *win)
     if (!has(w->closing, n))
         w->cut_ns[n] = bny_deadline_in(CUT_S);
     put(w->closing, n, 1);
-    if (e->left) /* it says so behind all that it put */
+    if (e->left) /* its farewell follows all its puts */
         put(w->closed, n, 1);
     if (!has(w->asked, n) && e->state == VB_OPEN &&
         bny_verbs_tell_ahead(e->conn, VB_IMM_CLOSE, &ask, sizeof ask) == 0)
         put(w->asked, n, 1);
     if (!has(w->closed, n) && bny_deadline_passed(w->cut_ns[n]))
         bny_verbs_down(e,
-                       "was cut off after an operation that failed, so that it writes "
-                       "nothing more: it has not answered for %.1f s",
+                       "was cut off after a failed operation, so that it writes nothing more: "
+                       "it has not answered for %.1f s",
                        CUT_S);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The machine's distances are those between NUMA nodes (the firmware's table): a device's
- * /sys/class/infiniband/NAME/device/numa_node, and the nodes that the rank may run on. A rank
- * that is bound nowhere has all nodes, and every device is equally near to it. hwloc has the
- * same from the same files, and takes some 20 ms of every rank's start to say it. */
+/* Distances are those between NUMA nodes (the firmware's table): from a device's
+ * /sys/class/infiniband/NAME/device/numa_node to the nodes on which the rank may run. An
+ * unbound rank has all nodes, so every device is equally near. hwloc reads the same files, but
+ * costs every rank some 20 ms at start. */
 #include "transport/verbs/near.h"
 
 #include <dirent.h>
@@ -73,7 +73,7 @@ const char *bny_verbs_near_why(const struct vb_near *d, int equal, int n, char *
     else
         snprintf(which, sizeof which, "nearest of %d", n);
     if (d->distance == VB_FAR)
-        snprintf(where, sizeof where, "no distance is known");
+        snprintf(where, sizeof where, "distances are unknown");
     else if (d->distance == VB_NEAR_SAME)
         snprintf(where, sizeof where, "NUMA node %d, as the rank", d->node);
     else
@@ -84,8 +84,8 @@ const char *bny_verbs_near_why(const struct vb_near *d, int equal, int n, char *
 
 /* ---- what the launcher says ---- */
 
-/* A job's script has SLURM_LOCALID of its own, which what it starts inherits: so banyan_run,
- * which fills one host, comes first. */
+/* A job script has its own SLURM_LOCALID, which its children inherit: so banyan_run, which
+ * fills one host, comes first. */
 int bny_verbs_near_local(int rank)
 {
     static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
@@ -118,7 +118,7 @@ static int read_line(char *out, size_t cap, const char *path)
     return out[0] != 0;
 }
 
-/* "0-3,8" as a set. What is no list is the empty set. */
+/* "0-3,8" as a set. The empty set if malformed. */
 static void parse_list(const char *text, cpu_set_t *set)
 {
     CPU_ZERO(set);
@@ -150,7 +150,7 @@ int bny_verbs_near_cpus(int node, cpu_set_t *cpus)
     return 1;
 }
 
-/* From one node to another; VB_FAR: not known. The kernel lists the nodes that are online. */
+/* From one node to another; VB_FAR: unknown. The kernel lists online nodes. */
 static int node_distance(int from, int to, const cpu_set_t *online)
 {
     char path[PATH_MAX], line[4096], *at = line, *end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The way out: a slot of the peer's, the write, and what it takes from the connection. verbs.h
- * has the scheme. */
+/* Sending: a slot of the peer's, the write, and its use of credits and requests. verbs.h has
+ * the scheme. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "transport/verbs/lane.h"
 
-#define POST_BATCH 16u /* requests that ring the device's bell once */
+#define POST_BATCH 16u /* requests for each doorbell */
 
 static char *eager_out(const struct vb_peer *p, uint32_t slot)
 {
@@ -23,7 +23,7 @@ static char *bulk_out(const struct vb_peer *p, uint32_t slot)
     return p->slab + p->shape.bytes + p->shape.bulk_at + (size_t)slot * p->shape.stride;
 }
 
-/* Also while the queue pair is being replaced: then NULL and BNY_AGAIN. */
+/* NULL with BNY_AGAIN also while the queue pair is being replaced. */
 static struct vb_lane *open_conn(struct bny_ep *ep, int *rc)
 {
     struct vb_ep *e = (struct vb_ep *)ep;
@@ -46,19 +46,20 @@ static uint32_t under_way(const struct vb_lane *c)
     return c->posted - c->reported;
 }
 
-/* Room for data requests; the rest is for what must always go. */
+/* Is there room for data requests? Control messages have a reserve. */
 int bny_verbs_has_room(const struct vb_lane *c, uint32_t requests)
 {
     return under_way(c) + requests <= c->t->depth.sends - c->t->depth.spare;
 }
 
-/* Would there be, on an idle lane? */
+/* The same on an idle lane. */
 int bny_verbs_may_have_room(const struct vb_tp *t, uint32_t requests)
 {
     return requests <= t->depth.sends - t->depth.spare;
 }
 
-/* A note in place of an immediate: that of record k, of so many bytes. wr has its flags. */
+/* The note that replaces record k's immediate, for a write of so many bytes. wr has its
+ * flags. */
 static void fill_note(struct vb_lane *c, uint32_t k, uint32_t bytes, struct ibv_send_wr *wr,
                       struct ibv_sge *sge)
 {
@@ -82,8 +83,8 @@ static unsigned inlined(const struct vb_lane *c, uint32_t bytes)
     return bytes && bytes <= c->inline_max ? IBV_SEND_INLINE : 0;
 }
 
-/* Request k as the device takes it: one; two where immediates travel behind the data, alone or
- * as messages; or three where header and payload lie apart and the device takes one piece. */
+/* Request k in the device's form: one; two if the immediate follows the data, alone or as a
+ * message; or three if header and payload are separate and the device takes one piece. */
 static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
     struct vb_sent *s = &c->sent[k % VB_SENDS];
@@ -138,8 +139,8 @@ static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, stru
     return 1 + (s->nsge > 0);
 }
 
-/* Posts what is recorded. What the device refuses is posted again on the next queue pair, like
- * everything that has not arrived. */
+/* Posts the records. Those that the device refuses are posted again on the next queue pair,
+ * like all that have not arrived. */
 int bny_verbs_post(struct vb_lane *c)
 {
     struct ibv_send_wr wr[3 * POST_BATCH], *bad;
@@ -163,7 +164,7 @@ int bny_verbs_post(struct vb_lane *c)
 
 void bny_verbs_record(struct vb_lane *c, struct vb_sent s)
 {
-    /* or one whose memory is still the device's goes */
+    /* or one whose memory the device still uses would be overwritten */
     BNY_ASSERT(under_way(c) < c->t->depth.sends);
     s.seq = c->imm_sent + 1;
     c->imm_sent += s.has_imm;
@@ -172,7 +173,7 @@ void bny_verbs_record(struct vb_lane *c, struct vb_sent s)
 
 int bny_verbs_tell(struct vb_lane *c, enum vb_imm kind, uint32_t value)
 {
-    if (under_way(c) >= c->t->depth.sends - VB_BULK_SLOTS) /* which reservations hold */
+    if (under_way(c) >= c->t->depth.sends - VB_BULK_SLOTS) /* reserved by reservations */
         return BNY_AGAIN;
     bny_verbs_record(c, (struct vb_sent){ .remote = c->peer->remote_addr,
                                           .rkey = c->rkey,
@@ -194,8 +195,7 @@ int bny_verbs_post_hello(struct vb_lane *c, const struct vb_hello *h)
     return ibv_post_send(c->id->qp, &wr, &bad);
 }
 
-/* Receive requests: without memory, as immediates bring their data by themselves; or for the
- * notes that take their place. */
+/* Receive requests: without memory, as immediates bring their own data; or for notes. */
 int bny_verbs_post_recvs(struct vb_lane *c, uint32_t n)
 {
     struct ibv_recv_wr wrs[VB_RECV_BATCH], *bad;
@@ -228,9 +228,9 @@ int bny_verbs_post_recvs(struct vb_lane *c, uint32_t n)
 
 /* ---- sending ---- */
 
-/* An earlier message had this header but for what counts up: *value says which and by how much,
- * and the header need not be sent. Both ends keep the same few headers, as messages arrive in
- * order. */
+/* An earlier message had this header except for the counters: *value has its index and their
+ * growth, and the header need not be sent. Both ends keep the same few headers, as messages
+ * arrive in order. */
 static int known_shape(struct vb_peer *p, const struct bny_hdr *hdr, uint32_t *value)
 {
     for (uint32_t i = 0; i < VB_SHAPES; i++) {
@@ -259,9 +259,9 @@ static uint32_t new_shape(struct vb_peer *p, const struct bny_hdr *hdr)
     return i;
 }
 
-/* Header and payload into a slot of the peer's; s: what else there is to say. `mem` is our slot
- * of the same number: it holds the header, and the payload too unless `user` (registered) does.
- * skip: bytes of its beginning that are not sent. */
+/* Writes header and payload into a slot of the peer's; s: the record's other fields. `mem` is
+ * our slot of the same number: it holds the header, and the payload too unless `user`
+ * (registered) does. skip: bytes from the beginning to leave out. */
 static int write_slot(struct vb_lane *c, struct vb_sent s, uint64_t at, char *mem,
                       uint32_t skip, uint32_t len, const void *user,
                       const struct vb_region *region)
@@ -293,7 +293,7 @@ static int write_bulk(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
 {
     struct vb_sent s = { .cookie = cookie,
                          .tells = tells != 0,
-                         .signals = user != NULL, /* who takes it back waits for its end */
+                         .signals = user != NULL, /* a recall waits for its completion */
                          .imm = (uint32_t)kind << 28 | slot };
     uint64_t at = c->peer->shape.bulk_at + (uint64_t)slot * c->peer->shape.stride;
     char *mem = bulk_out(c->peer, slot);
@@ -325,7 +325,7 @@ static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t ma
                     ep->peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
 }
 
-/* Messages of a channel keep their order: is one of this channel still waiting for slots? */
+/* A channel keeps its order: does one of its messages still wait for slots? */
 static int is_behind(const struct vb_peer *p, uint32_t chan)
 {
     for (uint32_t i = p->longs_done; i != p->longs_queued; i++)
@@ -334,7 +334,7 @@ static int is_behind(const struct vb_peer *p, uint32_t chan)
     return 0;
 }
 
-/* Of long messages; what is reserved may follow them all the same. */
+/* Of long messages; reservations may follow them even so. */
 static int is_full(const struct vb_peer *p)
 {
     return p->longs_queued - p->longs_done >= VB_LONGS;
@@ -346,13 +346,13 @@ static int eager_full(const struct vb_peer *p)
            (p->eager_most < p->shape.eager && p->eager_sent - p->eager_taken >= p->eager_most);
 }
 
-/* That the next message takes, if there is one. */
+/* Slot of the next message, if there is one. */
 static uint32_t eager_slot(const struct vb_peer *p)
 {
     return p->order_out[p->eager_sent & (p->shape.eager - 1)];
 }
 
-/* lanes: that carry stripes of what was put. */
+/* lanes: those with stripes of the put. */
 static int send_eager(struct vb_lane *c, const struct bny_hdr *hdr, const void *buf,
                       uint32_t lanes, int tells, void *cookie)
 {
@@ -426,7 +426,7 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     c = open_conn(ep, &rc);
     if (!c)
         return rc;
-    /* a reservation holds room for its request: commit never fails for want of it */
+    /* a reservation includes room for its request: commit never lacks it */
     if (!bny_verbs_has_room(c, VB_BULK_SLOTS) || is_full(c->peer))
         return BNY_AGAIN;
     rc = take_bulk(c->peer, &k);
@@ -438,7 +438,7 @@ int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     return 0;
 }
 
-/* The slot is free again: those before it may need it. */
+/* Frees the slot, which earlier messages may need. */
 static int commit_later(struct vb_peer *p, const struct bny_slot *slot,
                         const struct bny_hdr *hdr)
 {
@@ -459,7 +459,7 @@ int bny_verbs_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_
     struct vb_lane *c = slot->impl;
 
     BNY_ASSERT(c->dead || c->peer->bulk_busy >> slot->index & 1);
-    if (c->dead) /* not while its queue pair is being replaced: then it is posted later */
+    if (c->dead) /* while its queue pair is being replaced the record waits */
         return bny_fail(BANYAN_ERANKDEAD, "rank %d: its connection broke", ep->peer);
     if (hdr->len > slot->cap)
         return bny_fail(BANYAN_EINVAL, "verbs: %u bytes in a slot of %u", hdr->len, slot->cap);
@@ -477,15 +477,14 @@ void bny_verbs_cancel(struct bny_ep *ep, struct bny_slot *slot)
         c->peer->bulk_busy &= ~(1u << slot->index);
 }
 
-/* One message or one piece of it, by reference where the memory is registered, else copied to
- * our slot. */
+/* One message or piece, in place if the memory is registered, else copied to our slot. */
 static int write_user(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
                       const struct bny_hdr *hdr, const void *buf, uint32_t len, int tells,
                       void *cookie)
 {
     const struct vb_region *region = len ? bny_verbs_region(c->t, buf, len) : NULL;
 
-    if (region && !region->mr[c->rail->index]) /* the device was gone already when it was
+    if (region && !region->mr[c->rail->index]) /* the device was gone when the memory was
                                                   registered with the others */
         region = NULL;
     if (!region && len) {
@@ -502,9 +501,9 @@ static enum vb_imm kind_of(const struct vb_long *l)
     return l->off ? VB_IMM_PART : VB_IMM_LONG;
 }
 
-/* Sends pieces of long messages, one message after the other, as far as credits go. They leave
- * half of the slots to others: a receiver that holds a long message must still hear what it
- * waits for. */
+/* Sends pieces of long messages, one message after another, within the credits. Half of the
+ * slots are left to others: a receiver that holds a long message must still receive the one
+ * that it waits for. */
 int bny_verbs_push_longs(struct vb_peer *p)
 {
     const uint32_t each = p->shape.slot_max;
@@ -556,8 +555,8 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     return rc ? rc : write_user(c, VB_IMM_BULK, k, hdr, buf, hdr->len, 1, cookie);
 }
 
-/* The bytes straight to their place. With a header that the peer can tell from the last one
- * like it, that is all; otherwise the header follows in a slot. */
+/* Writes the bytes to their final place. The header follows in a slot only if the peer cannot
+ * derive it from the last similar one. */
 int bny_verbs_put(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                   const struct bny_window *win, uint64_t offset, void *cookie)
 {

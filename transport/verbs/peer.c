@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer's memory: the slabs at this end. All of it is pinned, so large pages cost nothing
- * more, and registering and the device's translations are cheaper by them. A child process gets
- * none of it: what it wrote to a copied page, older kernels would have the device miss in ours
- * (the child has no use for it, and may not call us). */
+/* A peer's memory: our slabs. All of it is pinned, so huge pages cost nothing more, and make
+ * registration and the device's translations cheaper. A child process does not inherit it: with
+ * older kernels the device would miss our pages after a copy-on-write (the child has no use for
+ * them, and may not call us). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -13,10 +13,10 @@
 
 static size_t mapped(const struct vb_slab *s)
 {
-    return (2 * (size_t)s->bytes + 65535) / 65536 * 65536; /* any page size */
+    return (2 * (size_t)s->bytes + 65535) / 65536 * 65536; /* for any page size */
 }
 
-/* At the beginning of a large page. NULL: no memory. */
+/* Maps at the start of a huge page. NULL: no memory. */
 static char *map_slabs(size_t bytes)
 {
     size_t before;
@@ -30,7 +30,7 @@ static char *map_slabs(size_t bytes)
         munmap(at, before);
     at += before;
     munmap(at + bytes, LARGE_PAGE - before);
-    madvise(at, bytes, MADV_HUGEPAGE); /* where the machine's owner allows it */
+    madvise(at, bytes, MADV_HUGEPAGE); /* if the machine's owner allows it */
     madvise(at, bytes, MADV_DONTFORK);
     return at;
 }
@@ -47,7 +47,7 @@ struct vb_peer *bny_verbs_peer_new(struct vb_lane *first)
     for (uint32_t i = 0; i < VB_EAGER_SLOTS; i++)
         p->order_out[i] = p->order_in[i] = (uint8_t)i;
     for (uint32_t i = 0; i < VB_EAGER_TELLS; i++)
-        p->tell_at[i] = UINT32_MAX - VB_EAGER_SLOTS; /* long taken */
+        p->tell_at[i] = UINT32_MAX - VB_EAGER_SLOTS; /* taken long ago */
     p->slab = map_slabs(mapped(&p->shape));
     if (p->slab)
         return p;
@@ -105,7 +105,7 @@ void bny_verbs_free_order(uint8_t *order, uint32_t slots, uint32_t freed, uint32
 {
     uint8_t held[VB_EAGER_SLOTS];
 
-    if (!skip) /* they stand where they must already */
+    if (!skip) /* they are in place already */
         return;
     for (uint32_t i = 0; i < skip; i++)
         held[i] = order[(freed + i) & (slots - 1)];

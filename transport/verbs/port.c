@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which port of which device a rail is where rdma_cm is not asked (desk.c), and with which GIDs
- * and which partition key. A rank tells its peer all of a port's GIDs that may be used, and who
- * answers chooses a pair: of one type, as packets of one are noise to the other; where there
- * are several, in this order:
+/* Chooses a rail's port and device if rdma_cm is not used (desk.c), with its GIDs and partition
+ * key. A rank's address has all usable GIDs of a port, and the answering rank chooses a pair of
+ * one type, as neither type can read the other's packets; of several pairs, in this order:
  *   RoCE v2 before v1   v1 is not routed, and some switches drop it
- *   one subnet          before what must be routed
+ *   one subnet          before one that needs routing
  *   IPv4-mapped         before IPv6, link-local last: it has no meaning beyond its link
- * The first that a port names are those of the interface that BANYAN_IFNAME names. */
+ * A port lists the GIDs of the interface that BANYAN_IFNAME names first. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -22,7 +21,7 @@
 #include "transport/verbs/lane.h"
 #include "transport/verbs/near.h"
 
-#define TABLE 512 /* entries of a device's table that are looked at */
+#define TABLE 512 /* entries of a device's table to read */
 
 static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 
@@ -69,7 +68,7 @@ static uint32_t interface_of(const struct bny_addr *a)
     return index;
 }
 
-/* Bits of the subnet that this host has the GID's address on; 0: it has it not. */
+/* Prefix length of this host's subnet with the GID's address; 0: this host does not have it. */
 static uint8_t subnet_of(const uint8_t raw[16])
 {
     struct bny_subnet nets[32];
@@ -86,14 +85,14 @@ static uint8_t subnet_of(const uint8_t raw[16])
     return 0;
 }
 
-/* The higher the better. */
+/* Higher is better. */
 static int worth(const struct vb_gid *g, uint32_t ifindex)
 {
     return (g->type == IBV_GID_TYPE_ROCE_V1 ? 0 : 8) + (is_link_local(g->raw) ? 0 : 4) +
            (is_v4(g->raw) ? 2 : 0) + (ifindex && g->ifindex == ifindex);
 }
 
-/* Slots of other network namespaces have an interface that is none of ours. */
+/* Entries of other network namespaces have an interface that is not ours. */
 static int is_usable(const struct ibv_gid_entry *e, int ethernet)
 {
     static const uint8_t none[8];
@@ -107,7 +106,7 @@ static int is_usable(const struct ibv_gid_entry *e, int ethernet)
            e->ndev_ifindex && if_indextoname(e->ndev_ifindex, name);
 }
 
-/* Keeps the best, in order. */
+/* Inserts it in order, and keeps the best. */
 static void keep(struct vb_port *p, const struct vb_gid *g, uint32_t ifindex)
 {
     int at = VB_GIDS - 1;
@@ -121,7 +120,7 @@ static void keep(struct vb_port *p, const struct vb_gid *g, uint32_t ifindex)
     p->gids[at] = *g;
 }
 
-/* Fills p->gids. A wanted index that there is not leaves none. */
+/* Fills p->gids; leaves none if the requested index does not exist. */
 static void read_gids(const struct vb_tp *t, struct ibv_context *ctx, int port, int ethernet,
                       struct vb_port *p)
 {
@@ -186,7 +185,8 @@ int bny_verbs_port_pair(const struct vb_rail *rail, const struct vb_gid *theirs,
 
 /* ---- partition keys ---- */
 
-/* 0, or an error. The upper bit says that a member is a full one: two others do not talk. */
+/* Returns 0, or an error. The upper bit marks full members: two limited ones cannot
+ * communicate. */
 static int find_pkey(const struct vb_tp *t, struct ibv_context *ctx, int port, int table,
                      struct vb_port *p)
 {
@@ -214,7 +214,7 @@ static int find_pkey(const struct vb_tp *t, struct ibv_context *ctx, int port, i
     }
     if (found >= 0)
         return 0;
-    if (t->path.pkey < 0) { /* a device that tells none has the one that all have */
+    if (t->path.pkey < 0) { /* a device without a table has the common key */
         p->pkey = 0xffff;
         p->pkey_index = 0;
         return 0;
@@ -232,7 +232,7 @@ static int find_pkey(const struct vb_tp *t, struct ibv_context *ctx, int port, i
 struct wanted { /* a part of BANYAN_IFNAME */
     char name[64];
     int port;      /* 0: any */
-    int is_device; /* else addrs are what it names */
+    int is_device; /* else addrs are the matching ones */
     struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
     int n;
 };
@@ -256,8 +256,8 @@ static int name_of(struct ibv_context *const *ctx, int n, const char *text, stru
     return w->n < 0 ? w->n : 0;
 }
 
-/* Does the interface with this address belong to the port? Over RoCE its GIDs say so; of IPoIB
- * the kernel. */
+/* Does the interface with this address belong to the port? Over RoCE its GIDs decide; for IPoIB
+ * the kernel does. */
 static int has_address(const struct vb_tp *t, const struct ibv_context *ctx,
                        const struct vb_port *p, const struct bny_addr *a)
 {
@@ -278,8 +278,8 @@ static int has_address(const struct vb_tp *t, const struct ibv_context *ctx,
     return p->ngids && p->gids[0].type == IBV_GID_TYPE_IB && access(path, F_OK) == 0;
 }
 
-/* Which of the addresses is the port's; w->n: none, but it serves all the same. -1: it is not
- * what is wanted. */
+/* Which of the addresses is the port's; w->n: none, but it works even so. -1: not a requested
+ * port. */
 static int address_of(const struct vb_tp *t, const struct ibv_context *ctx, int port,
                       const struct vb_port *p, const struct wanted *w)
 {
@@ -289,7 +289,7 @@ static int address_of(const struct vb_tp *t, const struct ibv_context *ctx, int 
     for (int i = 0; i < w->n; i++)
         if (has_address(t, ctx, p, &w->addrs[i]))
             return i;
-    /* InfiniBand needs no address of its own: any that the peers reach will do */
+    /* InfiniBand needs no address of its own: any that peers can reach will do */
     return w->is_device || (!w->name[0] && p->ngids && p->gids[0].type == IBV_GID_TYPE_IB)
                ? w->n
                : -1;
@@ -314,11 +314,11 @@ static void read_tc(const char *device, int port, struct vb_port *p)
 
 struct found {
     struct ibv_context *ctx;
-    int number, at; /* at: of wanted.addrs */
+    int number, at; /* at: index in wanted.addrs */
     struct vb_port port;
 };
 
-/* 1: this port may serve, and all of f is known but its partition key. */
+/* 1: this port is usable, and all of f is set but its partition key. */
 static int may_serve(struct vb_tp *t, struct ibv_context *ctx, int number,
                      const struct wanted *w, struct ibv_port_attr *a, struct found *f)
 {
@@ -337,7 +337,7 @@ static int may_serve(struct vb_tp *t, struct ibv_context *ctx, int number,
     return f->at >= 0;
 }
 
-/* 1: this port is better than *best, and is it now. */
+/* 1: this port is better than *best, and replaces it. */
 static int consider(struct vb_tp *t, struct ibv_context *ctx, int number,
                     const struct wanted *w, struct found *best)
 {
@@ -400,13 +400,12 @@ static int listen_there(struct vb_tp *t, struct vb_rail *rail, const struct foun
     id->port_num = (uint8_t)f->number;
     if (t->fn->rdma_bind_addr(id, bny_verbs_sockaddr(&a, &ss)) != 0 ||
         t->fn->rdma_listen(id, VB_BACKLOG(t->tp.nranks)) != 0) {
-        int rc =
-            bny_fail(BANYAN_ENOTSUP,
-                     "rank %d: device %s port %d: nothing listens at %s for the data of its "
-                     "connections: %s; BANYAN_IFNAME names another interface, "
-                     "BANYAN_PORT_RANGE other ports",
-                     t->tp.rank, f->ctx->device->name, f->number, bny_addr_text(&a, text),
-                     strerror(errno));
+        int rc = bny_fail(
+            BANYAN_ENOTSUP,
+            "rank %d: device %s port %d: cannot listen at %s for the set-up of connections: "
+            "%s; BANYAN_IFNAME names another interface, BANYAN_PORT_RANGE other ports",
+            t->tp.rank, f->ctx->device->name, f->number, bny_addr_text(&a, text),
+            strerror(errno));
 
         t->fn->rdma_destroy_id(id);
         return rc;
@@ -420,7 +419,7 @@ static int listen_there(struct vb_tp *t, struct vb_rail *rail, const struct foun
     return 0;
 }
 
-/* The best port that has this name. 0, VB_NO_PORT or an error. */
+/* The best port with this name. Returns 0, VB_NO_PORT or an error. */
 static int best_port(struct vb_tp *t, const char *name, struct wanted *w, struct found *best)
 {
     struct ibv_context *const *ctx;
@@ -440,7 +439,7 @@ static int best_port(struct vb_tp *t, const char *name, struct wanted *w, struct
                 return -BANYAN_ECONFIG;
     }
     if (!best->ctx)
-        return VB_NO_PORT; /* device.c says why */
+        return VB_NO_PORT; /* device.c explains */
     return has_a_way(t, best);
 }
 
@@ -479,7 +478,7 @@ void bny_verbs_port_renew(struct vb_tp *t, struct vb_rail *rail, int number)
             0)
         return;
     read_gids(t, rail->ctx, number, a.link_layer == IBV_LINK_LAYER_ETHERNET, &p);
-    if (!p.ngids) /* its interface is on its way up again, perhaps */
+    if (!p.ngids) /* its interface may be coming up again */
         return;
     if (rail->addr.family)
         prefer(&p, interface_of(&rail->addr));
@@ -524,8 +523,8 @@ static int by_name(const void *a, const void *b)
     return c ? c : f->number - g->number;
 }
 
-/* Ports that are up and reach what the first one reaches, in order of their names: who asks by
- * the same rule elsewhere has the same numbers. *apart: one that does not, or NULL. */
+/* Ports that are up and reach the networks of the first, ordered by name: ranks that use the
+ * same rule number them alike. *apart: one that does not, or NULL. */
 static int list_ports(struct vb_tp *t, const struct wanted *w, int routed, struct found *all,
                       const char **apart)
 {
@@ -590,7 +589,7 @@ int bny_verbs_near_take(const struct vb_tp *t, struct vb_near *near, int n,
 void bny_verbs_near_apart(const char *device, const char *first)
 {
     bny_info("verbs: device %s is on another network than %s, or another subnet: it is not "
-             "chosen by its distance; BANYAN_IB_ROUTED=1 where each reaches the other",
+             "chosen by its distance; BANYAN_IB_ROUTED=1 if each reaches the other",
              device, first);
 }
 

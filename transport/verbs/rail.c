@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The devices of a rank: opening them, which of them serve, and what they tell by themselves.
- */
+/* The devices of a rank: opening them, which ones work, and their asynchronous events. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,8 +11,8 @@
 #include "base/param.h"
 #include "transport/verbs/lane.h"
 
-#define HOME_NS 1000000000u /* a port that came up must have been so for this long */
-/* Between two attempts where nothing tells that the way is free. */
+#define HOME_NS 1000000000u /* how long a port must have been up */
+/* Between two attempts if no event reports the port as usable. */
 #define HOME_MAX_NS 64000000000ull
 
 int bny_verbs_nonblocking(int fd)
@@ -23,7 +22,7 @@ int bny_verbs_nonblocking(int fd)
     return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -1 : 0;
 }
 
-/* Megabits a second, from the codes of the standard; 0: unknown. */
+/* Megabits a second, from the standard's codes; 0: unknown. */
 static uint32_t rate(const struct ibv_port_attr *a)
 {
     static const struct {
@@ -76,7 +75,7 @@ int bny_verbs_relaxed(struct vb_tp *t)
     return 0;
 }
 
-/* One part of the list. */
+/* Opens one part of the list. */
 static int open_rail(struct vb_tp *t, const char *name)
 {
     struct vb_rail *rail = &t->rails[t->nrails];
@@ -118,7 +117,7 @@ static int open_rail(struct vb_tp *t, const char *name)
     return 0;
 }
 
-/* A list without exclusions: a rail for each part that has a device. */
+/* A list without exclusions: a rail for each part with a device. */
 static int open_list(struct vb_tp *t, const char *list)
 {
     char part[64];
@@ -145,7 +144,7 @@ static int open_list(struct vb_tp *t, const char *list)
     return t->nrails ? 0 : rc;
 }
 
-/* Nobody named one. */
+/* None was named. */
 static int open_near(struct vb_tp *t, const char *ifname)
 {
     int most = (int)bny_param_int("BANYAN_IB_DEVICES"), n = 0, rc = 0;
@@ -224,7 +223,7 @@ static int is_common(const struct vb_place *mine, const struct vb_place *theirs)
                : (theirs->kinds & mine->kinds) && !((theirs->pkey ^ mine->pkey) & 0x7fff);
 }
 
-/* Why not, of the first device of both: each end has what the other lacks. */
+/* The reason, from the first devices of both: each end lacks what the other has. */
 static void why_apart(const struct vb_place *mine, const struct vb_place *theirs, char *out,
                       size_t cap)
 {
@@ -253,7 +252,7 @@ void bny_verbs_rails_apart(struct vb_tp *t, int peer, const struct vb_blob *b)
 {
     char why[256];
 
-    if (t->told_apart++) /* one tells for all: they differ alike */
+    if (t->told_apart++) /* once for all: the others differ alike */
         return;
     why_apart(&t->blob.rail[0], &b->rail[0], why, sizeof why);
     bny_warn("rank %d: device %s does not reach rank %d by verbs: %s", t->tp.rank,
@@ -276,7 +275,7 @@ struct vb_rail *bny_verbs_rail_next(const struct vb_ep *e)
     struct vb_tp *t = (struct vb_tp *)e->ep.tp;
     uint32_t n = (uint32_t)e->main->nrails, first = e->lane + e->tries;
 
-    if (!e->conn && e->lane) /* a lane that is not yet there is made at home or not at all */
+    if (!e->conn && e->lane) /* a lane without a connection is made at home or not at all */
         return &t->rails[e->lane % n];
     for (uint32_t i = 0; i < n; i++)
         if (!t->rails[(first + i) % n].down)
@@ -301,7 +300,7 @@ struct vb_rail *bny_verbs_home(const struct vb_ep *e)
     return &((struct vb_tp *)e->ep.tp)->rails[e->lane % (uint32_t)e->main->nrails];
 }
 
-/* A way that lets a lane come home and nothing more must not be tried again and again. */
+/* A path that lets a lane come home but no more must not be tried again and again. */
 static void wait_longer(struct vb_tp *t)
 {
     t->home_wait = !t->home_wait                    ? HOME_NS
@@ -315,8 +314,8 @@ static int is_away(const struct vb_ep *e)
            e->conn->rail != bny_verbs_home(e) && bny_verbs_home(e)->down != 2;
 }
 
-/* The lower rank tries, one lane of a peer after the other. Meanwhile all goes on over the
- * queue pair that there is. */
+/* The lower rank tries, one lane of a peer after another. Meanwhile the existing queue pair is
+ * used. */
 void bny_verbs_go_home(struct vb_tp *t)
 {
     int away = 0;
@@ -391,7 +390,7 @@ void bny_verbs_rail_down(struct vb_tp *t, struct vb_rail *rail, int how, const c
     }
 }
 
-/* ---- what devices tell ---- */
+/* ---- asynchronous events ---- */
 
 static struct vb_lane *lane_of(const struct vb_ep *e, const struct ibv_qp *qp)
 {
@@ -400,8 +399,8 @@ static struct vb_lane *lane_of(const struct vb_ep *e, const struct ibv_qp *qp)
     return c && !c->dead && c->id && c->has_qp && c->id->qp == qp ? c : NULL;
 }
 
-/* The device says that a queue pair is in error: its completions say why, but where nothing is
- * sent and none is to be flushed there are none (a shared receive queue, an idle sender). */
+/* The device reports a queue pair in error. Its completions have the cause, but there are none
+ * if nothing is sent or flushed (a shared receive queue, an idle sender). */
 static void queue_pair_failed(struct vb_tp *t, const struct ibv_qp *qp, const char *how)
 {
     for (int r = 0; r < t->tp.nranks; r++) {
@@ -412,7 +411,7 @@ static void queue_pair_failed(struct vb_tp *t, const struct ibv_qp *qp, const ch
 
             if (!c)
                 continue;
-            if (c->cq) /* what came before that, a farewell perhaps */
+            if (c->cq) /* earlier input, possibly a farewell */
                 bny_verbs_cq_sweep(c->cq);
             if (!bny_verbs_cq_has(c))
                 bny_verbs_lost(c, "has a queue pair in error (%s) on device %s; see dmesg", how,
@@ -422,9 +421,9 @@ static void queue_pair_failed(struct vb_tp *t, const struct ibv_qp *qp, const ch
     }
 }
 
-/* What befalls a queue pair is told by its completions, mostly; a new LID or GID breaks
- * connections that depend on it, and those are made anew from the addresses. Rails may be two
- * ports of one device: an event is for the rail of its port. */
+/* Completions report most errors of a queue pair; a new LID or GID breaks the connections that
+ * use it, which are remade from the addresses. Rails may be two ports of one device: an event
+ * belongs to the rail of its port. */
 static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type type, int port)
 {
     char why[128];
@@ -479,7 +478,7 @@ static const char *event_text(enum ibv_event_type type)
                                           : "access that is not allowed";
 }
 
-/* NULL: none of ours. The device may serve others in this process, too. */
+/* NULL: not ours. The device may serve others in this process, too. */
 static struct vb_rail *rail_of_event(struct vb_tp *t, struct vb_rail *rail,
                                      const struct ibv_async_event *ev)
 {
@@ -509,7 +508,7 @@ void bny_verbs_async(struct vb_tp *t)
                 bny_verbs_srq_last(t, ev.element.qp);
             t->fn->ibv_ack_async_event(&ev);
             if (type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
-                type == IBV_EVENT_QP_ACCESS_ERR) /* whose end waits for the acknowledgement */
+                type == IBV_EVENT_QP_ACCESS_ERR) /* its end waits for the acknowledgement */
                 queue_pair_failed(t, ev.element.qp, event_text(type));
             else if (rail)
                 handle(t, rail, type, port);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reading a message that has arrived, giving it back, and telling the peer which slots are free
- * again. */
+/* Reading a received message, releasing it, and reporting free slots to the peer. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -31,8 +30,8 @@ void bny_verbs_free_eager(struct vb_peer *p, uint32_t slot)
     p->eager_idle++;
 }
 
-/* Of the messages whose freedom was not told the longest run that is free: its length, behind
- * *skip others. There is one. */
+/* Of the messages whose release is not reported, the longest free run: its length, after *skip
+ * others. There is one. */
 static uint32_t longest_run(const struct vb_peer *p, uint32_t *skip)
 {
     uint32_t best = 0, all = p->eager_next - p->eager_told;
@@ -51,12 +50,12 @@ static uint32_t longest_run(const struct vb_peer *p, uint32_t *skip)
     return best;
 }
 
-/* Is it time to tell of free eager slots? When they are many, or the peer has used all others.
- * And it must have taken all but a few of the tellings, each of which costs it a receive
- * request: it has taken the one that freed a slot which it has used since. */
+/* Is it time to report free eager slots? If they are many, or the peer has used all others. And
+ * it must have taken all but a few of the reports, each of which costs it a receive request: a
+ * report was taken if the peer has since used a slot that it freed. */
 static int may_tell_eager(const struct vb_peer *p)
 {
-    uint32_t all = p->eager_next - p->eager_told; /* with those that are held */
+    uint32_t all = p->eager_next - p->eager_told; /* including held ones */
 
     if (all < p->shape.report)
         return 0;
@@ -80,13 +79,13 @@ static void tell_eager(struct vb_peer *p)
     }
 }
 
-/* Tells the peer which slots are free again. */
+/* Reports the free slots to the peer. */
 void bny_verbs_tell_credits(struct vb_peer *p)
 {
     if (p->e->windows.nanswers)
         bny_verbs_answer_closing(p->e);
     tell_eager(p);
-    /* with fewer receive requests than slots: that these are there again */
+    /* with fewer receive requests than slots: reports that these are available again */
     if (p->t->depth.eager < p->shape.eager &&
         p->eager_next - p->taken_told >= p->t->depth.eager / 4 &&
         bny_verbs_tell(p->first, VB_IMM_TAKEN, p->eager_next & 0xffffff) == 0)
@@ -118,7 +117,7 @@ static void gather(const struct vb_msg *m, uint32_t off, uint32_t len, char *dst
     }
 }
 
-/* Pieces before the one that holds `off` were viewed: views go front to back. */
+/* Frees the pieces before the one that holds `off`: views go front to back. */
 static void free_parts(struct vb_msg *m, uint32_t off)
 {
     struct vb_peer *p = m->peer;
@@ -144,7 +143,7 @@ static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, c
                                   "rank %d: its connection broke in a message", m->msg.ep->peer)
                        : BNY_AGAIN;
     }
-    if (!dst && n > each - at) { /* reaches into the next piece */
+    if (!dst && n > each - at) { /* extends into the next piece */
         n = each - at;
         if (n >= 64) {
             n &= ~63u;
@@ -190,7 +189,7 @@ void bny_verbs_release(struct bny_msg *msg)
     if (m->is_long) {
         while (m->parts_freed < m->parts)
             bny_verbs_free_bulk(p, m->part_slot[m->parts_freed++ % VB_BULK_SLOTS]);
-        m->dropped = p->streaming == m; /* the rest is thrown away as it comes */
+        m->dropped = p->streaming == m; /* later pieces are dropped on arrival */
     } else if (m->bulk) {
         bny_verbs_free_bulk(p, m->slot);
     } else {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that goes back to its owner before its requests are done: an operation has failed. The
- * device is waited for first, which takes no longer than the wire does, whatever the peer's
- * program is at: there is room for all that is under way. Where the wire stands still, the
- * queue pair is given up, which ends all of its requests, and what its successor (lane.c) must
- * bring comes from copies: into slots from our slots of the same number, which lie idle
- * meanwhile, elsewhere from memory of our own. The peer notices nothing but, at most, another
- * queue pair. */
+/* Memory that returns to its owner before its requests are done, as an operation has failed.
+ * First waits for the device, which takes no longer than the wire, whatever the peer's program
+ * does: there is room for all that is in flight. If the wire stalls, gives up the queue pair,
+ * which ends all of its requests, and its successor (lane.c) sends from copies: into slots from
+ * our slots of the same number, which are idle meanwhile, elsewhere from memory of our own. The
+ * peer notices at most another queue pair. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,14 +13,14 @@
 #include "base/err.h"
 #include "transport/verbs/lane.h"
 
-#define STILL_S 1.0   /* without a completion: the wire stands still */
-#define AT_ONCE 64    /* looks before naps begin */
-#define NAP_NS  20000 /* between two looks */
+#define STILL_S 1.0   /* without a completion: the wire stalls */
+#define AT_ONCE 64    /* polls before it sleeps */
+#define NAP_NS  20000 /* between two polls */
 
 struct vb_copy {
     struct vb_region region;
     struct vb_copy *next;
-    uint32_t last; /* request that it is for */
+    uint32_t last; /* its request */
     char bytes[];
 };
 
@@ -45,7 +44,7 @@ static int borrows(const struct vb_lane *c, const struct vb_sent *s, const void 
 
 /* ---- waiting ---- */
 
-/* How far the device is with the requests of a queue pair; *well: none of them failed. */
+/* How many requests of a queue pair the device has done; *well: none of them failed. */
 static uint32_t ended(const struct vb_lane *c, int *well)
 {
     uint32_t upto = c->lost ? c->ended : c->done;
@@ -62,8 +61,8 @@ static uint32_t ended(const struct vb_lane *c, int *well)
     return upto;
 }
 
-/* Until requests below `end` are done. 1: they are, and well; 0: the queue pair broke; -1: the
- * wire stands still. */
+/* Waits until requests below `end` are done. 1: they are, without error; 0: the queue pair
+ * broke; -1: the wire stalls. */
 static int wait_for(const struct vb_lane *c, uint32_t end)
 {
     const struct timespec nap = { .tv_nsec = NAP_NS };
@@ -96,7 +95,7 @@ static void copy_to_slot(const struct vb_lane *c, struct vb_sent *s, const void 
     uint64_t at = s->remote - p->remote_addr;
     uint64_t slot = (at - p->shape.bulk_at) / p->shape.stride;
 
-    if (p->lent[slot] != cookie) { /* the peer has it: it gave the slot back */
+    if (p->lent[slot] != cookie) { /* the peer has it: it released the slot */
         s->nsge = 0;
         return;
     }
@@ -112,7 +111,7 @@ static void copy_to_slot(const struct vb_lane *c, struct vb_sent *s, const void 
     }
 }
 
-/* Of what goes to a window. -1: there is no memory. */
+/* For writes to a window. -1: no memory. */
 static int copy_apart(struct vb_lane *c, struct vb_sent *s, uint32_t k)
 {
     struct ibv_sge *g = &s->sge[0];
@@ -159,8 +158,7 @@ static void copy_all(struct vb_lane *c, const void *cookie)
         if (s->remote - c->peer->remote_addr < c->peer->shape.bytes) {
             copy_to_slot(c, s, cookie);
         } else if (copy_apart(c, s, k) != 0) {
-            bny_verbs_down(c->e,
-                           "gets no more: no memory is left for what is on its way to it");
+            bny_verbs_down(c->e, "gets no more: no memory is left for data in transit to it");
             return;
         }
     }
@@ -181,8 +179,8 @@ static void recall_lane(struct vb_lane *c, const void *cookie)
     if (!c->lost)
         rc = wait_for(c, end);
     if (rc < 0) {
-        bny_verbs_lost(c, "takes nothing over device %s", c->rail->at);
-        if (c->dead) /* no other queue pair may be made: it is down */
+        bny_verbs_lost(c, "accepts nothing over device %s", c->rail->at);
+        if (c->dead) /* no other queue pair can be made: it is down */
             return;
     }
     posted = (int32_t)(c->to_post - end) < 0 ? c->to_post : end;
@@ -192,7 +190,7 @@ static void recall_lane(struct vb_lane *c, const void *cookie)
         copy_all(c, cookie);
 }
 
-/* What was not begun. */
+/* Those that have not begun. */
 static void recall_longs(struct vb_peer *p, const void *cookie)
 {
     for (uint32_t i = p->longs_done; i != p->longs_queued; i++) {
@@ -202,8 +200,7 @@ static void recall_longs(struct vb_peer *p, const void *cookie)
             continue;
         l->own = malloc(l->hdr.len - l->off);
         if (!l->own) {
-            bny_verbs_down(p->e,
-                           "gets no more: no memory is left for what is on its way to it");
+            bny_verbs_down(p->e, "gets no more: no memory is left for data in transit to it");
             return;
         }
         memcpy(l->own, l->buf + l->off, l->hdr.len - l->off);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The way to a peer's device, and what users may say of it; where rdma_cm makes connections,
- * how it is told (desk.c does without). Over RoCE, rdma_cm takes the MTU of our own interface
- * and tells the peer's kernel to do the same: where the peer's is smaller, what is long is lost
- * without a word, and what is short arrives. So both ends tell their active MTU at init, and
- * the smaller one goes into the path that rdma_cm is given. Over InfiniBand the subnet manager
- * knows the path; iWARP is TCP's. */
+/* The route to a peer's device, its user settings, and how rdma_cm gets it (desk.c needs none
+ * of this). Over RoCE, rdma_cm uses the MTU of our own interface, and so does the peer's
+ * kernel: if the peer's is smaller, long packets are lost silently, and short ones arrive. So
+ * both ends exchange their active MTU at init, and the smaller one goes into rdma_cm's path.
+ * Over InfiniBand the subnet manager knows the path; over iWARP TCP does. */
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,16 +16,16 @@
 #include "base/param.h"
 #include "transport/verbs/lane.h"
 
-#define HOPS     255u /* each router on the way takes one */
+#define HOPS     255u /* each router decrements it */
 #define ANY_PKEY 0xffffu
 #define EXACTLY  0x80u /* selector: equal to */
-#define LIFETIME 18u   /* 4.096 us * 2^18, as the kernel's own paths over RoCE */
+#define LIFETIME 18u   /* 4.096 us * 2^18, like the kernel's own RoCE paths */
 
-/* 1.07 s. A retry too early costs a packet, one too late a second of all that waits. */
+/* 1.07 s. An early retry costs a packet, a late one delays everything by a second. */
 #define TIMEOUT 18
-#define RETRIES 6 /* never 7 by ourselves: some devices take it for "for ever" */
+#define RETRIES 6 /* never 7 by default: some devices take it as infinite */
 
-/* A number of its own setting, or -1 where that is not set. */
+/* A number from its own variable, or -1 if that is not set. */
 static int number(int rank, const char *name, int most, const char *what, int *out)
 {
     const char *text = bny_param_str(name);
@@ -104,7 +103,7 @@ unsigned bny_verbs_mtu_bytes(unsigned code)
     return code ? 128u << code : 0;
 }
 
-/* The peer's, of the same rail; 0: it told none. */
+/* The peer's, for the same rail; 0: unknown. */
 static unsigned theirs(const struct vb_lane *c)
 {
     return c->e->main->blob.rail[c->rail->index].mtu;
@@ -117,8 +116,8 @@ unsigned bny_verbs_path_mtu(const struct vb_lane *c)
     return other && other < mine ? other : mine;
 }
 
-/* As cma_resolve_iboe_route() of Linux fills it (drivers/infiniband/core/cma.c), but for the
- * MTU. The kernel adds what it knows of the link. */
+/* As cma_resolve_iboe_route() of Linux (drivers/infiniband/core/cma.c), except for the MTU. The
+ * kernel adds link attributes. */
 static int set_path(struct vb_lane *c, unsigned mtu)
 {
     const struct rdma_addr *a = &c->id->route.addr;
@@ -152,7 +151,7 @@ int bny_verbs_resolve_route(struct vb_lane *c, int ms)
                  c->rail->ethernet ? "rdma_cm does not take a service level"
                                    : "the subnet manager gives the service level, by its QoS",
                  c->t->path.sl);
-    return c->t->fn->rdma_resolve_route(c->id, ms); /* bny_verbs_mtu_fits() tells */
+    return c->t->fn->rdma_resolve_route(c->id, ms); /* bny_verbs_mtu_fits() reports it */
 }
 
 int bny_verbs_mtu_fits(const struct vb_lane *c, char *why, size_t cap)

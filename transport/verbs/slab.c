@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/verbs/slab.h"
 
-/* The smallest keep the transports' contract (eager_max, slot_max of transport.h), and 1023 of
- * them take less than 256 MiB. */
+/* The smallest satisfies the transports' contract (eager_max, slot_max of transport.h), and
+ * 1023 of them take less than 256 MiB. */
 static const struct {
     uint32_t eager, bulk, slot_max;
 } shapes[VB_SLAB_SHAPES] = {

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One receive queue for all queue pairs of a device (BANYAN_VERBS_SRQ=1).
  *
- * Completions find their connection by the queue pair's number (cq.c); they say
- * which entry of the queue they took. Any entry may take a hello, a note or an immediate, so
- * that each has memory for the longest, a hello. A completion frees its entry, and free entries
- * are posted again, in batches, for whomever.
+ * A completion has the number of its queue pair (cq.c) and the queue entry that it used. Any
+ * entry may receive a hello, a note or an immediate, so each has memory for the longest, a
+ * hello. A completion frees its entry, and free entries are posted again in batches.
  *
- * Nobody knows who will take the next entry. So that one is there always, the queue holds what
- * all connections may have under way at once: each has a share, which is what it would post to
- * a queue of its own (a request to connect: one, for the hello; nobody sends behind that before
- * he is answered). A share ends with its queue pair, and not before all that the completion
- * queue tells of it is counted. A queue pair takes entries one after the other, one for each
- * message: at its end at most one is neither in the queue nor told of, that of the message that
- * just came. The standard has it flushed; a device that forgets it costs one entry. So one more
- * is posted for each queue pair that ended, up to VB_SRQ_SPARE of them, and every share has
- * some more beyond what credits allow (depth.c): a device that forgets starves nobody for
- * hundreds of breaks.
+ * Any connection may use the next entry. So that there always is one, the queue holds what all
+ * connections may have in flight at once: each has a share, as large as its own queue would be
+ * (a requesting connection: one, for the hello; the requester sends no more before our answer).
+ * A share ends with its queue pair, after all of its completions are counted. A queue pair uses
+ * entries one by one, one for each message: at its end at most one is neither in the queue nor
+ * completed, that of the message in transit. The standard requires a flush for it; a device
+ * that omits this costs one entry. So one more is posted for each queue pair that ended, up to
+ * VB_SRQ_SPARE, and every share exceeds the credits a little (depth.c): even such a device
+ * leaves enough entries for hundreds of breaks.
  *
- * A queue pair that broke flushes nothing here, which otherwise tells that nothing more comes.
- * The device may tell by an event that it took its last entry (then the break is noticed even
- * when nobody sends); else a short time decides (lane.c). Neither is what makes it right: the
- * queue pair is in error, its completion queue is found empty after that, and what it brought
- * is counted before the peer is told what we have. */
+ * A broken queue pair flushes nothing here that would mark its end. The device may report by an
+ * event that its last entry was used (so even an idle connection's break is noticed); else a
+ * short time decides (lane.c). Correctness depends on neither: the queue pair is in error, its
+ * completion queue is found empty after that, and its messages are counted before their number
+ * is reported to the peer. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +30,8 @@
 #include "base/param.h"
 #include "transport/verbs/lane.h"
 
-/* Space for all connections that this rank may have over one device: all lanes may end up
- * there. */
+/* Space for all connections that this rank may have over one device: all lanes may end up on
+ * it. */
 static int open_one(struct vb_tp *t, struct vb_rail *rail)
 {
     unsigned lanes = (unsigned)t->nrails * t->blob.qps < VB_LANES
@@ -144,7 +142,7 @@ int bny_verbs_srq_share(struct vb_lane *c, uint32_t share)
     if (s->wanted + share - c->share > s->n - VB_SRQ_SPARE)
         return bny_fail(
             BANYAN_ESYSTEM,
-            "device %s: there are more connections than its shared receive queue is for",
+            "device %s: there are more connections than its shared receive queue has room for",
             c->rail->at);
     s->wanted += share - c->share;
     c->share = share;
@@ -177,7 +175,7 @@ void bny_verbs_srq_leave(struct vb_lane *c)
     s->ended += s->ended < VB_SRQ_SPARE;
 }
 
-/* ---- what the device tells ---- */
+/* ---- asynchronous events ---- */
 
 static void last_of(struct vb_ep *e, const struct ibv_qp *qp)
 {
@@ -188,7 +186,7 @@ static void last_of(struct vb_ep *e, const struct ibv_qp *qp)
     if (c->lost)
         c->drain_ns = bny_now_ns();
     else if (e->state == VB_OPEN)
-        e->gone = 1; /* it broke while idle; poll() looks first whether a farewell came */
+        e->gone = 1; /* it broke while idle; poll() first checks for a farewell */
 }
 
 void bny_verbs_srq_last(struct vb_tp *t, const struct ibv_qp *qp)

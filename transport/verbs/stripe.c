@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Long payload over several lanes, out and in; and which keys memory has on a lane's device.
- * verbs.h says why the n-th message that names a lane has the n-th stripe of that lane. */
+/* Long payload over several lanes, out and in; and the keys of memory on a lane's device.
+ * verbs.h explains why the n-th message that names a lane has the n-th stripe of that lane. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "transport/verbs/lane.h"
 
-/* Stripes begin at multiples of it: no packet is shorter than the MTU but the last. */
+/* Stripes begin at multiples of this: only the last packet may be shorter than the MTU. */
 #define CUT 4096u
-/* For stripes behind which there is a farewell: the peer's device has told that they are
- * here. */
+/* For stripes before a farewell: the peer's device has acknowledged them. */
 #define LEAVING_S 2.0
 
 /* ---- keys ---- */
@@ -20,7 +19,7 @@ uint32_t bny_verbs_window_key(const struct vb_lane *c, const struct bny_window *
 
     if (i < VB_WINDOW_KEYS)
         return (uint32_t)((i < 2 ? win->key : win->offset) >> (i % 2 * 32));
-    /* no valid key else: the device over there refuses it */
+    /* else an invalid key, which the peer's device refuses */
     return c->peer->further && win->segment && win->segment <= VB_FURTHER
                ? c->peer->further[win->segment - 1].key[i - VB_WINDOW_KEYS]
                : 0;
@@ -34,7 +33,7 @@ void bny_verbs_further_arrived(struct vb_peer *p, const struct vb_further *f)
         bny_verbs_lacks(p->t, ENOMEM, "no memory for keys");
         bny_verbs_deaf(p->e);
     } else if (f->region >= VB_FURTHER)
-        bny_verbs_down(p->e, "tells keys of region %u, of %u", f->region, VB_FURTHER);
+        bny_verbs_down(p->e, "sends keys of region %u, of %u", f->region, VB_FURTHER);
     else
         p->further[f->region] = *f;
 }
@@ -86,7 +85,7 @@ void bny_verbs_relocate(struct vb_lane *c, uint32_t from, uint64_t addr)
     for (uint32_t k = from; k != c->posted; k++) {
         struct vb_sent *s = &c->sent[k % VB_SENDS];
 
-        if (s->nsge && !is_in(c->peer, s->remote, before)) /* a window has a key of its own */
+        if (s->nsge && !is_in(c->peer, s->remote, before)) /* a window has its own key */
             continue;
         s->remote = s->remote - before + addr;
         s->rkey = c->rkey;
@@ -120,7 +119,7 @@ static void record_stripe(struct vb_lane *l, const struct vb_span *span, uint32_
     }
 }
 
-/* Lanes for `pieces` stripes, by turns. The first lane takes a share only where its rail has no
+/* Lanes for `pieces` stripes, in turn. The first lane takes a share only if its rail has no
  * other. */
 static uint32_t choose(struct vb_lane *c, const struct vb_span *span, uint32_t pieces,
                        uint32_t *chosen)
@@ -153,8 +152,7 @@ uint32_t bny_verbs_stripe(struct vb_lane *c, const struct vb_span *span, uint32_
 
     *first = span->len;
     for (uint32_t i = 0; i < n; i++) {
-        if (chosen[i] ==
-            0) { /* what it carries goes before its immediate, from the beginning on */
+        if (chosen[i] == 0) { /* its share precedes its immediate, from the beginning on */
             chosen[i] = chosen[0];
             chosen[0] = 0;
         }
@@ -221,7 +219,7 @@ int bny_verbs_stripe_arrived(struct vb_lane *lane, uint32_t imm, uint32_t bytes)
     return 0;
 }
 
-/* A lane that it names may be still in the making here: the peer has it already. */
+/* A lane that it names may still be in progress here: the peer has it already. */
 void bny_verbs_wait(struct vb_peer *p, uint32_t imm, uint32_t bytes)
 {
     struct vb_ep *e = p->e;
@@ -237,7 +235,7 @@ void bny_verbs_wait(struct vb_peer *p, uint32_t imm, uint32_t bytes)
         p->waiting = calloc(VB_RECVS, sizeof *p->waiting);
     if (!p->waiting || p->waits_end - p->waits_first >= VB_RECVS) {
         bny_verbs_down(e, p->waiting ? "sends more than it has credits for"
-                                     : "cannot be heard: no memory");
+                                     : "cannot be received from: no memory");
         return;
     }
     if (imm >> 28 == VB_IMM_FAREWELL)
@@ -250,7 +248,7 @@ int bny_verbs_may_end(const struct vb_ep *e)
     return !e->leaving_ns || e->left || bny_deadline_passed(e->leaving_ns);
 }
 
-/* Are all stripes of the first in the queue here? */
+/* Have all stripes of the first message in the queue arrived? */
 static int is_whole(const struct vb_peer *p)
 {
     for (uint32_t m = bny_verbs_lanes_of(p->waiting[p->waits_first % VB_RECVS].imm); m;
@@ -277,7 +275,7 @@ int bny_verbs_poll_waiting(struct vb_peer *p, struct bny_event *ev, int n)
 
             if (!bytes || !a.bytes) /* some of it came apart from its immediate */
                 a.bytes = kind == VB_IMM_EAGER ? a.bytes : 0;
-            else if (kind != VB_IMM_EAGER) /* of a put: its data lie elsewhere */
+            else if (kind != VB_IMM_EAGER) /* of a put: its data are elsewhere */
                 a.bytes = bytes > UINT32_MAX - a.bytes ? UINT32_MAX : a.bytes + bytes;
         }
         if (lanes)
@@ -327,7 +325,7 @@ void bny_verbs_poll_lanes(struct vb_ep *e)
 
         if (!l || l->dead)
             continue;
-        if (e->lanes[k]->gone) { /* what came before that */
+        if (e->lanes[k]->gone) { /* its earlier input */
             sweep(l);
             sweep(c);
         }
@@ -335,8 +333,7 @@ void bny_verbs_poll_lanes(struct vb_ep *e)
             poll_lane(l);
         if (l->dead)
             return;
-        /* what the first lane has brought so far was looked at: a farewell was perhaps among it
-         */
+        /* the first lane's input so far was processed: it may have had a farewell */
         if (e->lanes[k]->gone && (!c || c->lost || !bny_verbs_cq_has(c)) &&
             bny_verbs_may_end(e)) {
             e->lanes[k]->gone = 0;

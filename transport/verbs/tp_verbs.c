@@ -15,9 +15,9 @@
 #include "transport/verbs/cache.h"
 #include "transport/verbs/lane.h"
 
-/* Polls between two looks at connection events, when none is expected. */
+/* Polls between two checks of connection events, if none is expected. */
 #define CM_EVERY 1024
-#define JOIN_NAP 1000000u /* ns: hellos come without waking a sleeper */
+#define JOIN_NAP 1000000u /* ns: hellos do not wake a sleeper */
 
 extern const struct bny_transport_ops bny_verbs_ops;
 
@@ -41,7 +41,7 @@ static int look_for_devices(const struct vb_fn *fn, int rank)
         rank);
 }
 
-/* Does any device have queue pairs that we may connect? */
+/* Does any device have queue pairs that we can connect? */
 static int can_connect(const struct vb_fn *fn)
 {
     int n = 0, can = 0;
@@ -54,7 +54,7 @@ static int can_connect(const struct vb_fn *fn)
     return can;
 }
 
-/* Who connects queue pairs. 0, or an error. */
+/* Selects the way to connect queue pairs. Returns 0, or an error. */
 static int open_events(struct vb_tp *t)
 {
     const char *text = bny_param_str("BANYAN_IB_CONNECT");
@@ -188,7 +188,7 @@ static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t 
            (out->rail[0].addr.family == 4 || out->rail[0].addr.family == 6);
 }
 
-/* Where init did not compare settings. */
+/* If init did not compare settings. */
 #define OTHER_SLOTS                                                                            \
     "rank %d has slots of another size than rank %d: set BANYAN_VERBS_MEMORY to the same on "  \
     "all ranks"
@@ -210,7 +210,7 @@ static int verbs_reachable(struct bny_tp *tp, int peer, const void *blob, size_t
     return 0;
 }
 
-/* How many rails and queue pairs there are to the peer, and what each rail's share is. */
+/* Sets the number of rails and queue pairs to the peer, and each rail's share. */
 static void pair_up(struct vb_ep *e, const struct vb_blob *b)
 {
     const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
@@ -310,7 +310,7 @@ static void verbs_destroy(struct bny_tp *tp)
     free(t);
 }
 
-/* Has the peer's device not all of what went over further lanes? */
+/* Does the peer's device lack some of the data of further lanes? */
 static int lanes_busy(const struct vb_ep *e)
 {
     for (uint32_t k = 1; k < e->nlanes; k++) {
@@ -322,14 +322,14 @@ static int lanes_busy(const struct vb_ep *e)
     return 0;
 }
 
-/* Does something wait for slots that the peer may still free? */
+/* Does a message wait for slots that the peer may still free? */
 static int is_sending(const struct vb_ep *e)
 {
     return !e->left && e->conn->peer->longs_done != e->conn->peer->longs_queued;
 }
 
-/* The farewell goes behind everything sent; when its completion is here, the peer's device has
- * all of it. */
+/* The farewell follows everything sent; its completion proves that the peer's device has all of
+ * it. */
 static int verbs_farewell(struct bny_tp *tp)
 {
     struct vb_tp *t = (struct vb_tp *)tp;
@@ -340,13 +340,14 @@ static int verbs_farewell(struct bny_tp *tp)
         struct vb_ep *e = t->eps[r];
 
         if (e && e->conn && e->conn->lost && !e->conn->dead && !e->left)
-            waiting++; /* what its next queue pair must carry */
+            waiting++; /* its next queue pair must carry it */
         if (!e || e->state != VB_OPEN || !e->conn)
             continue;
         if (!e->farewell_sent && !is_sending(e) &&
             bny_verbs_tell(e->conn, VB_IMM_FAREWELL, 0) == 0)
             e->farewell_sent = 1;
-        /* Who said goodbye need not take ours, but may still look: others keep it. */
+        /* A peer that sent its farewell need not receive ours, but may still poll for other
+         * peers. */
         waiting += e->state == VB_OPEN && !e->left &&
                    (!e->farewell_sent || e->conn->done != e->conn->posted || lanes_busy(e));
     }
@@ -375,7 +376,7 @@ static int poll_one(struct vb_ep *e, struct bny_event *ev, int n)
         got = bny_verbs_poll_conn(e, ev, n);
     if (e->nlanes > 1)
         bny_verbs_poll_lanes(e);
-    if (e->gone && c && c->cq) /* what it sent before that */
+    if (e->gone && c && c->cq) /* its earlier input */
         bny_verbs_cq_sweep(c->cq);
     if (e->gone && bny_verbs_may_end(e) && got < n && c && !c->dead && !bny_verbs_cq_has(c)) {
         e->gone = 0;
@@ -400,7 +401,7 @@ static int verbs_poll(struct bny_tp *tp, struct bny_event *ev, int n)
         if (e)
             got += poll_one(e, ev + got, n - got);
     }
-    t->first = (t->first + 1) % tp->nranks; /* nobody is always last */
+    t->first = (t->first + 1) % tp->nranks; /* round-robin */
     return got ? got : bny_verbs_lack(t);
 }
 
@@ -414,7 +415,7 @@ static int verbs_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     return poll_one((struct vb_ep *)ep, ev, n);
 }
 
-/* 1: there is something to do that no completion will tell of. */
+/* 1: there is work that no completion will report. */
 static int has_work(const struct vb_ep *e)
 {
     const struct vb_lane *c = e->conn;
@@ -443,11 +444,11 @@ static uint64_t verbs_arm(struct bny_tp *tp, int *fds, int cap, int *nfds)
     for (int r = 0; r < tp->nranks; r++) {
         if (t->eps[r] && has_work(t->eps[r]))
             return 0;
-        /* nobody wakes who gave way, or who asks a busy peer again */
+        /* no event wakes a rank that gave way, or that asks a busy peer again */
         expects |= t->eps[r] && (t->eps[r]->state == VB_YIELDED ||
                                  (t->eps[r]->state == VB_IDLE && t->eps[r]->busy));
     }
-    if (bny_verbs_cqs_arm(t)) /* what came before the request raises no event */
+    if (bny_verbs_cqs_arm(t)) /* completions before the request raise no event */
         return 0;
     fds[(*nfds)++] = t->events->fd;
     for (int i = 0; i < t->nrails; i++) {
@@ -463,7 +464,7 @@ static void verbs_disarm(struct bny_tp *tp)
     struct vb_tp *t = (struct vb_tp *)tp;
 
     bny_verbs_cqs_disarm(t);
-    t->turns = CM_EVERY - 1; /* a connection event may have been what woke us */
+    t->turns = CM_EVERY - 1; /* a connection event may have caused the wake-up */
 }
 
 const struct bny_transport_ops bny_verbs_ops = {

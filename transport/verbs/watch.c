@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that changes: watch.h. */
+/* Detects changes of memory: watch.h. */
 #include "transport/verbs/watch.h"
 
 #include <errno.h>
@@ -38,10 +38,10 @@ struct vb_watch {
     int fd, stop; /* stop: ends the thread */
     pthread_t thread;
     int runs;
-    void *page; /* of our own, watched: to ask whether anything is under way */
+    void *page; /* our own, watched: to query changes in progress */
     size_t page_bytes;
-    pthread_mutex_t lock; /* of what follows. Whoever has it neither allocates nor frees: the
-                             thread would wait for it, and the kernel for the thread */
+    pthread_mutex_t lock; /* of what follows. Its holder neither allocates nor frees: the thread
+                             would wait for it, and the kernel for the thread */
     struct range ranges[VB_WATCHED];
     uint64_t changes;
     uint64_t second_ns;
@@ -72,8 +72,8 @@ static void count(struct vb_watch *w, int n)
     w->flooded |= w->seconds >= FLOOD_SECONDS;
 }
 
-/* Who made the change goes on once its event is read: so that nobody looks in between, the lock
- * is held from before that. */
+/* The changing thread continues once its event is read: the lock is held from before that, so
+ * that nobody looks in between. */
 static void take_events(struct vb_watch *w)
 {
     struct uffd_msg msg[BATCH];
@@ -109,8 +109,8 @@ static void *watch(void *arg)
 
 /* ---- which memory ---- */
 
-/* Is all of [start, end) in this line of /proc/self/maps, or what of it is? Returns up to where
- * it is, 0: this is memory of another kind. */
+/* Which part of [start, end) is in this line of /proc/self/maps? Returns its end, 0: this is
+ * memory of another kind. */
 static uintptr_t covers(const char *line, uintptr_t start, uintptr_t end)
 {
     unsigned long from, to, inode;
@@ -165,8 +165,8 @@ int bny_verbs_watch(struct vb_watch *w, uintptr_t start, uintptr_t end)
     return number < VB_WATCHED ? number : -1;
 }
 
-/* The kernel forgets it, too, unless others have a part of it: what changes would be told in
- * vain, and who changes it waits for that. */
+/* The kernel drops it, too, unless other ranges overlap it: otherwise changes would be reported
+ * in vain, and delay the thread that makes them. */
 void bny_verbs_unwatch(struct vb_watch *w, int number)
 {
     struct range r;
@@ -179,13 +179,14 @@ void bny_verbs_unwatch(struct vb_watch *w, int number)
         shared |=
             w->ranges[i].taken && w->ranges[i].start < r.end && r.start < w->ranges[i].end;
     pthread_mutex_unlock(&w->lock);
-    if (!shared && !r.changed) /* else it may be another's by now */
+    if (!shared && !r.changed) /* else it may belong to another range by now */
         ioctl(w->fd, UFFDIO_UNREGISTER,
               &(struct uffdio_range){ .start = r.start, .len = r.end - r.start });
 }
 
-/* The kernel answers EAGAIN while a change is under way, from before it begins until its maker
- * goes on. So whoever got memory at this place after a change finds it told. */
+/* The kernel returns EAGAIN while a change is in progress, from before its begin until its
+ * thread continues. So a thread that got memory at this place after a change sees it
+ * reported. */
 static int is_steady(const struct vb_watch *w)
 {
     struct uffdio_writeprotect none = { .range = { (uintptr_t)w->page, w->page_bytes } };
@@ -230,7 +231,7 @@ int bny_verbs_watch_is_flooded(struct vb_watch *w)
 
 /* ---- life ---- */
 
-/* Changes of both kinds that matter most are seen. */
+/* Tests that changes of the two main kinds are reported. */
 static int try_out(struct vb_watch *w)
 {
     const int prot = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -269,14 +270,14 @@ static int open_fd(struct vb_watch *w)
     if (w->fd < 0)
         return bny_fail(
             BANYAN_ENOTSUP,
-            "userfaultfd is not to be had (%s): sysctl vm.unprivileged_userfaultfd=1, "
-            "and see that the container's seccomp profile allows it",
+            "userfaultfd is not available (%s): sysctl vm.unprivileged_userfaultfd=1, and "
+            "check that the container's seccomp profile allows it",
             strerror(errno));
     if (ioctl(w->fd, UFFDIO_API, &api) != 0)
-        return bny_fail(BANYAN_ENOTSUP,
-                        "userfaultfd does not tell of changes (%s): Linux 5.7 on x86-64 does, "
-                        "6.10 on arm64",
-                        strerror(errno));
+        return bny_fail(
+            BANYAN_ENOTSUP,
+            "userfaultfd does not report changes (%s): Linux 5.7 on x86-64 does, 6.10 on arm64",
+            strerror(errno));
     return 0;
 }
 
@@ -304,14 +305,14 @@ static int open_rest(struct vb_watch *w)
         start_thread(w) != 0)
         return bny_fail(BANYAN_ESYSTEM, "a thread that watches memory does not start: %s",
                         strerror(errno));
-    return try_out(w) ? 0
-                      : bny_fail(BANYAN_ENOTSUP,
-                                 "userfaultfd did not tell of a change that was made to try "
-                                 "it: this kernel's is of no use here");
+    return try_out(w)
+               ? 0
+               : bny_fail(BANYAN_ENOTSUP, "userfaultfd did not report a change that was made "
+                                          "as a test: this kernel's is not usable here");
 }
 
-/* While the thread runs nothing that is watched may change hands unseen, so it ends first; then
- * the descriptor, and with it what the kernel knows; memory of ours last. */
+/* While the thread runs no watched memory may change hands unnoticed, so it ends first; then
+ * the descriptor, and with it the kernel's state; our memory last. */
 static void end(struct vb_watch *w)
 {
     if (w->runs) {
@@ -355,9 +356,9 @@ static int begin(struct vb_watch **out)
 static struct vb_watch *the_watch;
 static int users;
 
-/* A child of fork has neither the thread nor its parent's memory: it begins anew. The
- * descriptor is its parent's: as long as it is open anywhere, the kernel tells of changes, and
- * when the parent has closed it, who makes one there would wait for ever. */
+/* A child of fork has neither the thread nor its parent's memory: it starts anew. The
+ * descriptor is its parent's: while any process has it open the kernel reports changes, and
+ * after the parent closed it a changing thread there would wait for ever. */
 static void in_child(struct bny_lock *l)
 {
     (void)l;

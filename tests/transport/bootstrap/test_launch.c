@@ -149,7 +149,7 @@ Test(launch, of_two_launchers_the_inner_one_counts)
     char env[300];
     struct bny_launch l;
 
-    test_catch_log("RANK=1 and WORLD_SIZE=2 are not heeded");
+    test_catch_log("RANK=1 and WORLD_SIZE=2 are ignored");
     cr_assert_eq(launch(&l, pmi), 0, "%s", banyan_last_error());
     cr_assert(l.rank == 0 && l.nranks == 1 && !strcmp(l.how, "mpich"), "%s", l.how);
     cr_assert_eq(test_caught(), 1);

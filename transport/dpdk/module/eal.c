@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The EAL inside a library: started once per process with no lcore of its own, without pinning
- * the caller; or the one that the program started. Never cleaned up: rte_eal_cleanup races with
- * the interrupt thread of this DPDK, and an EAL cannot be started twice. */
+ * the caller; or the program's own. Never cleaned up: rte_eal_cleanup races with the interrupt
+ * thread of this DPDK, and an EAL cannot be started twice. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -24,18 +24,18 @@
 #define ARGS_MAX   48
 #define HEADS      16384u
 #define HEAD_ROOM  (RTE_PKTMBUF_HEADROOM + 512)
-#define MEMORY_MIB "4096" /* address space; pages are taken when they are touched */
+#define MEMORY_MIB "4096" /* address space; pages are populated on first touch */
 
 static struct rte_mempool *heads;
 static char begun_with[1024],
-    failure[BNY_DPDK_TEXT]; /* our own start's arguments, and what became of it */
+    failure[BNY_DPDK_TEXT]; /* arguments and result of our own start */
 static int ours;
 
 /* ---- DPDK's own lines ---- */
 
-/* A line of an operation that goes on well (a server that is not there yet, a feature the
- * kernel lacks) is not the user's business: lines are kept back, and the first of an operation
- * is added to our own sentence when it fails. */
+/* Users need no log line from a successful operation (a server that is not there yet, a missing
+ * kernel feature): lines are kept back, and if the operation fails its first one is added to
+ * our sentence. */
 static struct {
     pthread_mutex_t lock;
     char first[160];
@@ -68,7 +68,7 @@ void bny_eal_forget_lines(void)
     pthread_mutex_unlock(&lines.lock);
 }
 
-/* Adds DPDK's own first line to a sentence of ours. */
+/* Adds DPDK's own first line to our sentence. */
 void bny_eal_explain(char *text)
 {
     size_t len = strlen(text);
@@ -98,7 +98,7 @@ struct rte_mempool *bny_eal_heads(void)
     return heads;
 }
 
-/* "0@(0,3)": one lcore that may run where this thread may, so that starting changes nobody's
+/* "0@(0,3)": one lcore that may run where this thread may, so that starting changes no
  * affinity. */
 static void lcores(char *out, size_t cap)
 {
@@ -170,8 +170,8 @@ static int run_eal(const char *args, const char *device, char *text)
     return -1;
 }
 
-/* The EAL that this process has, or a new one. One that failed cannot be started again, nor
- * given other arguments. */
+/* This process's EAL, or a new one. A failed one can be neither restarted nor given other
+ * arguments. */
 static int have_eal(const char *args, const char *device, int loud, char *text)
 {
     int rc;
@@ -252,7 +252,7 @@ void bny_eal_call(void (*fn)(void *), void *arg)
         fn(arg); /* no alarm: no interrupt thread to race with */
     else
         while (sem_wait(&c.done) != 0)
-            continue; /* a signal */
+            continue; /* interrupted by a signal */
     sem_destroy(&c.done);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What drivers tell of a port, in the EAL's interrupt thread: it wants to be reset (a VF, when
- * its PF was), it was removed, it recovers by itself from an error. The thread that uses the
- * port sees to it when it looks at the link. */
+/* Drivers' events for a port, in the EAL's interrupt thread: it needs a reset (a VF, after its
+ * PF), was removed, or recovers from an error. The thread that uses the port handles them when
+ * it checks the link. */
 #include "transport/dpdk/module/module.h"
 
 static const enum rte_eth_event_type heard[] = {
@@ -57,9 +57,9 @@ void bny_events_run(struct bny_dpdk_port *p)
         p->gone = "it does not recover from an error";
     if (!p->gone)
         return;
-    p->rule = NULL; /* gone with it */
+    p->rule = NULL; /* the reset removed it */
     p->isolated = 0;
-    bny_queues_stop(p); /* what it had to send comes back */
+    bny_queues_stop(p); /* returns the frames that it was to send */
 }
 
 int bny_events_way(struct bny_dpdk_port *p, int rank, char *text)

@@ -10,9 +10,9 @@
 _Static_assert(sizeof(struct bny_dpdk_ref) >= sizeof(struct rte_mbuf_ext_shared_info),
                "room for DPDK's counter");
 
-#define TAG 4u /* bytes of a VLAN's */
+#define TAG 4u /* size of a VLAN tag */
 
-/* The owner's own count keeps DPDK from ever calling this. */
+/* The owner's own reference prevents DPDK from ever calling this. */
 static void nobody_left(void *addr, void *opaque)
 {
 }
@@ -53,8 +53,8 @@ static struct rte_mbuf *gather(const struct bny_dpdk_tx *t)
     return m[0];
 }
 
-/* Has the port compute checksums: the UDP field holds the sum of the pseudo header. tag: bytes
- * of a VLAN tag before the type. */
+/* Requests checksums from the port: the UDP field holds the sum of the pseudo header. tag:
+ * bytes of a VLAN tag before the type. */
 static void leave_sums(struct rte_mbuf *m, uint32_t tag)
 {
     const rte_be16_t *type = rte_pktmbuf_mtod_offset(m, const rte_be16_t *, 12 + tag);
@@ -78,8 +78,8 @@ static void leave_sums(struct rte_mbuf *m, uint32_t tag)
     udp->dgram_cksum = rte_ipv4_phdr_cksum(ip, m->ol_flags);
 }
 
-/* Bad is what the port saw to be wrong; what it could not tell is taken. Drivers say of IPv6's
- * header, which has no checksum, what they like. */
+/* Damaged if the port says so; an undecided one is accepted. Drivers report arbitrary flags for
+ * IPv6's header, which has no checksum. */
 static int is_damaged(const struct bny_dpdk_port *port, const struct rte_mbuf *m)
 {
     return port->rx_sums &&
@@ -107,8 +107,8 @@ static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk
     return m;
 }
 
-/* By the first frame's UDP source port and destination: frames of one peer and channel mostly
- * keep to one queue, and their order. */
+/* Hashes the first frame's UDP source port and destination: frames of one peer and channel
+ * mostly stay in one queue, and in order. */
 static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
 {
     const uint8_t *head = t->head;
@@ -120,10 +120,10 @@ static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk
                : 0;
 }
 
-#define HEAD_MOST 512u /* bytes of a head */
+#define HEAD_MOST 512u /* size of a head */
 
-/* Heads with a tag behind the addresses (IEEE Std 802.1Q); to: room for n of them. Returns the
- * number of frames that have one: all but those from a head on that is too long. */
+/* Inserts a tag behind the addresses (IEEE Std 802.1Q); to: room for n heads. Returns the
+ * number of frames that have one: all before the first head that is too long. */
 static int put_tags(const struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n,
                     struct bny_dpdk_tx *tagged, uint8_t (*to)[HEAD_MOST + TAG])
 {
@@ -144,7 +144,7 @@ static int put_tags(const struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx,
     return n;
 }
 
-/* 1: a frame of our VLAN, which has lost its tag. Cards that took it off say whose it was. */
+/* 1: a frame of our VLAN, without its tag now. Cards that removed the tag report it. */
 static int take_tag(const struct bny_dpdk_port *p, struct rte_mbuf *m)
 {
     const uint8_t *at = rte_pktmbuf_mtod(m, const uint8_t *);
@@ -158,7 +158,7 @@ static int take_tag(const struct bny_dpdk_port *p, struct rte_mbuf *m)
     return vlan == p->vlan && rte_vlan_strip(m) == 0;
 }
 
-/* A memif link belongs to the driver until it was seen to be up (memif.c). */
+/* A memif link belongs to the driver until it was seen up (memif.c). */
 static int is_ready(const struct bny_dpdk_port *p)
 {
     return p->started && (p->was_up || p->kind != BNY_DPDK_MEMIF);
@@ -187,7 +187,7 @@ static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, 
         return 0;
     if (port->try_fd >= 0 && n && tx[0].head_len + tx[0].body_len > port->taken) {
         bny_port_try(port, &tx[0]);
-        return 1; /* taken or lost: the rest comes at once */
+        return 1; /* accepted or lost: the rest comes at once */
     }
     for (; made < n; made++) {
         const struct bny_dpdk_tx *t = &tx[made];
@@ -201,7 +201,7 @@ static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, 
         if (port->tx_sums)
             leave_sums(m[made], port->vlan ? TAG : 0);
     }
-    if (!made) /* later versions of net_memif look at the first of none */
+    if (!made) /* later versions of net_memif read the first even of none */
         return 0;
     queue = queue_of(port, &tx[0]);
     sent = made;

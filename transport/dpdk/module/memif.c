@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The end of a memif link, told to the thread that makes bursts. net_memif (22.11) unmaps the
- * rings in the EAL's interrupt thread as soon as the peer's end of their control socket is
- * closed, whoever is in a burst there: SIGSEGV inside the driver. Once a link is up nothing
- * comes over that socket but its end. So it is taken from the driver then, which gets one on
- * which nothing ever comes: the rings stay mapped until the port is closed, and who makes the
- * bursts asks the socket itself (bny_memif_ended). */
+/* Reports the end of a memif link to the thread that makes bursts. net_memif (22.11) unmaps the
+ * rings in the EAL's interrupt thread as soon as the peer closes their control socket, even
+ * during a burst: SIGSEGV inside the driver. Once a link is up that socket carries nothing but
+ * its end. So we then replace it in the driver by one that stays silent: the rings stay mapped
+ * until the port is closed, and the bursting thread polls the real socket (bny_memif_ended). */
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,15 +17,15 @@
 
 #include "transport/dpdk/module/module.h"
 
-/* [0]: what drivers have instead; [1] takes what they send: a message for each port that is
- * closed. Used in the interrupt thread alone. */
+/* [0]: the drivers' replacement; [1] receives what they send: a message for each closed port.
+ * Used in the interrupt thread alone. */
 static int quiet[2] = { -1, -1 };
 
 static void nothing(void *arg)
 {
 }
 
-/* 1: this end of that link (abstract name). The server's, which it accepted, has the name; the
+/* 1: this end of that link (abstract name). The server's accepted socket has the name; the
  * client's is connected to it. */
 static int is_end(int fd, int server, const char *link)
 {
@@ -61,8 +60,8 @@ static int find_end(int server, const char *link)
     return found;
 }
 
-/* The EAL's poll set goes by open files, not by their numbers: it is made anew when a callback
- * comes or goes. Returns 0 if it will be. */
+/* The EAL's poll set refers to open files, not to their numbers: adding or removing a callback
+ * rebuilds it. Returns 0 if it will be. */
 static int renew_poll_set(void)
 {
     struct rte_intr_handle *h = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);

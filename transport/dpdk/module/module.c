@@ -4,7 +4,7 @@
 
 #include "transport/dpdk/module/module.h"
 
-/* Ranks that are threads come at the same time. */
+/* Ranks that are threads may call at the same time. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int start(const char *args, const char *device, int loud, char *text)

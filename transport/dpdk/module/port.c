@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ports: made when asked for (hot-plugged), removed with their transport. The
- * table of drivers says what was found to be true of them; what they report about themselves is
- * wrong in places. */
+/* Ports: made on demand (hot-plugged), removed with their transport. The table of drivers has
+ * their observed abilities; their own reports are wrong in places. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,12 +32,12 @@
 #define PAIR_FRAMES   128u        /* of net_ring */
 #define AF_RING_BYTES (16u << 20) /* of each ring of net_af_packet, beyond 512 frames */
 #define HANDSHAKE_MS  50
-#define RETRY_NS      1000000u  /* between two tries of a client to find its server */
-#define LOOK_NS       10000000u /* ... looks at an interface */
-#define ENDED_NS      1000000u  /* ... at the end of a memif link */
+#define RETRY_NS      1000000u  /* between two attempts of a client to find its server */
+#define LOOK_NS       10000000u /* ... two checks of an interface */
+#define ENDED_NS      1000000u  /* ... two checks for the end of a memif link */
 
-/* By the start of the driver's name. frame 0: what the port says; else its limit in bytes of a
- * frame. */
+/* By the start of the driver's name. frame 0: the port's own limit; else the driver's largest
+ * frame in bytes. */
 static const struct {
     const char *driver;
     unsigned caps;
@@ -50,12 +49,12 @@ static const struct {
       65000 },
     { "net_ring", BNY_DPDK_PAIR | BNY_DPDK_LOSSLESS, 65000 },
     { "net_af_packet", BNY_DPDK_GATHER | BNY_DPDK_EXT_ANY | BNY_DPDK_KERNEL_IP, 60000 },
-    /* Attached memory comes back when the ring is full, and not before: a message would wait
-       for others to follow it. */
+    /* Attached memory returns only when the ring is full: a message would wait for others to
+     * follow it. */
     { "net_virtio_user", 0, 9018 },
     { "net_vhost", 0, 9018 },
-    /* several segments: sends the first only. External memory: sends garbage. Takes ARP away
-       from the kernel. */
+    /* several segments: sends only the first. External memory: sends garbage. Takes ARP away
+     * from the kernel. */
     { "net_af_xdp", 0, 3000 },
     { "net_tap", 0, 1514 },
 };
@@ -104,11 +103,11 @@ static int plug(struct bny_dpdk_port *p, const char *args, char *text)
     return 0;
 }
 
-/* Not with the driver's zero copy, which (22.11) overwrites slots in flight when more than 4
+/* Without the driver's zero copy, which (22.11) overwrites slots in flight when more than 4
  * packets of 2 segments meet a full ring, closes the EAL's own memory descriptor with its link,
- * and is slower where the receiver adds: 4.2 instead of 5.8 GB/s from 64 MiB buffers. Copying,
- * the driver gathers from any memory. Fewer slots stay in the L2 cache: 128 6.2, 256 5.9,
- * 1024 4.7 GB/s. */
+ * and is slower if the receiver adds: 4.2 instead of 5.8 GB/s from 64 MiB buffers. With copies,
+ * the driver gathers from any memory. Fewer slots stay in the L2 cache: 128 6.2, 256 5.9, 1024
+ * 4.7 GB/s. */
 static int make_memif(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, char *text)
 {
     char args[400];
@@ -122,7 +121,7 @@ static int make_memif(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, ch
     return plug(p, args, text);
 }
 
-/* Both ends are in this process; whoever comes first makes the two rings. */
+/* Both ends are in this process; the first one makes the two rings. */
 static int make_ring(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, char *text)
 {
     char name[2][RTE_RING_NAMESIZE];
@@ -152,7 +151,7 @@ static int make_ring(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, cha
     return rte_eth_dev_get_port_by_name(p->name, &p->id);
 }
 
-/* The frame that fits the interface's MTU, or 0. */
+/* The largest frame for the interface's MTU, or 0. */
 static uint32_t interface_frame(const char *name)
 {
     struct ifreq r;
@@ -185,8 +184,8 @@ void bny_port_try(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx)
 /* The driver puts its sockets into the kernel's fan-out group of this number, in our network
  * namespace, and members of a group share its frames: a second port of this process on the
  * interface, or of a process with the same number in another pid namespace, would take half of
- * ours; on another interface it cannot be made. A name of that namespace, which ends with us,
- * keeps the number; other programs of DPDK do not ask for it. */
+ * ours; on another interface it cannot be made. An abstract socket name in that namespace,
+ * which ends with this process, reserves the number; other DPDK programs do not check it. */
 static int keep_group(struct bny_dpdk_port *p, const char *iface, char *text)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -237,7 +236,8 @@ static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c
     return -1;
 }
 
-/* Of a port that others may have: the program that started DPDK, or another communicator. */
+/* Claims a port that may be in use: by the program that started DPDK, or another
+ * communicator. */
 static int own(struct bny_dpdk_port *p, const char *name, char *text)
 {
     struct rte_eth_dev_owner o = { .name = "banyan" }, other;
@@ -263,8 +263,8 @@ static int take_bpf_line(int level, const char *fmt, va_list ap)
     return n;
 }
 
-/* The libraries of net_af_xdp write to stderr unless told otherwise. Both have the same form of
- * function for that. */
+/* The libraries of net_af_xdp write to stderr by default. Both have a function of the same form
+ * to change that. */
 static void hear_bpf(const char *name)
 {
     static const char *const libs[][2] = { { "libbpf.so.1", "libbpf_set_print" },
@@ -281,7 +281,7 @@ static void hear_bpf(const char *name)
     }
 }
 
-/* One that is there already stays when we close it. */
+/* Our close keeps a device that existed before. */
 static int make_device(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, char *text)
 {
     const char *comma = strchr(c->device, ',');
@@ -420,8 +420,8 @@ static void unmake_quietly(struct bny_dpdk_port *p)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* A memif whose peer goes away in the middle of the handshake makes the driver panic: who
- * leaves lets it end first. */
+/* A memif panics if its peer leaves during the handshake: the leaving rank waits for its
+ * end. */
 static void await_handshake(struct bny_dpdk_port *p)
 {
     struct timespec ms = { .tv_nsec = 1000000 };
@@ -430,7 +430,7 @@ static void await_handshake(struct bny_dpdk_port *p)
         nanosleep(&ms, NULL);
 }
 
-/* Rings stay for the other end, and are used again by the next pair of that name. */
+/* Rings stay for the other end, and the next pair of that name reuses them. */
 void bny_port_close(struct bny_dpdk_port *p)
 {
     if (p->kind == BNY_DPDK_MEMIF && !p->was_up)
@@ -440,10 +440,10 @@ void bny_port_close(struct bny_dpdk_port *p)
     else
         unmake_quietly(p);
     if (p->link_fd >= 0)
-        close(p->link_fd); /* tells the peer */
+        close(p->link_fd); /* the peer sees this */
     if (p->pool &&
         rte_mempool_full(
-            p->pool)) /* else the driver, or the other end of a ring, has frames of it still */
+            p->pool)) /* else the driver, or the other end of a ring, still has its frames */
         rte_mempool_free(p->pool);
     if (p->try_fd >= 0)
         close(p->try_fd);
@@ -452,8 +452,7 @@ void bny_port_close(struct bny_dpdk_port *p)
     free(p);
 }
 
-/* net_af_packet says up whatever happens: the interface is asked. One that was removed is down.
- */
+/* net_af_packet always reports up, so this asks the interface. A removed one is down. */
 static int interface_up(struct bny_dpdk_port *p)
 {
     struct ifreq r;
@@ -468,7 +467,7 @@ static int interface_up(struct bny_dpdk_port *p)
     return p->iface_up;
 }
 
-/* Of a memif link that came up once and was taken from the driver. */
+/* For a memif link that came up once and was taken from the driver. */
 static int is_open(struct bny_dpdk_port *p)
 {
     if (!p->ended && now_ns() - p->looked_ns > ENDED_NS) {
@@ -517,7 +516,7 @@ uint32_t bny_port_mbps(struct bny_dpdk_port *p)
     return link.link_speed;
 }
 
-/* Of ordinary memory: the pages that the caller has, whatever size the kernel gave them. */
+/* Ordinary memory: in the caller's page size, whatever the kernel used. */
 int bny_port_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text)
 {
     struct rte_eth_dev_info dev;

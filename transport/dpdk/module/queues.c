@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queues of a port: their number, their memory, what spreads frames over them (RSS by addresses
- * and UDP ports; af_packet's fan-out does the same), and the rule that brings our frames to
- * them (rte_flow). One thread polls all of them. */
+/* Queues of a port: their number, their memory, the spreading of frames over them (RSS by
+ * addresses and UDP ports; af_packet's fan-out does the same), and the steering rule for our
+ * frames (rte_flow). One thread polls all of them. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ uint32_t bny_queues_ring_frame(uint32_t frame_max)
 
 /* ---- steering ---- */
 
-/* Drivers whose card stays the kernel's too: what no rule takes can be left to it. */
+/* Drivers that share the card with the kernel: frames without a rule can go there. */
 static int is_bifurcated(const char *driver)
 {
     return !strcmp(driver, "mlx5_pci") || !strcmp(driver, "net_mlx4") ||
@@ -33,7 +33,7 @@ static int is_bifurcated(const char *driver)
 }
 
 /* Our frames: IPv4 or IPv6, and UDP to our address and port; to one queue, or spread over all.
- * NULL: the driver takes no such rule, and says why. */
+ * NULL: the driver refuses the rule; why has the reason. */
 static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error *why)
 {
     struct rte_flow_attr attr = { .ingress = 1 };
@@ -90,8 +90,7 @@ static void note(struct bny_dpdk_info *info, const char *what, const char *more)
              more);
 }
 
-/* Of a port that runs. Without a rule all frames come, and those of others are dropped by
- * software. */
+/* For a started port. Without a rule all frames come, and software drops foreign ones. */
 static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
                   struct bny_dpdk_info *info)
 {
@@ -110,7 +109,7 @@ static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         return;
     }
     note(info, "no rte_flow rule: ", why.message ? why.message : rte_strerror(rte_errno));
-    if (p->isolated && rte_eth_dev_stop(p->id) == 0) { /* else nothing would come */
+    if (p->isolated && rte_eth_dev_stop(p->id) == 0) { /* else no frame would come */
         rte_flow_isolate(p->id, 0, &why);
         p->isolated = 0;
         p->started = rte_eth_dev_start(p->id) == 0;
@@ -119,9 +118,9 @@ static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 
 /* ---- set-up ---- */
 
-/* Why a card cannot read payload where it lies; NULL: it can. Drivers that are named keep
- * attached memory until their ring is nearly full, or take one segment a frame whatever they
- * say. */
+/* Why a card cannot read payload in place; NULL: it can. The listed drivers keep attached
+ * memory until their ring is nearly full, or send one segment per frame whatever they
+ * report. */
 static const char *why_copied(const struct rte_eth_dev_info *dev)
 {
     static const char *const keepers[] = { "net_virtio", "net_netvsc", "net_vmxnet3" };
@@ -138,7 +137,7 @@ static const char *why_copied(const struct rte_eth_dev_info *dev)
     return NULL;
 }
 
-/* Header and payload as segments of one frame. MBUF_FAST_FREE is never asked for: it promises
+/* Header and payload as segments of one frame. MBUF_FAST_FREE is never requested: it promises
  * that no memory is attached. */
 static void set_gather(const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
                        struct bny_dpdk_info *info)
@@ -152,7 +151,7 @@ static void set_gather(const struct rte_eth_dev_info *dev, struct rte_eth_conf *
     info->caps |= BNY_DPDK_GATHER | BNY_DPDK_EXT_EAL;
 }
 
-/* What a card's own description says of frames. */
+/* The frame attributes that a card reports. */
 static void set_card(const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
                      struct bny_dpdk_info *info)
 {
@@ -162,21 +161,21 @@ static void set_card(const struct rte_eth_dev_info *dev, struct rte_eth_conf *co
     info->frame_max = conf->rxmode.mtu ? conf->rxmode.mtu + ETHER : 1514;
 }
 
-/* Megabits a second, of a card: the most that it has, as links come up late. */
+/* Highest speed of a card in megabits a second, as links come up late. */
 static uint32_t fastest(const struct rte_eth_dev_info *dev)
 {
     static const uint32_t speeds[] = { 400000, 200000, 100000, 56000, 50000, 40000,
                                        25000,  20000,  10000,  5000,  2500,  1000 };
 
     if (!strncmp(dev->driver_name, "net_virtio", 10))
-        return 0; /* says what its host likes */
+        return 0; /* its host reports arbitrary speeds */
     for (size_t i = 0; i < sizeof speeds / sizeof speeds[0]; i++)
         if (dev->speed_capa & rte_eth_speed_bitflag(speeds[i], RTE_ETH_LINK_FULL_DUPLEX))
             return speeds[i];
     return 0;
 }
 
-/* Checksums that the port computes and looks at by itself. IPv6's header has none. */
+/* Checksums that the port computes and verifies. IPv6's header has none. */
 static void set_sums(struct bny_dpdk_port *p, const struct rte_eth_dev_info *dev,
                      struct rte_eth_conf *conf, struct bny_dpdk_info *info)
 {
@@ -241,9 +240,10 @@ static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     return 0;
 }
 
-/* net_af_xdp tells the kernel of (number of buffers) times (size), from the first on. With
- * pages of 4 kB rte_pktmbuf_pool_create leaves gaps, as no buffer may cross a page: those at
- * the end lie outside, are lost one by one, and in the end a free list is overwritten. */
+/* net_af_xdp registers (number of buffers) x (size) bytes with the kernel, from the first
+ * buffer on. With pages of 4 kB rte_pktmbuf_pool_create leaves gaps, as no buffer may cross a
+ * page: those at the end are outside, get lost one by one, and in the end a free list is
+ * overwritten. */
 static struct rte_mempool *pool_without_gaps(const char *name, uint32_t count, uint16_t room)
 {
     struct rte_pktmbuf_pool_private priv = { .mbuf_data_room_size = room };
@@ -266,7 +266,7 @@ static struct rte_mempool *pool_without_gaps(const char *name, uint32_t count, u
     return mp;
 }
 
-/* Memory of the port's NUMA node where there is some; a bus that knows no nodes says -1. */
+/* Memory of the port's NUMA node if it has some; a bus without nodes reports -1. */
 static struct rte_mempool *pool_near(const char *name, uint32_t count, uint16_t room, int node)
 {
     struct rte_mempool *mp = NULL;
@@ -281,19 +281,19 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 {
     static atomic_uint serial;
     uint32_t count = c->bufs + (uint32_t)p->queues * 3 * desc + 2 * CACHE;
-    /* af_packet wants room for as much as its ring's frames hold */
+    /* af_packet needs room for a whole slot of its ring */
     uint32_t room = RTE_PKTMBUF_HEADROOM + (p->kind == BNY_DPDK_AF_PACKET
                                                 ? bny_queues_ring_frame(info->frame_max)
                                                 : info->frame_max + 64);
     uint64_t mib;
     char name[RTE_MEMPOOL_NAMESIZE];
 
-    /* Cards have the sizes of their buffers in steps, of 1 KiB at most, and take a frame in
-     * pieces where the step below is too short for it, its checksum and two tags. */
+    /* Cards have buffer sizes in steps of at most 1 KiB, and split a frame if the step below is
+     * too short for it, its checksum and two tags. */
     if (p->kind == BNY_DPDK_PCI)
         room = RTE_PKTMBUF_HEADROOM + ((info->frame_max + 12 + 1023) & ~1023u);
     if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
-        room = RTE_MBUF_DEFAULT_BUF_SIZE; /* below it some drivers cut frames in pieces */
+        room = RTE_MBUF_DEFAULT_BUF_SIZE; /* below it some drivers split frames */
     snprintf(name, sizeof name, "bny_rx%u", atomic_fetch_add(&serial, 1));
     p->pool = !strcmp(info->driver, "net_af_xdp")
                   ? pool_without_gaps(name, count, (uint16_t)room)
@@ -309,12 +309,12 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     return -1;
 }
 
-/* desc: places to receive; as many as there are afterwards. */
+/* desc: receive places; updated to the actual number. */
 static int configure(struct bny_dpdk_port *p, const struct rte_eth_conf *conf, uint16_t *desc)
 {
     uint16_t segments = conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS ? 2 : 1;
     uint16_t rx = *desc, tx = (uint16_t)((rx < DEVICE_DESC ? rx : DEVICE_DESC) * segments);
-    unsigned node = (unsigned)p->pool->socket_id; /* where there is memory */
+    unsigned node = (unsigned)p->pool->socket_id; /* a node with memory */
     int rc = rte_eth_dev_configure(p->id, (uint16_t)p->queues, (uint16_t)p->queues, conf);
 
     if (rc == 0)
@@ -335,8 +335,8 @@ int bny_queues_start(struct bny_dpdk_port *p)
     return p->started;
 }
 
-/* Queue by queue where the driver can, which loses nothing that comes; else the whole port,
- * whose rules end with it. */
+/* Queue by queue if the driver can, which loses no input; else the whole port, which drops its
+ * rules. */
 void bny_queues_flush(struct bny_dpdk_port *p)
 {
     struct rte_flow_error why;
@@ -372,8 +372,8 @@ void bny_queues_stop(struct bny_dpdk_port *p)
     p->isolated = 0;
 }
 
-/* Neighbours ask for an IPv6 address by a group of its last 24 bits (RFC 4291, 2.7.1; its MAC:
- * RFC 2464, 7), whose frames a port without a filter for it does not take. */
+/* Neighbours ask for an IPv6 address through the multicast group of its last 24 bits (RFC 4291,
+ * 2.7.1; its MAC: RFC 2464, 7); without a filter for it a port does not receive that group. */
 static void join_group(struct bny_dpdk_port *p, const struct bny_dpdk_ip *ip)
 {
     struct rte_ether_addr group = { { 0x33, 0x33, 0xff, ip->at[13], ip->at[14], ip->at[15] } };
@@ -397,7 +397,7 @@ int bny_queues_reset(struct bny_dpdk_port *p)
 {
     struct rte_flow_error why;
     uint16_t desc = p->desc;
-    int rc = rte_eth_dev_reset(p->id); /* ends its rules, too */
+    int rc = rte_eth_dev_reset(p->id); /* removes its rules, too */
 
     p->started = 0;
     if (rc == 0 && p->isolated)
@@ -415,7 +415,7 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 {
     struct rte_eth_conf conf = {
         0
-    }; /* rxmode.mtu 0: vdevs refuse any other than 1500, and pass larger frames */
+    }; /* rxmode.mtu 0: vdevs refuse any other than 1500, but pass larger frames */
     uint16_t desc = p->kind == BNY_DPDK_MEMIF                             ? PAIR_FRAMES
                     : p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV ? (uint16_t)c->ring
                                                                           : DEVICE_DESC;
@@ -437,7 +437,7 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     if (p->kind == BNY_DPDK_PCI || !strcmp(info->driver, "net_tap"))
         set_sums(p, &dev, &conf, info);
     if (is_bifurcated(dev.driver_name) && c->udp_port && !bny_dpdk_ip_none(&c->ip))
-        p->isolated = rte_flow_isolate(p->id, 1, &why) == 0; /* before it is configured */
+        p->isolated = rte_flow_isolate(p->id, 1, &why) == 0; /* required before configuration */
     if (make_pool(p, c, info, desc, text) != 0)
         return -1;
     rc = configure(p, &conf, &desc);
@@ -450,7 +450,7 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         return -1;
     }
     if (p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV)
-        info->ring = desc; /* of one: a few senders' frames may all come to one queue */
+        info->ring = desc; /* of one: the frames of a few senders may all come to one queue */
     if (p->kind == BNY_DPDK_PCI)
         info->mbps = fastest(&dev);
     if (!bny_queues_start(p) &&

@@ -135,9 +135,12 @@ static int start(struct bny_op *op)
 static void save_own(struct bny_op *op)
 {
     struct shots *s = shots_of(op);
+    int me = op->comm->rank;
 
     s->own = op->in;
-    if (op->comm->rank < 2 || op->in != op->out || !bny_call_row(&op->call)->reduces)
+    if (me < 2 || op->in != op->out || !bny_call_row(&op->call)->reduces ||
+        !bny_call_takes_part(&op->call, me) ||
+        (op->call.collective == BNY_REDUCE && me != op->call.root))
         return;
     bny_local_place(s->tile, op->in, bny_direct_bytes(op));
     s->own = s->tile;

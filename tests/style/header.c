@@ -3,7 +3,9 @@
  * twice. */
 #include <banyan/training.h>
 #include <banyan/objects.h>
+#include <banyan/extend.h>
 #include <banyan/banyan.h>
+#include <banyan/extend.h>
 #include <banyan/objects.h>
 #include <banyan/training.h>
 

@@ -3,6 +3,7 @@
 #ifndef BNY_TEST_ENTRIES_H
 #define BNY_TEST_ENTRIES_H
 
+#include "banyan/extend.h"
 #include "banyan/objects.h"
 #include "banyan/training.h"
 

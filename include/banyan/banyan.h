@@ -649,8 +649,8 @@ BANYAN_API int banyan_sendrecv(const void *sendbuf, size_t sendcount,
  * group_end runs them together and returns the first error. Where one could not be queued for
  * want of memory none runs, and group_end returns -ENOMEM: the group may be tried again. Groups
  * nest. Needed for several send/recv that depend on each other. Calls that wait for other ranks
- * and are none of these collectives, as those that make communicators and all of training.h and
- * objects.h that communicate, return -EBUSY inside a group. */
+ * and are none of these collectives, as those that make communicators and all of objects.h,
+ * training.h and methods.h that communicate, return -EBUSY inside a group. */
 BANYAN_API int banyan_group_start(void);
 BANYAN_API int banyan_group_end(void);
 

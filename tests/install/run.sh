@@ -25,7 +25,7 @@ cp "$source/examples/allreduce.c" "$work/allreduce.c"
 cd "$work"
 
 headers=$(cd "$prefix/include" && find . -name '*.h' | sort)
-[ "$headers" = $'./banyan/banyan.h\n./banyan/extend.h\n./banyan/objects.h\n./banyan/training.h' ] || { echo "installed headers are: $headers" >&2; exit 1; }
+[ "$headers" = $'./banyan/banyan.h\n./banyan/extend.h\n./banyan/methods.h\n./banyan/objects.h\n./banyan/training.h' ] || { echo "installed headers are: $headers" >&2; exit 1; }
 [ "$(objdump -p "$libdir/libbanyan.so" | awk '$1 == "SONAME" { print $2 }')" = libbanyan.so.0 ]
 
 # Runs a program as one rank alone, then as two.

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Methods of training that send less, or to fewer ranks, than an allreduce of every gradient,
- * as papers describe them: to try, and to compare with. Compiles alone as C11 and as C++17;
- * part of libbanyan. The conventions are those of training.h, and so is struct banyan_tensor.
+ * as papers describe them: to try, and to compare with. Compiles alone as C11 and as C++17.
+ * A library of its own on top of libbanyan: link with -lbanyan-methods -lbanyan, or by
+ * pkg-config banyan-methods. The conventions are those of training.h, and so is struct
+ * banyan_tensor.
  */
 #ifndef BANYAN_METHODS_H
 #define BANYAN_METHODS_H
@@ -121,7 +123,8 @@ struct banyan_lgc_config {
     double learning_rate; /* of the autoencoder; default .001 */
     double lambda_reconstruction; /* server: weights of the parts of the loss; default .5 */
     double lambda_similarity;     /* default .5 */
-    const char *module; /* path of libbanyan-lgc.so; NULL: beside libbanyan, or in its build */
+    /* Path of libbanyan-lgc.so; NULL: beside this library, or in its build. */
+    const char *module;
 };
 
 /* What bytes are of. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* banyan's training layer: what a data-parallel training loop needs on top of the collectives
- * of banyan.h. Compiles alone as C11 and as C++17; part of libbanyan.
+ * of banyan.h. Compiles alone as C11 and as C++17. A library of its own on top of libbanyan:
+ * link with -lbanyan-training -lbanyan, or by pkg-config banyan-training.
  *
  * Conventions are banyan.h's: errors are negative BANYAN_E* codes with a sentence in
  * banyan_last_error() that names tensor and rank, _free takes NULL, one thread at a time per

@@ -66,11 +66,37 @@ struct bny_ep {
                          * first; 0: no limit. The smaller of both ends' limits */
     uint32_t coming; /* connections by which more may come of what the peer has sent, whatever
                         others say of its end; 0 where all is there once it is sent */
+    uint32_t moved;  /* changes with each read from these connections */
     uint32_t unsent; /* messages that only further calls here bring under way: no connection
                         yet, a full socket */
     const _Atomic uint32_t
         *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
 };
+
+/* What a dead peer had sent is read before its death counts. */
+struct bny_last_reads {
+    uint64_t since_ns; /* when the death was known; 0: it is not */
+    uint64_t moved_ns; /* when something was read last */
+    uint32_t moved;    /* ep->moved at that time */
+};
+#define BNY_LAST_READS_NS 2000000000u /* at most so long */
+/* With no read for so long nothing more comes by itself: the peer's kernel sends what it has,
+ * and a lost segment again after 200 ms. What is left may wait for other ranks, who wait for
+ * us. */
+#define BNY_LAST_QUIET_NS 250000000u
+
+/* May more come? The first call, with since_ns 0, begins. */
+static inline int bny_last_reads_go_on(struct bny_last_reads *r, const struct bny_ep *ep,
+                                       uint64_t now_ns)
+{
+    if (!r->since_ns || r->moved != ep->moved) {
+        r->since_ns = r->since_ns ? r->since_ns : now_ns;
+        r->moved_ns = now_ns;
+        r->moved = ep->moved;
+    }
+    return ep->coming && now_ns - r->since_ns < BNY_LAST_READS_NS &&
+           now_ns - r->moved_ns < BNY_LAST_QUIET_NS;
+}
 
 struct bny_tp {
     const struct bny_transport_ops *ops;

@@ -62,20 +62,14 @@ void bny_world_hear_before(const struct bny_op *op)
 
 /* What a rank sent before its death is at hand, and may be all that others need of it: they
  * read that first. */
-#define READ_NS 2000000000u
-
 static int is_being_read(struct bny_world *w, const struct bny_failure *f)
 {
     struct bny_member *m;
-    uint64_t now = bny_now_ns();
 
     if (f->cause != BNY_CAUSE_DEATH || !bny_members_has(&w->members, f->blamed))
         return 0;
     m = &w->members.of[f->blamed];
-    if (!m->ep || !m->ep->coming)
-        return 0;
-    m->dead_ns = m->dead_ns ? m->dead_ns : now;
-    return now - m->dead_ns < READ_NS;
+    return m->ep && m->ep->coming && bny_last_reads_go_on(&m->last, m->ep, bny_now_ns());
 }
 
 #define LAST_LOOKS 64

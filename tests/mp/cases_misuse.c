@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collectives/match/table.h"
 #include "collectives/world/comm.h"
 #include "tests/mp/image.h"
 #include "transport/bootstrap/control.h"
@@ -51,11 +52,26 @@ static int differ_reduce_root(struct test *t, int deviant, void *buf, size_t n)
     return banyan_reduce(buf, buf, n, BANYAN_F32, BANYAN_SUM, deviant ? 1 : 0, t->comm, NULL);
 }
 
-/* The others have waited for so long that they have asked before this rank comes. */
+/* Has a peer asked what this rank runs? */
+static int is_asked(const struct bny_match *m)
+{
+    for (uint32_t b = 0; b <= m->mask; b++)
+        for (const struct bny_unexpected *u = m->unexpected[b]; u; u = u->next)
+            for (const struct bny_msg *x = u->msgs.first; x; x = x->next)
+                if (x->hdr.kind == BNY_MSG_PROBE)
+                    return 1;
+    return 0;
+}
+
+/* This rank comes after the others have waited for so long that they ask what it runs. */
 static int differ_late_root(struct test *t, int deviant, void *buf, size_t n)
 {
-    if (deviant)
-        usleep(150000);
+    uint64_t deadline = bny_deadline_in(60 * mp_patience());
+
+    while (deviant && !is_asked(t->comm->match)) {
+        CHECK(t, !bny_deadline_passed(deadline), "no peer asks what this rank runs");
+        banyan_progress(t->comm);
+    }
     return differ_reduce_root(t, deviant, buf, n);
 }
 

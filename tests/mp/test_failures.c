@@ -50,13 +50,13 @@ ParameterizedTestParameters(failures, a_killed_rank_is_named_by_all_survivors)
     return MP_ROWS(struct death, deaths);
 }
 
-/* The promise is 100 ms on an idle machine; what is asserted is that nobody waits for a
- * deadline, which none is short enough for, nor always for something else. */
+/* The promise is 100 ms on an idle machine, and is printed; what is asserted is that no rank
+ * waits for a deadline: none ends within the test. */
 ParameterizedTest(struct death *d, failures, a_killed_rank_is_named_by_all_survivors,
                   .timeout = 300)
 {
     static struct mp_shared out;
-    uint64_t s = mp_seed(), best = UINT64_MAX;
+    uint64_t s = mp_seed();
     int before = count_leftovers();
     char arg[32];
 
@@ -86,9 +86,7 @@ ParameterizedTest(struct death *d, failures, a_killed_rank_is_named_by_all_survi
                 "# %s %s n=%d: the last survivor knew after %.1f ms, %d of %d after more than "
                 "100 ms\n",
                 d->transport, d->work, d->n, (double)worst * 1e-6, late, d->n - 1);
-        best = worst < best ? worst : best;
     }
-    cr_expect_lt(best, 1000000000u, "a survivor needed %.3f s each time", (double)best * 1e-9);
     cr_expect_eq(count_leftovers(), before, "files were left in /dev/shm or /tmp");
 }
 

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files
 and headings, docs/README.md names every document of docs/, the C programs in README.md and docs/objects.md are those of examples/, that in
-docs/failures.md is part of elastic_train, the table of docs/environment.md is that of base/param.c, the version is the
-same in meson.build, banyan.h and CHANGELOG.md, and files of this tree that documents and sources name (folder/.../name.ext) exist.
-Usage: check_docs.py ROOT [--write copies the program and the table]
+docs/failures.md is part of elastic_train, the list in docs/environment.md is that of base/param.c, the version is the
+same in meson.build, banyan.h and CHANGELOG.md, files of this tree that documents and sources name
+(folder/.../name.ext) exist, and no line of a document is too long.
+Usage: check_docs.py ROOT [--write copies the program and the list]
 
 A registry is `const struct ... *const bny_xs[] = { &bny_x_a, &bny_x_b, NULL };`. The user's name of an entry is
 the .name of the table that its symbol defines, in any file of the folder."""
 import pathlib
 import re
 import sys
+import textwrap
 
 from check_text import tracked
 
@@ -19,6 +21,7 @@ REGISTRIES = {"transport/registry.c": "transport/README.md",
               "topo/builders.c": "collectives/README.md",
               "topo/graph_builders.c": "topo/README.md",
               "collectives/program/directs.c": "collectives/README.md"}
+MAX_COLUMNS = 120
 DOCUMENTS = ["*.md", "docs/*.md", "perf/*.md", "*/README.md", "*/*/README.md"]
 # A path from the root, as text and comments write it: not inside a longer one, a link or a pattern.
 NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|tests|"
@@ -146,15 +149,23 @@ def variables(root, write):
     text = document.read_text(encoding="utf-8")
     code = re.sub(r'"\s*\n\s*"', "", source.read_text(encoding="utf-8"))  # strings that go on in the next line
     rows = re.findall(r'^    \{\s*"(BANYAN_\w+)",\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)"', code, re.M)
-    table = "| variable | values | default | meaning |\n|---|---|---|---|\n"
+    entries = ""
     for name, values, default, doc in rows:
-        cells = [f"`{name}`", values, f"`{default}`" if default else "", doc]
-        table += "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |\n"
-    fixed = re.sub(r"^\| variable \|.*?\n(?=\n|\Z)", lambda _: table, text, count=1, flags=re.M | re.S)
+        head = f"- `{name}` (`{values}`" + (f", default `{default}`): " if default else "): ")
+        entries += textwrap.fill(head + doc, 112, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+    fixed = re.sub(r"^- `BANYAN_.*?\n(?=\n|\Z)", lambda _: entries, text, count=1, flags=re.M | re.S)
     if write:
         document.write_text(fixed, encoding="utf-8")
     elif fixed != text or len(rows) < 30:
-        yield "docs/environment.md: the table is not that of base/param.c (check_docs.py ROOT --write)"
+        yield "docs/environment.md: the list is not that of base/param.c (check_docs.py ROOT --write)"
+
+
+def long_lines(root):
+    for name in tracked(root):
+        if name.endswith(".md"):
+            lines = (root / name).read_text(encoding="utf-8").splitlines()
+            yield from (f"{name}:{number}: {len(line)} columns, the limit is {MAX_COLUMNS}"
+                        for number, line in enumerate(lines, 1) if len(line) > MAX_COLUMNS)
 
 
 def versions(root):
@@ -173,7 +184,7 @@ def versions(root):
 def main():
     root = pathlib.Path(sys.argv[1])
     found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
-    found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root), *excerpts(root),
+    found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root), *long_lines(root), *excerpts(root),
               *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
     print("\n".join(found) or "registries, links, the program and the variables are as the documents say")
     return 1 if found else 0

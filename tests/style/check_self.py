@@ -124,6 +124,18 @@ class Planted(unittest.TestCase):
         self.expect("check_docs.py", {**files, "docs/a.md": "`base/c.c`.\n"}, "docs/a.md: names base/c.c")
         self.expect("check_docs.py", {**files, "base/b.h": SPDX + "/* see docs/b.md */\n"}, "base/b.h: names docs/b.md")
 
+    def test_long_lines(self):
+        for columns, text, status in (120, "as the documents say", 0), (121, "docs/a.md:2: 121 columns", 1):
+            self.expect("check_docs.py", {"docs/a.md": "# a\n" + "x" * columns + "\n"}, text, status)
+
+    def test_variables(self):
+        rows = "".join(f'    {{ "BANYAN_{i}", "0|1", "{i % 2}", "a switch", 0, 1 }},\n' for i in range(30))
+        listed = "".join(f"- `BANYAN_{i}` (`0|1`, default `{i % 2}`): a switch\n" for i in range(30))
+        files = {"base/param.c": SPDX + rows, "docs/environment.md": f"# Variables\n\n{listed}\nMore.\n"}
+        self.expect("check_docs.py", files, "as the documents say", status=0)
+        wrong = {**files, "docs/environment.md": files["docs/environment.md"].replace("switch", "word", 1)}
+        self.expect("check_docs.py", wrong, "the list is not that of base/param.c")
+
     def test_versions(self):
         header = "".join(f"#define BANYAN_VERSION_{part} {n}\n" for part, n in (("MAJOR", 0), ("MINOR", 2), ("PATCH", 0)))
         files = {"meson.build": "project('a', 'c',\n  version: '0.2.0')\n", "include/banyan/banyan.h": header,

@@ -503,6 +503,37 @@ CONFORMANCE(messages_before_a_farewell_arrive_and_no_down_follows)
     closed(s);
 }
 
+/* A rank that ends without a farewell is dead; what its transport had delivered before is read
+ * first, and the death is reported behind it. */
+CONFORMANCE(messages_before_a_death_arrive_first)
+{
+    struct tpset *s = opened(p, 2);
+    uint8_t buf[1000];
+    struct bny_hdr hdr = tpset_hdr(0, 1, sizeof buf);
+
+    tpset_eager(s, 0, 1, &hdr, buf); /* a connection */
+    s->ops->release(tpset_wait(s, 1, BNY_EV_MSG).msg);
+    s->paused[0] = 1;
+    for (uint32_t i = 0; i < 5; i++) {
+        tpset_fill(buf, sizeof buf, 1, 0, i);
+        hdr = tpset_hdr((int)i % BNY_CHANNELS, i, sizeof buf);
+        tpset_eager(s, 1, 0, &hdr, buf);
+    }
+    for (int i = 0; i < 200; i++)
+        tpset_step(s);
+    tpset_destroy_rank(s, 1);
+    s->paused[0] = 0;
+    tpset_wait(s, 0, BNY_EV_DOWN);
+    cr_assert_eq(tpset_count(s, 0, BNY_EV_MSG), 5, "all that it had sent is there by then");
+    for (uint32_t i = 0; i < 5; i++) {
+        struct bny_msg *msg = tpset_wait(s, 0, BNY_EV_MSG).msg;
+
+        hdr = tpset_hdr(msg->hdr.chan, msg->hdr.seq, sizeof buf);
+        expect_message(s, 1, 0, msg, &hdr);
+    }
+    closed(s);
+}
+
 /* Rank 0 has said goodbye and stays, as others keep it; then rank 1 goes. */
 CONFORMANCE(who_said_goodbye_first_sees_the_other_leave)
 {

@@ -15,7 +15,8 @@
 #include "transport/tcp/tcp.h"
 
 #define SECOND 1000000000ull
-#define AWAY   100 /* seconds */
+#define AWAY   100        /* seconds */
+#define LONG   (4u << 20) /* a message that nobody views, and the socket does not hold */
 
 extern const struct bny_transport_ops bny_tcp_ops;
 
@@ -71,7 +72,8 @@ static void look(int r)
     for (int i = 0; i < n; i++) {
         if (ev[i].kind == BNY_EV_MSG) {
             ranks[r].got++;
-            bny_tcp_ops.release(ev[i].msg);
+            if (ev[i].msg->hdr.len < LONG)
+                bny_tcp_ops.release(ev[i].msg);
         } else if (ev[i].kind == BNY_EV_DOWN) {
             ranks[r].down = 1;
             snprintf(ranks[r].reason, sizeof ranks[r].reason, "%s", ev[i].reason);
@@ -353,4 +355,50 @@ Test(tcp_join, who_lacks_memory_to_connect_says_so)
     cr_assert_eq(ranks[0].error, -BANYAN_ENOMEM);
     cr_assert_not(ranks[0].down || ranks[1].down || ranks[1].error);
     tear_down();
+}
+
+/* Until rank 0 has so many messages of rank 1. */
+static void receive(int n)
+{
+    for (int i = 0; i < 200 && ranks[0].got < n; i++) {
+        virtual_ns += SECOND / 1000;
+        look_often(1);
+        look_often(0);
+    }
+    cr_assert_eq(ranks[0].got, n);
+}
+
+/* A rank dies in the middle of a message that its receiver cannot use yet: what lies behind it
+ * is never read, and the receiver hears of the death all the same, not after the 2 s that a
+ * reader may take. */
+Test(tcp_join, a_message_that_nobody_views_does_not_hide_a_death)
+{
+    struct bny_hdr hdr = { .kind = BNY_MSG_DATA, .chan = 1 };
+    static char data[LONG];
+    uint64_t died;
+
+    set_up();
+    join(0);
+    join(1);
+    for (int i = 0; i < 2; i++, hdr.chan = 0) { /* a connection for each lane */
+        for (int k = 0; k < 200 && bny_tcp_ops.eager(ranks[1].ep, &hdr, NULL) != 0; k++) {
+            look_often(0);
+            look_often(1);
+        }
+        receive(i + 1);
+    }
+    hdr.len = LONG;
+    cr_assert_eq(bny_tcp_ops.send(ranks[1].ep, &hdr, data, NULL), 0, "%s", banyan_last_error());
+    receive(3);
+    bny_tcp_ops.destroy(ranks[1].tp);
+    ranks[1].tp = NULL;
+    died = virtual_ns;
+    while (!ranks[0].down && virtual_ns < died + AWAY * SECOND) {
+        virtual_ns += SECOND / 20;
+        look_often(0);
+    }
+    cr_assert(ranks[0].down);
+    cr_assert_lt(virtual_ns - died, SECOND, "%.3f s", (double)(virtual_ns - died) / SECOND);
+    bny_tcp_ops.destroy(ranks[0].tp);
+    virtual_ns = 0;
 }

@@ -417,7 +417,7 @@ static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t ma
         return bny_fail(BANYAN_EINVAL,
                         "message to rank %d: channel %u (below %d), %u bytes (at most %u)",
                         ep->peer, hdr->chan, BNY_CHANNELS, hdr->len, max);
-    if (e->down || e->ends_ns)
+    if (e->down || e->ends.since_ns)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", ep->peer, tcp_reason(e));
     if (e->left)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d has left the job", ep->peer);

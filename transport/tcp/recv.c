@@ -97,6 +97,8 @@ static ssize_t read_wire(struct tcp_conn *c, void *dst, size_t len)
         n = recv(c->fd, dst, len, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     c->got += n > 0 ? (uint64_t)n : 0;
+    if (n > 0 && c->ep)
+        c->ep->ep.moved++;
     if (n > 0 && c->ends && c->got == c->until) {
         bny_tcp_switch(c);
         return n;

@@ -95,7 +95,7 @@ void bny_tcp_lost(struct tcp_conn *c, int err)
 {
     struct tcp_ep *e = c->ep;
 
-    if (c->farewell_seen || e->ends_ns || (e->left && (c->outgoing || !is_loss(err)))) {
+    if (c->farewell_seen || e->ends.since_ns || (e->left && (c->outgoing || !is_loss(err)))) {
         bny_tcp_shut(c);
         return;
     }

@@ -152,8 +152,8 @@ void bny_tcp_down(struct tcp_ep *e, const char *why)
         if (e->in[lane])
             bny_tcp_shut(e->in[lane]);
     }
-    t->nends -= e->ends_ns != 0;
-    e->ends_ns = 0;
+    t->nends -= e->ends.since_ns != 0;
+    e->ends.since_ns = 0;
     if (e->down || e->left)
         return;
     if (!e->reason)
@@ -166,7 +166,7 @@ void bny_tcp_gone(struct tcp_ep *e, const char *why)
 {
     struct tcp_tp *t = (struct tcp_tp *)e->ep.tp;
 
-    if (e->ends_ns || e->down)
+    if (e->ends.since_ns || e->down)
         return;
     bny_tcp_join_half(t, e->ep.peer);
     for (int lane = 0; lane < TCP_LANES; lane++)
@@ -177,7 +177,7 @@ void bny_tcp_gone(struct tcp_ep *e, const char *why)
         return;
     }
     e->reason = strdup(why);
-    e->ends_ns = bny_now_ns() + TCP_ENDS_NS;
+    bny_last_reads_go_on(&e->ends, &e->ep, bny_now_ns());
     t->nends++;
 }
 
@@ -189,7 +189,7 @@ static void end_peers(struct tcp_tp *t)
     for (int r = 0; r < t->tp.nranks && t->nends; r++) {
         struct tcp_ep *e = t->eps[r];
 
-        if (e && e->ends_ns && (!e->ep.coming || now >= e->ends_ns))
+        if (e && e->ends.since_ns && !bny_last_reads_go_on(&e->ends, &e->ep, now))
             bny_tcp_down(e, "it ended");
     }
 }

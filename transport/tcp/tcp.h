@@ -46,7 +46,6 @@
 #define TCP_HANDSHAKE_NS  5000000000u
 #define TCP_STARVED_NS    2000000000u /* without a descriptor, or memory, for a connection */
 #define TCP_CONNECT_NS    15000000000u
-#define TCP_ENDS_NS       2000000000u /* for what a peer sent before its end to be read */
 #define TCP_NOT_ME        UINT64_MAX
 #define TCP_KIND_FAREWELL 0xf0   /* control frame, no payload */
 #define TCP_KEPT_BYTES    16360u /* with its head 16 KiB */
@@ -229,11 +228,10 @@ struct tcp_ep {
     uint32_t idle_polls;
     int claimed; /* connect() was called */
     int same_host;
-    int left;         /* said farewell */
-    int down;         /* 1: to be reported, 2: was reported */
-    char *reason;     /* of down; NULL: there was no memory for it */
-    uint64_t ends_ns; /* it has ended, and is down then, or once all that it sent is read;
-                         0: it lives */
+    int left;                   /* said farewell */
+    int down;                   /* 1: to be reported, 2: was reported */
+    char *reason;               /* of down; NULL: there was no memory for it */
+    struct bny_last_reads ends; /* since_ns > 0: it has ended, and is down after them */
 };
 
 struct tcp_tp {

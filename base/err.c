@@ -50,7 +50,7 @@ const char *bny_why(int rc)
     return rc && rc == last_code ? last_error : banyan_strerror(rc);
 }
 
-int bny_fail(enum banyan_error code, const char *fmt, ...)
+int banyan_fail(enum banyan_error code, const char *fmt, ...)
 {
     char text[sizeof last_error]; /* arguments may point into last_error */
     va_list ap;

@@ -9,14 +9,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include "banyan/banyan.h"
+#include "banyan/extend.h"
 
 #define BNY_AGAIN (-1000) /* no credit, nothing arrived yet: call again after progress */
 
-/* Sets the thread's last error sentence (printf format, at most 511 bytes) and returns -code.
- * code is positive: return bny_fail(BANYAN_EINVAL, "rank %d: ...", r). Any thread. */
-int bny_fail(enum banyan_error code, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+#define bny_fail banyan_fail /* banyan/extend.h */
 /* Same as bny_fail(BANYAN_ESYSTEM), with ": <strerror(errno)>" appended. */
 int bny_fail_errno(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Replaces the last error sentence, to pass on a saved one. */

@@ -60,7 +60,7 @@ void banyan_set_log(banyan_log_fn fn, void *ctx, enum banyan_log_level level)
     bny_lock_give(&sink_lock);
 }
 
-void bny_log(enum banyan_log_level level, const char *fmt, ...)
+void banyan_log(enum banyan_log_level level, const char *fmt, ...)
 {
     static const char *const names[] = { "error", "warning", "info", "debug" };
     char line[1024];

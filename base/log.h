@@ -5,26 +5,24 @@
 #ifndef BNY_BASE_LOG_H
 #define BNY_BASE_LOG_H
 
-#include "banyan/banyan.h"
+#include "banyan/extend.h"
 
 /* The level with that name, in upper or lower case, or -1. */
 int bny_log_level_named(const char *text);
 /* Sets the rank that prefixes this process's lines; -1: none. */
 void bny_log_set_rank(int rank);
 int bny_log_enabled(enum banyan_log_level level);
-void bny_log(enum banyan_log_level level, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 
-#define bny_warn(...) bny_log(BANYAN_LOG_WARN, __VA_ARGS__)
+#define bny_warn(...) banyan_log(BANYAN_LOG_WARN, __VA_ARGS__)
 #define bny_info(...)                                                                          \
     do {                                                                                       \
         if (bny_log_enabled(BANYAN_LOG_INFO))                                                  \
-            bny_log(BANYAN_LOG_INFO, __VA_ARGS__);                                             \
+            banyan_log(BANYAN_LOG_INFO, __VA_ARGS__);                                          \
     } while (0)
 #define bny_debug(...)                                                                         \
     do {                                                                                       \
         if (bny_log_enabled(BANYAN_LOG_DEBUG))                                                 \
-            bny_log(BANYAN_LOG_DEBUG, __VA_ARGS__);                                            \
+            banyan_log(BANYAN_LOG_DEBUG, __VA_ARGS__);                                         \
     } while (0)
 
 #endif

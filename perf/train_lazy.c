@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How many uploads it takes to train by ordered and lazy gradients (training/ordered.c): the
+/* How many uploads it takes to train by ordered and lazy gradients (methods/ordered.c): the
  * logistic regression of LAG's authors (Chen, Giannakis, Sun and Yin, NeurIPS 2018, section 4),
  * one worker a rank, until the loss is --gap above the optimum.
  *
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "banyan/training.h"
+#include "banyan/methods.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "tools/local_ranks.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The methods of training/ in real trainings of 4 ranks, over several seeds: losses, accuracy, wire bytes of all ranks, and
+"""The methods of training/ and methods/ in real trainings of 4 ranks, over several seeds: losses, accuracy, wire bytes of all ranks, and
 seconds on links of a given rate (scripts/netns-cluster), with what the papers say beside it.
 
     perf/train_methods.py BUILD [--parts accordion,batch,lgc,methods,overlap] [--seeds 1,2,3] [--rates 100,1000]

@@ -236,10 +236,9 @@ int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
         *out = b;
         return 0;
     }
-    snprintf(why, sizeof why, "%s", bny_why(rc));
+    snprintf(why, sizeof why, "%s", banyan_last_error());
     banyan_buckets_free(b);
-    bny_set_last_error(why);
-    return rc;
+    return bny_fail((enum banyan_error) - rc, "%s", why);
 }
 
 void banyan_buckets_free(struct banyan_buckets *b)

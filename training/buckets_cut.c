@@ -153,7 +153,7 @@ int bny_buckets_request(struct banyan_buckets *b, size_t i, const char *codec, v
         rc = banyan_request_stats(*out, &times); /* times are taken from now on */
     if (rc < 0)
         return bny_fail((enum banyan_error) - rc, "tensor %s, codec %s: %s", t->name, o.codec,
-                        bny_why(rc));
+                        banyan_last_error());
     return 0;
 }
 

@@ -155,7 +155,9 @@ static int write_file(const struct bny_profile *p, const char *path)
     if (rc == 0)
         rc = bny_file_save(path, text, len);
     free(text);
-    return rc ? bny_fail_errno("banyan_buckets_profile: %.200s cannot be written", path) : 0;
+    return rc ? bny_fail(BANYAN_ESYSTEM, "banyan_buckets_profile: %.200s cannot be written: %s",
+                         path, strerror(errno))
+              : 0;
 }
 
 int banyan_buckets_profile(const struct banyan_buckets *b, const char *path)

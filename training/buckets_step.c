@@ -17,12 +17,11 @@ int bny_buckets_fail(struct banyan_buckets *b, int rc)
 {
     if (!b->failed) {
         b->failed = rc;
-        snprintf(b->failed_text, sizeof b->failed_text, "%s", bny_why(rc));
+        snprintf(b->failed_text, sizeof b->failed_text, "%s", banyan_last_error());
         if (banyan_async_error(b->comm, NULL, NULL, 0) == 0)
             banyan_abort(b->comm, b->failed_text); /* others would wait for this rank */
     }
-    bny_set_last_error(b->failed_text);
-    return b->failed;
+    return bny_fail((enum banyan_error) - b->failed, "%s", b->failed_text);
 }
 
 int bny_buckets_check(const struct banyan_buckets *b, const char *what)
@@ -69,9 +68,9 @@ static int bucket_failed(struct banyan_buckets *b, size_t j, int rc)
 
     if (u->nspans > 1)
         snprintf(more, sizeof more, " (and %zu more of its bucket)", u->nspans - 1);
-    return bny_buckets_fail(b,
-                            bny_fail((enum banyan_error) - rc, "tensor %s%s: %s",
-                                     b->model.at[u->spans[0].tensor].name, more, bny_why(rc)));
+    return bny_buckets_fail(b, bny_fail((enum banyan_error) - rc, "tensor %s%s: %s",
+                                        b->model.at[u->spans[0].tensor].name, more,
+                                        banyan_last_error()));
 }
 
 /* ---- time ---- */
@@ -513,7 +512,7 @@ static int wait_for_verdict(struct banyan_buckets *b)
     if (rc < 0)
         return bny_buckets_fail(b, bny_fail((enum banyan_error) - rc,
                                             "the verdict of a step of %zu tensors: %s",
-                                            b->model.n, bny_why(rc)));
+                                            b->model.n, banyan_last_error()));
     if (st.end_ns > b->clock.latest_end_ns)
         b->clock.latest_end_ns = st.end_ns;
     b->wire_bytes += st.wire_bytes;

@@ -5,27 +5,16 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "banyan/training.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "base/place.h"
-
-/* The communicator is there, and may be waited for here. */
-static int may_wait(const struct banyan_comm *comm, const char *what)
-{
-    int rank = banyan_comm_rank(comm);
-
-    return rank < 0 ? bny_fail((enum banyan_error) - rank, "%s: %s", what, bny_why(rank))
-                    : bny_place_may_wait(what);
-}
 
 void *bny_object_new(struct bny_handles *kind, void *out, struct banyan_comm *comm,
                      const char *what, int *rc)
 {
     struct bny_object *o = NULL;
 
-    *rc =
-        out ? may_wait(comm, what) : bny_fail(BANYAN_EINVAL, "%s: out must not be NULL", what);
+    *rc = out ? banyan_comm_may_wait(comm, what)
+              : bny_fail(BANYAN_EINVAL, "%s: out must not be NULL", what);
     if (out)
         memset(out, 0, sizeof(void *));
     if (*rc == 0 && !(o = bny_handle_new(kind)))
@@ -51,7 +40,7 @@ int bny_object_enter(const void *object, unsigned mark, const char *what)
     const struct bny_object *o = object;
     int rc = bny_object_check(o, mark, what);
 
-    return rc ? rc : may_wait(o->comm, what);
+    return rc ? rc : banyan_comm_may_wait(o->comm, what);
 }
 
 int bny_object_may_free(const void *object, unsigned mark, const char *what)

@@ -183,7 +183,7 @@ int bny_all_can(struct banyan_comm *comm, int rc, const char *what)
     if (rank < 0)
         return rank;
     failed = rc < 0 ? (uint64_t)(n - rank) << 8 | (uint64_t)-rc : 0; /* the lowest rank's */
-    snprintf(why, sizeof why, "%s", rc < 0 ? bny_why(rc) : "");
+    snprintf(why, sizeof why, "%s", rc < 0 ? banyan_last_error() : "");
     e = banyan_allreduce(&failed, &failed, 1, BANYAN_U64, BANYAN_MAX, comm, &bny_exact);
     if (rc < 0)
         return bny_fail((enum banyan_error) - rc, "%s", why);

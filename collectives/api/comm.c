@@ -250,7 +250,7 @@ static int exchange(struct banyan_comm *comm, struct member *mine, struct member
 int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
 {
     struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
-    int rc = bny_comm_may_wait(comm, "banyan_comm_split"), *ranks, was_well;
+    int rc = banyan_comm_may_wait(comm, "banyan_comm_split"), *ranks, was_well;
 
     if (rc)
         return rc;

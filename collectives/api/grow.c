@@ -425,7 +425,7 @@ int banyan_comm_grow(struct banyan_comm *comm, const struct banyan_id *id, int n
     struct growth g = { .comm = comm, .newcomers = newcomers, .maker = -1 };
     struct bny_grow_id **found;
     char text[512];
-    int rc = bny_comm_may_wait(comm, grow);
+    int rc = banyan_comm_may_wait(comm, grow);
 
     if (rc)
         return rc;

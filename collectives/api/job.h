@@ -122,9 +122,6 @@ int bny_submit_pair(struct banyan_comm *comm, const struct bny_call *send,
  * and the lock is held. */
 int bny_run_taken(struct bny_op *op);
 int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc);
-/* Of calls that wait for other ranks by operations of their own: what bny_comm_enter() says,
- * -BANYAN_EINVAL while comm still joins, -BANYAN_EBUSY inside a group. */
-int bny_comm_may_wait(const struct banyan_comm *comm, const char *what);
 
 /* ---- again.c ---- */
 

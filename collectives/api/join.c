@@ -67,8 +67,8 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
             continue;
         rc = ops->create(&w->tps[w->ntps], &tc);
         if (rc == -BANYAN_ENOTSUP && may_lack(in->cfg.transport)) {
-            bny_log(strcmp(in->cfg.transport, "auto") ? BANYAN_LOG_WARN : BANYAN_LOG_INFO,
-                    "transport %s is not available: %s", ops->name, banyan_last_error());
+            banyan_log(strcmp(in->cfg.transport, "auto") ? BANYAN_LOG_WARN : BANYAN_LOG_INFO,
+                       "transport %s is not available: %s", ops->name, banyan_last_error());
             continue;
         }
         if (rc)

@@ -36,7 +36,7 @@ static int enter(const struct banyan_objects *s, const char *what)
 {
     int rc = check(s, what);
 
-    return rc ? rc : bny_comm_may_wait(s->store.comm, what);
+    return rc ? rc : banyan_comm_may_wait(s->store.comm, what);
 }
 
 static int check_id(const struct banyan_objects *s, const struct banyan_object_id *id,
@@ -100,7 +100,7 @@ int banyan_objects_create(struct banyan_comm *comm, const struct banyan_objects_
     struct banyan_objects *s = NULL;
     struct banyan_comm *own = NULL;
     int32_t well = 0;
-    int rc = bny_comm_may_wait(comm, "banyan_objects_create"), failed;
+    int rc = banyan_comm_may_wait(comm, "banyan_objects_create"), failed;
 
     if (rc)
         return rc;
@@ -532,7 +532,7 @@ int banyan_object_wait(struct banyan_objects *s, const struct banyan_object *vie
     int rc = check_view(s, view, what);
 
     if (rc == 0)
-        rc = bny_comm_may_wait(s->store.comm, what);
+        rc = banyan_comm_may_wait(s->store.comm, what);
     if (rc == 0 && (!view->ref || !have || bytes > view->bytes))
         rc = bny_fail(BANYAN_EINVAL,
                       "%s: view and have must not be NULL, bytes not beyond the object", what);

@@ -290,7 +290,7 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
     return 0;
 }
 
-int bny_comm_may_wait(const struct banyan_comm *comm, const char *what)
+int banyan_comm_may_wait(const struct banyan_comm *comm, const char *what)
 {
     int rc = bny_comm_enter(comm, what);
 

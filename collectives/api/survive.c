@@ -109,7 +109,7 @@ int bny_meet_late(const struct bny_meeting *m, const struct bny_agreed *got)
 
 int bny_comm_may_agree(struct banyan_comm *comm, const char *what)
 {
-    int rc = bny_comm_may_wait(comm, what);
+    int rc = banyan_comm_may_wait(comm, what);
 
     if (rc)
         return rc;

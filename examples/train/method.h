@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The methods of banyan/training.h behind one face, for training loops that compare them. Each
- * step of a loop:
+/* The methods of banyan/training.h and banyan/methods.h behind one face, for training loops
+ * that compare them. Each step of a loop:
  *     zero the gradients; backward, with method_ready() as each tensor is complete;
  *     method_reduce(); take a step; method_stepped().
  * A rank's gradient is its share of the sum over ranks: the gradient of what all ranks'
@@ -8,7 +8,7 @@
 #ifndef TRAIN_METHOD_H
 #define TRAIN_METHOD_H
 
-#include <banyan/training.h>
+#include <banyan/methods.h>
 
 struct method_model {
     const struct banyan_tensor *tensors; /* gradients, one after another in grad */

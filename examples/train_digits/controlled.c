@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a training loop uses banyan/training.h. */
+/* How a training loop uses banyan/training.h and banyan/methods.h. */
 #include "controlled.h"
 
 #include <stdio.h>

@@ -649,7 +649,7 @@ BANYAN_API int banyan_sendrecv(const void *sendbuf, size_t sendcount,
  * none runs, and group_end returns -ENOMEM: the group may be retried. Groups nest. Needed for
  * several send/recv that depend on each other. Calls that wait for other ranks and are not
  * collectives listed here, such as those that make communicators and all communicating calls of
- * training.h and objects.h, return -EBUSY inside a group. */
+ * training.h, methods.h and objects.h, return -EBUSY inside a group. */
 BANYAN_API int banyan_group_start(void);
 BANYAN_API int banyan_group_end(void);
 

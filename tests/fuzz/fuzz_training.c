@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "banyan/training.h"
+#include "banyan/methods.h"
 #include "base/crc32c.h"
 
 enum { N = 70 };

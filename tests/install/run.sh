@@ -20,13 +20,15 @@ prefix=$work/dest$(meson introspect "$build" --buildoptions |
 pc=$(find "$prefix" -name banyan.pc)
 libdir=$(dirname "$(dirname "$pc")")
 export PKG_CONFIG_PATH=${pc%/*}
-cp "$here/app.c" "$work/app.c"
+cp "$here/app.c" "$here/train.c" "$work"
 cp "$source/examples/allreduce.c" "$work/allreduce.c"
 cd "$work"
 
 headers=$(cd "$prefix/include" && find . -name '*.h' | sort)
-[ "$headers" = $'./banyan/banyan.h\n./banyan/objects.h\n./banyan/training.h' ] || { echo "installed headers are: $headers" >&2; exit 1; }
-[ "$(objdump -p "$libdir/libbanyan.so" | awk '$1 == "SONAME" { print $2 }')" = libbanyan.so.0 ]
+[ "$headers" = $'./banyan/banyan.h\n./banyan/extend.h\n./banyan/methods.h\n./banyan/objects.h\n./banyan/training.h' ] || { echo "installed headers are: $headers" >&2; exit 1; }
+for name in banyan banyan-training banyan-methods; do
+    [ "$(objdump -p "$libdir/lib$name.so" | awk '$1 == "SONAME" { print $2 }')" = "lib$name.so.0" ]
+done
 
 # Runs a program as one rank alone, then as two.
 run_ranks() {
@@ -41,6 +43,8 @@ ldd app-shared | grep 'libbanyan.so.0 => '"$libdir" >grep.log || { ldd app-share
 run_ranks ./app-shared
 ${CC:-cc} allreduce.c -o allreduce $(pkg-config --cflags --libs banyan)
 run_ranks ./allreduce
+${CC:-cc} train.c -o train-shared $(pkg-config --cflags --libs banyan-training banyan-methods)
+run_ranks ./train-shared
 
 unset LD_LIBRARY_PATH
 say "pkg-config, static"
@@ -52,16 +56,23 @@ if readelf -d app-static | grep NEEDED; then
     exit 1
 fi
 run_ranks ./app-static
+${CC:-cc} train.c -static -o train-static $(pkg-config --static --cflags --libs banyan-training banyan-methods) 2>static.log ||
+    { cat static.log >&2; exit 1; }
+run_ranks ./train-static
 
 say "CMake"
 cmake -G Ninja -S "$here" -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release >cmake.log 2>&1 &&
     cmake --build cmake >>cmake.log 2>&1 || { cat cmake.log >&2; exit 1; }
 run_ranks cmake/app_shared
 run_ranks cmake/app_static
-if readelf -d cmake/app_static | grep 'NEEDED.*banyan'; then
-    echo "app_static needs the shared library" >&2
-    exit 1
-fi
+run_ranks cmake/train
+run_ranks cmake/train_static
+for program in app_static train_static; do
+    if readelf -d "cmake/$program" | grep 'NEEDED.*banyan'; then
+        echo "$program needs a shared library" >&2
+        exit 1
+    fi
+done
 
 say "Python"
 module=$(dirname "$(find "$prefix" -path '*/banyan/__init__.py')")

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* training.h: gossip, against a plain reference that knows all ranks. */
+/* methods.h: gossip, against a plain reference that knows all ranks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "banyan/training.h"
+#include "banyan/methods.h"
 #include "base/rng.h"
 #include "tests/mp/case.h"
-#include "training/gossip_graph.h"
+#include "methods/gossip_graph.h"
 
 enum { TENSORS = 4, ELEMENTS = 5 + 24 * 18 + 1 + 12 * 4 * 5, RANKS = 16 };
 static const int64_t shape_a[] = { 5 }, shape_b[] = { 24, 18 }, shape_d[] = { 12, 4, 5 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ordered and lazy gradients of training.h: who sends follows the rules as written in their
+/* Ordered and lazy gradients of methods.h: who sends follows the rules as written in their
  * definitions, the sum is that of the gradients as last sent, silence sends nothing, states go
  * on bit by bit, and what must fail says why. */
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "banyan/training.h"
+#include "banyan/methods.h"
 #include "base/rng.h"
 #include "tests/mp/case.h"
 
@@ -64,7 +64,7 @@ struct step { /* of a rank */
     double norm, sent;
 };
 
-/* Must rank m send, by the definitions in training.h? norms: of all ranks. */
+/* Must rank m send, by the definitions in methods.h? norms: of all ranks. */
 static int should_send(const struct step *all, int n, int m, enum banyan_lazy_rule rule,
                        double rhs)
 {

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "banyan/training.h"
+#include "banyan/methods.h"
 #include "base/rng.h"
 #include "tests/mp/case.h"
-#include "training/lgc/lgc.h"
+#include "methods/lgc/lgc.h"
 
 #define TENSORS 5
 #define LONGEST 4800

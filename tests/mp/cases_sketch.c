@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* training.h: sketched updates, against a plain reference over all ranks' gradients. */
+/* methods.h: sketched updates, against a plain reference over all ranks' gradients. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "banyan/training.h"
+#include "banyan/methods.h"
 #include "base/rng.h"
 #include "tests/mp/case.h"
-#include "training/sketch_table.h"
+#include "methods/sketch_table.h"
 
 enum { TENSORS = 3, N = 37 + 1 + 300, CELLS_MOST = 9 * 64 };
 static const int64_t shape_a[] = { 37 }, shape_c[] = { 20, 15 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* training.h: stale and K-of-n updates, against what each rank knows of all. */
+/* methods.h: stale and K-of-n updates, against what each rank knows of all. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "banyan/training.h"
+#include "banyan/methods.h"
 #include "base/rng.h"
 #include "tests/mp/case.h"
 
@@ -38,7 +38,7 @@ static void fill(struct test *t, struct model *m, int step)
         m->x[i] = gradient(t->seed, t->rank, step, i);
 }
 
-/* Every sum of all steps, as the words of training.h have it. */
+/* Every sum of all steps, as the words of methods.h have it. */
 static void reference(struct test *t, const struct banyan_stale_config *cfg, float (*sum)[N])
 {
     int k = cfg->k && cfg->k < t->n ? cfg->k : t->n;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* training.h: a model's tensors between ranks, Accordion, local SGD, shared masks. */
+/* training.h and methods.h: a model's tensors between ranks, Accordion, local SGD, shared
+ * masks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "banyan/training.h"
+#include "banyan/methods.h"
 #include "base/rng.h"
 #include "tests/mp/case.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Models that cases of training/ make from a seed, alike on all ranks. */
+/* Models that cases of training/ and methods/ make from a seed, alike on all ranks. */
 #include "tests/mp/net.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The folders of collectives/ call each other in one direction only (folder_order.py): no object file
-uses a function or a variable that a folder above its own defines. What training/ uses of the library is
-public (banyan_*) or of base/. Reads the symbols of a static library with nm. Usage: check_calls.py ROOT LIBRARY [NM]"""
+uses a function or a variable that a folder above its own defines. Reads the symbols of a static
+library with nm. Usage: check_calls.py ROOT LIBRARY [NM]"""
 import pathlib
 import re
 import subprocess
@@ -27,24 +27,10 @@ def symbols(library, nm):
             yield match.group(1), match.group(3), match.group(2)
 
 
-def beside_training(member, name):
-    """May training/ use that name, which the object file `member` defines?"""
-    return name.startswith("banyan_") or member.startswith(("base_", "training_"))
-
-
-def violations_of_training(found):
-    definer = {name: member for member, letter, name in found if letter not in "Uw"}
-    for member, letter, name in sorted(found):
-        if member.startswith("training_") and letter in "Uw" and not beside_training(definer.get(name, "base_"), name):
-            yield f"{member}: uses {name} of {definer[name]}; training/ uses public functions and base/"
-
-
 def violations(root, library, nm):
     sources = dict(object_names(root))
     defined, used, seen = {}, [], set()
-    found = list(symbols(library, nm))
-    yield from violations_of_training(found)
-    for member, letter, name in found:
+    for member, letter, name in symbols(library, nm):
         if member not in sources:
             continue
         seen.add(member)

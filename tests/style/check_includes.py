@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who may include whom: base <- topo, compress, transport <- collectives <- training <- integrations,
-perf, tools, simulator, examples. Examples see only the public header. The folders of collectives/ have an
+"""Who may include whom: base <- topo, compress, transport <- collectives <- training <- methods <-
+integrations, perf, tools, simulator, examples. Examples see only the public header. The folders of collectives/ have an
 order of their own (folder_order.py). Usage: check_includes.py ROOT"""
 import pathlib
 import re
@@ -16,10 +16,11 @@ MAY_SEE = {
     "transport": {"base", "transport"},
     "collectives": {"base", "topo", "compress", "transport", "collectives"},
     "training": {"base", "training"},  # above it only the public headers
+    "methods": {"base", "training", "methods"},
     "examples": {"examples"},
 }
 # perf, tools, simulator, tests and integrations may include anything.
-FOLDERS = {"base", "topo", "compress", "transport", "collectives", "training", "integrations",
+FOLDERS = {"base", "topo", "compress", "transport", "collectives", "training", "methods", "integrations",
            "perf", "tools", "simulator", "examples", "tests"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 

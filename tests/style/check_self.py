@@ -93,23 +93,6 @@ class Planted(unittest.TestCase):
                 more = {**files, "collectives/op/c.c": SPDX}
                 self.expect("check_calls.py", more, "the library has no collectives_op_c.c.o", 1, [library])
 
-    @unittest.skipUnless(shutil.which("nm") and shutil.which("ar"), "needs nm and ar")
-    def test_calls_of_training(self):
-        text = "int {1}(void); int bny_a(void); int bny_a(void) {{ return {1}(); }}\n".format
-        for used, name, status in (("base", "bny_b", 0), ("training", "bny_b", 0), ("collectives/op", "banyan_b", 0),
-                                   ("collectives/op", "bny_b", 1), ("compress", "bny_b", 1)):
-            files = {"training/a.c": text(0, name), f"{used}/b.c": f"int {name}(void); int {name}(void) {{ return 0; }}\n",
-                     "collectives/call/c.c": "int bny_c; \n"}
-            with tempfile.TemporaryDirectory() as out:
-                objects = []
-                for path, source in files.items():
-                    objects.append(f"{out}/{path.replace('/', '_')}.o")
-                    subprocess.run(["cc", "-c", "-x", "c", "-", "-o", objects[-1]], input=source, check=True,
-                                   universal_newlines=True)
-                subprocess.run(["ar", "rc", f"{out}/a.a", *objects], check=True)
-                wrong = "training_a.c.o: uses bny_b of"
-                self.expect("check_calls.py", files, wrong if status else "calls go down", status, [f"{out}/a.a"])
-
     def test_registry_entry_without_a_row(self):
         for folder, name, entries in ("transport", "registry.c", REGISTRY), ("compress", "codecs.h", LIST):
             files, readme = {f"{folder}/{name}": entries, f"{folder}/codecs.c": TABLES}, f"{folder}/README.md"
@@ -238,20 +221,26 @@ class Planted(unittest.TestCase):
                  "BANYAN_API const char *banyan_b(int x);\n"
         source = "int banyan_a(void); int banyan_a(void) { return 0; }\n" \
                  "int banyan_b(int x); int banyan_b(int x) { return x; }\n"
-        files = {"include/banyan/banyan.h": header}
+        files = {"include/banyan/banyan.h": header, "include/banyan/extend.h": "", "include/banyan/objects.h": "",
+                 "include/banyan/training.h": "BANYAN_API int banyan_t(void);\n", "include/banyan/methods.h": "",
+                 "tests/style/symbols.txt": "banyan_a\nbanyan_b\n", "tests/style/symbols-training.txt": "banyan_t\n",
+                 "tests/style/symbols-methods.txt": ""}
+        many = [f"banyan_f{i}" for i in range(126)]
         with tempfile.TemporaryDirectory() as out:
-            def library(text):
-                subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", f"{out}/l.so"],
+            def check(more, wrong, text, name="libbanyan", status=1):
+                subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", f"{out}/{name}.so.0"],
                                input=text, check=True, universal_newlines=True)
-                return f"{out}/l.so"
-            both = {**files, "tests/style/symbols.txt": "banyan_a\nbanyan_b\n"}
-            self.expect("check_symbols.py", both, "2 symbols", 0, [library(source)])
-            self.expect("check_symbols.py", {**files, "tests/style/symbols.txt": "banyan_a\n"},
-                        "banyan_b: in include/banyan", 1, [library(source)])
-            self.expect("check_symbols.py", both, "bny_c: in the library", 1,
-                        [library(source + "int bny_c;\n")])
-            self.expect("check_symbols.py", both, "banyan_b: in symbols.txt", 1,
-                        [library(source.splitlines()[0])])
+                self.expect("check_symbols.py", {**files, **more}, wrong, status, [f"{out}/{name}.so.0"])
+            check({}, "3 symbols", source, status=0)
+            check({"tests/style/symbols.txt": "banyan_a\n"}, "banyan_b: in include/banyan", source)
+            check({}, "bny_c: in the exports of libbanyan", source + "int bny_c;\n")
+            check({}, "banyan_b: in symbols.txt", source.splitlines()[0])
+            check({"include/banyan/new.h": ""}, "new.h: of no library", source)
+            check({"tests/style/symbols.txt": "\n".join(many)}, "exports 126 functions", "".join(f"int {f};\n" for f in many))
+            calls = "int {0}(void); int banyan_t(void); int banyan_t(void) {{ return {0}(); }}\n".format
+            check({}, "3 symbols", calls("banyan_a"), "libbanyan-training", 0)
+            check({}, "bny_a: used by libbanyan-training", calls("bny_a"), "libbanyan-training")
+            check({}, "banyan_m: used by libbanyan-training", calls("banyan_m"), "libbanyan-training")
 
 
 @unittest.skipUnless(shutil.which("git"), "needs git")

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The shared library exports exactly tests/style/symbols.txt, and that list is exactly the functions that
-the public headers declare with BANYAN_API. Usage: check_symbols.py ROOT LIBRARY | check_symbols.py ROOT --write"""
+"""Each shared library exports exactly its list, tests/style/symbols*.txt, and that list is exactly the functions that its
+public headers declare with BANYAN_API. libbanyan exports at most 125 functions; the libraries on top of it use no other name of
+it than those. Usage: check_symbols.py ROOT LIBRARY... | check_symbols.py ROOT --write"""
 import pathlib
 import re
 import subprocess
 import sys
+
+MOST = 125  # functions of libbanyan
+# The list and the headers of each library, libbanyan first.
+LIBRARIES = {"libbanyan": ("symbols.txt", ("banyan.h", "extend.h", "objects.h")),
+             "libbanyan-training": ("symbols-training.txt", ("training.h",)),
+             "libbanyan-methods": ("symbols-methods.txt", ("methods.h",))}
 
 
 def declared(header):
@@ -13,8 +20,8 @@ def declared(header):
     return set(re.findall(r"\bBANYAN_API\b[^;(]*?(\w+)\s*\(", text))
 
 
-def exported(library):
-    out = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", library], check=True,
+def symbols(library, which):
+    out = subprocess.run(["nm", "-D", which, "--format=posix", library], check=True,
                          stdout=subprocess.PIPE, universal_newlines=True).stdout
     # The version node itself is an absolute symbol ("BANYAN_0 A"). Sanitizers export their own "__asan_*".
     return {f[0].split("@")[0] for f in map(str.split, out.splitlines())
@@ -28,18 +35,35 @@ def differences(left, left_name, right, right_name):
         yield f"{name}: in {right_name}, not in {left_name}"
 
 
+def violations(library, api, listed, of_banyan):
+    name = pathlib.Path(library).name.split(".")[0]
+    listing = LIBRARIES[name][0]
+    yield from differences(api[name], "include/banyan", listed[name], f"{listing} (check_symbols.py ROOT --write)")
+    yield from differences(listed[name], listing, symbols(library, "--defined-only"), f"the exports of {name}")
+    yield from (f"{symbol}: not banyan_*" for symbol in sorted(listed[name]) if not symbol.startswith("banyan_"))
+    if name == "libbanyan" and len(listed[name]) > MOST:
+        yield f"{name}: exports {len(listed[name])} functions; {MOST} are the most"
+    if name != "libbanyan":
+        used = {symbol for symbol in symbols(library, "--undefined-only") if symbol.startswith(("banyan_", "bny_"))}
+        yield from (f"{symbol}: used by {name}, not public in libbanyan" for symbol in sorted(used - of_banyan))
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    listing = root / "tests/style/symbols.txt"
-    api = set().union(*map(declared, sorted((root / "include/banyan").glob("*.h"))))
+    style = root / "tests/style"
+    api = {name: set().union(*(declared(root / "include/banyan" / header) for header in headers))
+           for name, (_, headers) in LIBRARIES.items()}
+    headers = {header for _, several in LIBRARIES.values() for header in several}
+    wrong = [f"include/banyan/{path.name}: of no library" for path in sorted((root / "include/banyan").glob("*.h"))
+             if path.name not in headers]
     if sys.argv[2] == "--write":
-        listing.write_text("".join(f"{name}\n" for name in sorted(api)))
+        for name, (listing, _) in LIBRARIES.items():
+            (style / listing).write_text("".join(f"{symbol}\n" for symbol in sorted(api[name])))
         return 0
-    listed = set(listing.read_text().split())
-    wrong = list(differences(api, "include/banyan", listed, "symbols.txt (check_symbols.py ROOT --write)"))
-    wrong += differences(listed, "symbols.txt", exported(sys.argv[2]), "the library's exports")
-    wrong += [f"{name}: not banyan_*" for name in sorted(listed) if not name.startswith("banyan_")]
-    print("\n".join(wrong) or f"{len(listed)} symbols are exported, all of them declared")
+    listed = {name: set((style / listing).read_text().split()) for name, (listing, _) in LIBRARIES.items()}
+    for library in sys.argv[2:]:
+        wrong += violations(library, api, listed, listed["libbanyan"])
+    print("\n".join(wrong) or f"{sum(map(len, listed.values()))} symbols are exported, all of them declared")
     return 1 if wrong else 0
 
 

@@ -15,7 +15,7 @@ SPDX_FOLDERS = {"scripts", ".ci"}
 MACHINE_PATH = re.compile(r"(?<![\w.$}/])/(?:work|home/\w+|root|Users|srv|workspace|builds?)/[\w.]")
 # A program that took its user's locale may call the library, whose text other machines and ranks read. Our own programs stay in
 # locale C: they take no other. DPDK's and oneDNN's modules have no base/.
-LIBRARY = re.compile(r"(base|topo|compress|transport|collectives|training|integrations)/(?!.*/module/|lgc/module/).*\.[ch]$")
+LIBRARY = re.compile(r"(base|topo|compress|transport|collectives|training|methods|integrations)/(?!.*/module/|lgc/module/).*\.[ch]$")
 OWN_LOCALE = re.compile(r"(tools|simulator|perf|examples)/.*\.[ch]$")
 BY_LOCALE = re.compile(r"\b(strto(?:d|f|ld)|ato[f]|strn?casecmp|strcasestr|v\w*printf|cJSON_(?:Parse|Print)\w*)\s*\(")
 FORMATTED = re.compile(r"\b((?:f|s|sn|d|as)?printf|f?scanf|sscanf)\s*\(")
@@ -52,7 +52,7 @@ def by_locale(name, text):
 # do not see base/, and drivers' tables, whose members are called open, make none of their own.
 MAKES_FD = re.compile(r"(?<![\w>.])(?:(?:socket|accept4?|open|openat|memfd_create|eventfd|epoll_create1?|timerfd_create|dup)\("
                       r"|fcntl\([^,]*, F_DUPFD_CLOEXEC,|syscall\(SYS_(?:pidfd_open|userfaultfd),)")
-FD_FOLDERS = {"topo", "transport", "collectives", "compress", "training"}
+FD_FOLDERS = {"topo", "transport", "collectives", "compress", "training", "methods"}
 
 
 def bare_descriptors(name, text):

@@ -125,6 +125,7 @@ static void comms(struct entry *e, struct given *g)
     ROW(CODE, banyan_comm_grow_id, g->comm, g->out);
     ROW(WAITS, banyan_comm_grow, g->comm, NULL, 1, g->settings, g->out);
     ROW(WAITS, banyan_comm_dup, g->comm, g->out);
+    ROW(WAITS, banyan_comm_may_wait, g->comm, "a call");
     ROW(WAITS, banyan_comm_split, g->comm, 0, 0, g->out);
     ROW(WAITS, banyan_comm_finalize, g->comm);
     VOID(banyan_comm_destroy, g->comm);
@@ -150,6 +151,8 @@ static void process(struct entry *e, struct given *g)
     POINTER(NUMBER, banyan_version_string);
     ROW(NUMBER, banyan_version);
     VOID(banyan_set_log, NULL, NULL, BANYAN_LOG_WARN);
+    VOID(banyan_log, BANYAN_LOG_DEBUG, "%s", "a line");
+    ROW(NUMBER, banyan_fail, BANYAN_EINVAL, "%s", "a sentence");
     ROW(NUMBER, banyan_dtype_bytes, BANYAN_F64);
     POINTER(NUMBER, banyan_dtype_name, BANYAN_F32);
     ROW(NUMBER, banyan_op_create_user, NULL, NULL, 0, 0, 1, NULL);

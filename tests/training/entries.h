@@ -3,8 +3,9 @@
 #ifndef BNY_TEST_ENTRIES_H
 #define BNY_TEST_ENTRIES_H
 
+#include "banyan/extend.h"
+#include "banyan/methods.h"
 #include "banyan/objects.h"
-#include "banyan/training.h"
 
 /* What is handed over. Handles may be live, freed or NULL; so may pointers, but for freed. */
 struct given {

@@ -13,9 +13,9 @@ struct bny_member {
     struct bny_ep *ep; /* NULL for this rank, and while it is no member */
     uint32_t since;    /* the epoch that it came in; 0: it is no member */
     /* progress/: it left in order, and an operation waits for it */
-    uint32_t looks;     /* that have found it so */
-    uint64_t missed_ns; /* the first of them; 0: none */
-    int is_down;        /* its connection has ended, and nothing more comes from it */
+    uint32_t looks;             /* that have found it so */
+    uint64_t missed_ns;         /* the first of them; 0: none */
+    int is_down;                /* its connection has ended, and nothing more comes from it */
     struct bny_last_reads last; /* of a dead one */
 };
 

@@ -21,6 +21,7 @@
     ROW(bny_codec_int4z)                                                                       \
     ROW(bny_codec_randomk)                                                                     \
     ROW(bny_codec_maxnorm)                                                                     \
+    ROW(bny_codec_maxnorm_ms)                                                                  \
     ROW(bny_codec_ebint)                                                                       \
     ROW(bny_codec_powersgd)                                                                    \
     ROW(bny_codec_sketch)                                                                      \

@@ -60,6 +60,10 @@ struct bny_linear_kernels {
     void (*expand_integers)(float *dst, const int32_t *q, size_t n, double unit);
     void (*residual_integers)(float *ef, const struct bny_values *v, const int32_t *q, size_t n,
                               double unit);
+    /* Bit i: |v[i]| <= most. Writes whole words of 32, the rest 0. */
+    void (*mark)(void *bits, const struct bny_values *v, size_t n, float most);
+    /* x[i] *= factor where bit i is set. Reads whole words of bits. */
+    void (*scale_marked)(float *x, const void *bits, size_t n, float factor);
     /* Adds v to a table, block after block; and what it says of n elements: the median over the
      * rows, with an even number the mean of the two in the middle. The table is finite. */
     void (*sketch)(float *table, const struct bny_sketch *k, const struct bny_values *v,

@@ -339,7 +339,36 @@ GETTER(32, u32_at)
 #undef FIELDS
 #undef GETTER
 
-/* ---- count sketch ---- */
+/* ---- marks ---- */
+
+#define WORD 32 /* elements */
+
+INLINE void mark_of(u32_at *word, const f32_at *src, const f32_at *ef, float s, size_t n,
+                    float most)
+{
+    for (size_t at = 0; at < n; at += WORD) {
+        size_t m = n - at < WORD ? n - at : WORD;
+        uint32_t small[WORD] = { 0 }, bits = 0;
+
+        if (m == WORD)
+            for (size_t j = 0; j < WORD; j++)
+                small[j] = fabsf(value(src, ef, s, at + j)) <= most;
+        else
+            for (size_t j = 0; j < m; j++)
+                small[j] = fabsf(value(src, ef, s, at + j)) <= most;
+        for (size_t j = 0; j < WORD; j++)
+            bits |= small[j] << j;
+        word[at / WORD] = bits;
+    }
+}
+
+static void mark(void *bits, const struct bny_values *v, size_t n, float most)
+{
+    if (v->ef)
+        mark_of(bits, v->src, v->ef, v->s, n, most);
+    else
+        mark_of(bits, v->src, NULL, 0, n, most);
+}
 
 typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 
@@ -352,6 +381,24 @@ INLINE vi vi_marked(uint32_t bits)
         lane[j] = 31 - j;
     return (vi)(((vu){ 0 } + bits) << lane) >> 31;
 }
+
+static void scale_marked(float *x, const void *bits, size_t n, float factor)
+{
+    const u32_at *word = bits;
+    f32_at *f = x;
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        vi on = vi_marked(word[i / WORD] >> i % WORD);
+
+        vf_store(f + i,
+                 vf_load(f + i) * (vf)(((vi)vf_set1(factor) & on) | ((vi)vf_set1(1) & ~on)));
+    }
+    for (; i < n; i++)
+        f[i] *= word[i / WORD] >> i % WORD & 1 ? factor : 1;
+}
+
+/* ---- count sketch ---- */
 
 #define BLOCK BNY_SKETCH_BLOCK
 
@@ -470,6 +517,8 @@ const struct bny_linear_kernels TABLE = {
     .round_nearest = round_nearest,
     .expand_integers = expand_integers,
     .residual_integers = residual_integers,
+    .mark = mark,
+    .scale_marked = scale_marked,
     .sketch = sketch,
     .estimate = estimate,
     .put8 = put8,

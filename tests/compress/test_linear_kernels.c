@@ -82,8 +82,10 @@ static int vectors(const struct bny_linear_kernels *k, int w, const struct bny_v
     case 6: k->get8((int32_t *)(void *)o, src, n, 1000); return 1;
     case 7: k->get16((int32_t *)(void *)o, src, n, 1000); return 1;
     case 8: k->get32((int32_t *)(void *)o, src, n, 1000); return 1;
-    case 9: k->sketch(o, &s, v, n); return 1;
-    case 10: k->estimate(o, src, &s, n); return 1;
+    case 9: k->mark(o, v, n, 0.4f); return 1;
+    case 10: k->scale_marked(o, src, n, 16); return 1;
+    case 11: k->sketch(o, &s, v, n); return 1;
+    case 12: k->estimate(o, src, &s, n); return 1;
     default: return 0;
     }
 }
@@ -173,21 +175,24 @@ Test(linear_kernels, products_are_those_of_the_matrix)
     }
 }
 
-Test(linear_kernels, integers_and_fields)
+Test(linear_kernels, integers_fields_and_marks)
 {
     const struct bny_linear_kernels *k = &bny_linear_scalar;
     struct bny_values v = { src, ef, 0.75f };
     int32_t q[1000], back[1000];
     uint16_t fields[1000];
+    uint32_t bits[32];
     uint64_t rng = SEED;
 
     prepare(&rng, 0);
     k->round_random(q, &v, 1000, 20, 50, bny_rand_key(1, 2, 3), 7);
+    k->mark(bits, &v, 1000, 0.4f);
     for (size_t i = 0; i < 1000; i++) {
         double x = (double)(src[i] + 0.75f * ef[i]);
 
         cr_assert(fabs((double)q[i] - fmax(-50, fmin(50, 20 * x))) < 1.001,
                   "element %zu: %d of %g", i, q[i], x);
+        cr_assert_eq(bits[i / 32] >> i % 32 & 1, fabs(x) <= 0.4f, "element %zu: %g", i, x);
     }
     k->put16(fields, q, 1000, 50);
     k->get16(back, fields, 1000, 50);

@@ -207,10 +207,10 @@ static void stateful_check(struct test *t, const char *codec, const int64_t shap
 
 static int stateful(struct test *t)
 {
-    static const char *const specs[] = { "powersgd",      "powersgd:rank=2,classic=1",
-                                         "sketch",        "sketch:delta=0.05,rows=3",
-                                         "randomk",       "maxnorm:width=16",
-                                         "ebint:rel=0.01" };
+    static const char *const specs[] = { "powersgd",   "powersgd:rank=2,classic=1",
+                                         "sketch",     "sketch:delta=0.05,rows=3",
+                                         "randomk",    "maxnorm:width=16",
+                                         "maxnorm_ms", "ebint:rel=0.01" };
     static const int64_t shapes[][2] = {
         { 1, 1 }, { 7, 1 }, { 37, 53 }, { 200, 150 }, { 3, 10007 }
     };

@@ -52,17 +52,28 @@ typedef const char *bny_direct_from(const struct bny_op *op, int r);
 static inline void bny_direct_sum(struct bny_op *op, bny_direct_from *from)
 {
     const struct bny_call *call = &op->call;
+    const char *acc = from(op, 0);
+
+    for (int r = 1; r < op->comm->n; r++) {
+        bny_local_reduce(&call->redop, call->dtype, op->out, acc, from(op, r), call->count);
+        acc = op->out;
+    }
+    if (bny_call_averages(call))
+        bny_divide(op->out, op->out, call->count, call->dtype, op->comm->n);
+}
+
+/* Where not all ranks take part. */
+static inline void bny_direct_sum_of_set(struct bny_op *op, bny_direct_from *from)
+{
+    const struct bny_call *call = &op->call;
     const char *acc = NULL;
 
     for (int r = 0; r < op->comm->n; r++) {
         if (!bny_call_takes_part(call, r))
             continue;
-        if (!acc) {
-            acc = from(op, r);
-            continue;
-        }
-        bny_local_reduce(&call->redop, call->dtype, op->out, acc, from(op, r), call->count);
-        acc = op->out;
+        if (acc)
+            bny_local_reduce(&call->redop, call->dtype, op->out, acc, from(op, r), call->count);
+        acc = acc ? op->out : from(op, r);
     }
     if (acc != op->out) /* one rank alone takes part */
         bny_local_copy(op->out, acc, bny_direct_bytes(op));
@@ -84,7 +95,12 @@ static inline void bny_direct_combine(struct bny_op *op, bny_direct_from *from)
             return;
         __attribute__((fallthrough));
     case BNY_ALLREDUCE:
-    case BNY_REDUCE_SCATTER: bny_direct_sum(op, from); return;
+    case BNY_REDUCE_SCATTER:
+        if (op->call.has_set)
+            bny_direct_sum_of_set(op, from);
+        else
+            bny_direct_sum(op, from);
+        return;
     case BNY_BROADCAST:
     case BNY_SCATTER:
         if (me != root)

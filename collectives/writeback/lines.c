@@ -111,11 +111,16 @@ static int is_free(struct bny_writeback *w, const struct bny_area_use *u, uint32
 /* Our own part of an exchange stays where it is; that of a sum is added in its turn. */
 static void fill(const struct bny_op *op, const struct lines *s, char *to)
 {
-    int parts = bny_direct_has_parts(op->call.collective), n = parts ? op->comm->n : 1,
-        skip = parts && !bny_call_row(&op->call)->reduces ? op->comm->rank : -1;
+    int me = op->comm->rank, adds = bny_call_row(&op->call)->reduces;
 
-    for (int r = 0; r < n && bny_direct_gives(op); r++)
-        if (r != skip)
+    if (!bny_direct_gives(op))
+        return;
+    if (!bny_direct_has_parts(op->call.collective)) {
+        bny_local_place(to, bny_direct_payload(op, 0), s->bytes);
+        return;
+    }
+    for (int r = 0; r < op->comm->n; r++)
+        if (r != me || adds)
             bny_local_place(to + (size_t)r * s->part, bny_direct_payload(op, r), s->bytes);
 }
 

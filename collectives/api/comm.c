@@ -79,6 +79,16 @@ static int check_idle(struct banyan_comm *comm)
                  : 0;
 }
 
+/* A mismatch of which no call has told yet: it came to light after the last one. A failure of
+ * the job is told by any of its communicators. */
+static int untold_mismatch(struct banyan_comm *comm)
+{
+    return atomic_load(&comm->failed) == -BANYAN_EMISMATCH &&
+                   !atomic_load(&comm->is_failure_told)
+               ? bny_comm_error(comm)
+               : 0;
+}
+
 /* A barrier and no agreement: docs/failures.md, "Why finalize does not agree". */
 int banyan_comm_finalize(struct banyan_comm *comm)
 {
@@ -94,6 +104,8 @@ int banyan_comm_finalize(struct banyan_comm *comm)
         if (rc == 0)
             rc = late_failure(comm);
         comm->finalized = rc == 0;
+    } else if (!comm->init) {
+        rc = untold_mismatch(comm);
     }
     banyan_comm_destroy(comm);
     return rc;

@@ -59,6 +59,7 @@ struct banyan_comm {
     atomic_int failed; /* negative code, 0 while healthy */
     int blamed;
     char failure_text[320];
+    atomic_int is_failure_told; /* to the program, by a call of this communicator */
     atomic_int told; /* how many failures of the world were logged when a call last told one */
     const struct bny_codec *unused[8]; /* codecs of which it was told that a call ran without */
     struct bny_init *init;             /* while not joined yet: api/join.c */

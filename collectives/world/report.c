@@ -36,6 +36,8 @@ void bny_report(struct bny_world *w, struct banyan_comm *comm, enum bny_cause ca
 
 void bny_comm_note_told(struct banyan_comm *comm)
 {
+    if (atomic_load_explicit(&comm->failed, memory_order_relaxed))
+        atomic_store_explicit(&comm->is_failure_told, 1, memory_order_relaxed);
     if (comm->world->control)
         atomic_store_explicit(&comm->told, bny_control_logged(comm->world->control),
                               memory_order_relaxed);

@@ -228,8 +228,8 @@ BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
  * and comm lives on, if an operation of this rank is in flight or inside a group: wait for its
  * request and call again. Otherwise comm is destroyed in any case. Returns 0, or a failure
  * found by then: ranks that called different operations in which they only sent learn of it
- * here at the latest. A communicator that had failed is only destroyed, with 0: earlier calls
- * returned its failure. */
+ * here at the latest. A communicator whose failure an earlier call returned is only destroyed,
+ * with 0. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
 /* Frees local resources without synchronisation; takes NULL. Before the last communicator of a
  * job is gone it waits, at most 10 s, until the data that this rank sent is on its way. Peers

@@ -57,10 +57,9 @@ static struct mp_row mismatches[] = {
 MP_TABLE(misuse, ranks_that_disagree_are_told, mismatches)
 
 static struct mp_row senders[] = {
-    { "only_sending", "shm", 2, "world" },
-    { "only_sending", "shm", 2, "dup" },
-    { "only_sending", "tcp", 2, "world" },
-    { "only_sending", "tcp", 2, "dup" },
+    { "only_sending", "shm", 2, "world" },    { "only_sending", "shm", 2, "dup" },
+    { "only_sending", "tcp", 2, "world" },    { "only_sending", "tcp", 2, "dup" },
+    { "only_sending", "tcp", 2, "dup late" },
 };
 MP_TABLE(misuse, ranks_that_only_sent_are_told_at_the_end, senders)
 

@@ -177,11 +177,16 @@ class Cases(Mpi):
 
     def test_thread_multiple_costs_little_with_one_thread(self):
         """It was 100 times slower when each call was a request that was tested under one lock."""
-        times = {}
-        for name in "sums", "sums_threads":
-            out, err = self.good(2, CASES, name, limit=60)
-            times[name] = float(re.search(r"1000 sums: (\d+) us", out + err).group(1))
-        self.assertLess(times["sums_threads"], 10 * times["sums"] + 1000)
+        tries = []
+        for _ in range(5):  # other load makes any one of them slow
+            times = {}
+            for name in "sums", "sums_threads":
+                out, err = self.good(2, CASES, name, limit=60)
+                times[name] = float(re.search(r"1000 sums: (\d+) us", out + err).group(1))
+            tries.append(times)
+            if times["sums_threads"] < 10 * times["sums"] + 1000:
+                return
+        self.fail(f"in five tries: {tries}")
 
     def test_lost_rank_is_an_error(self):
         options = ("-disable-auto-cleanup",) if MPI == "mpich" else ("--enable-recovery",)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two ways without a peer: a collective of one rank, which is a copy, or of none, which is
  * zeros; and a message to oneself. */
-#include "collectives/alone/alone.h"
-
 #include <stdio.h>
 #include <string.h>
 

@@ -11,7 +11,6 @@
 #include "collectives/op/child.h"
 #include "collectives/op/trace.h"
 #include "collectives/plan/cost.h"
-#include "collectives/stages/stages.h"
 #include "collectives/xfer/xfer.h"
 #include "compress/linear.h"
 

@@ -10,11 +10,9 @@
 #include "collectives/plan/cost.h"
 #include "collectives/program/directs.h"
 
-/* ---- passes ---- */
-
-/* A pass cuts no element, and takes places in the order in which operations start; that of
- * stages may differ between ranks. */
-static const char *no_pass(const struct bny_call *call)
+/* All three take places, or cells, in the order in which operations start; that of stages may
+ * differ between ranks. */
+static const char *not_plain(const struct bny_call *call)
 {
     const char *why = bny_call_beyond_plain(call);
 
@@ -22,8 +20,18 @@ static const char *no_pass(const struct bny_call *call)
         return why;
     if (call->has_set)
         return "it takes no participation set";
-    if (call->is_stage)
-        return "it is no stage of another operation";
+    return call->is_stage ? "it is no stage of another operation" : NULL;
+}
+
+/* ---- passes ---- */
+
+/* A pass cuts no element. */
+static const char *no_pass(const struct bny_call *call)
+{
+    const char *why = not_plain(call);
+
+    if (why)
+        return why;
     return bny_redop_quantum(&call->redop) * banyan_dtype_bytes(call->dtype) >
                    BNY_WRITEBACK_ELEM_MAX
                ? "an element has to fit into 4096 bytes"
@@ -121,7 +129,7 @@ const char *bny_lines_cannot(const struct bny_scope *s, const struct bny_call *c
 {
     size_t bytes = call->count * banyan_dtype_bytes(call->dtype),
            most = s->n == 2 ? BNY_LINES_BYTES : BNY_LINES_MANY_BYTES;
-    const char *why = bny_call_beyond_plain(call);
+    const char *why = not_plain(call);
 
     if (!bny_call_row(call)->lines)
         return "it does not serve this collective";
@@ -131,10 +139,6 @@ const char *bny_lines_cannot(const struct bny_scope *s, const struct bny_call *c
         return "it is for up to 64 ranks";
     if (why)
         return why;
-    if (call->has_set)
-        return "it takes no participation set";
-    if (call->is_stage)
-        return "it is no stage of another operation";
     return call->count > most ||
                    bny_lines_bytes((enum bny_collective)call->collective, s->n, bytes) > most
                ? "it is for what fits into a cell: 16 KiB for two ranks, 4 KiB for more"

@@ -14,7 +14,7 @@ void bny_init_free(struct bny_init *init)
         return;
     bny_bootstrap_destroy(init->boot);
     sodium_memzero(&init->id, sizeof init->id);
-    free(init->cards);
+    free(init->infos);
     free((char *)init->cfg.transport);
     free((char *)init->cfg.schedule);
     free((char *)init->cfg.codec);

@@ -4,7 +4,7 @@
 #ifndef BNY_API_COMM_PARTS_H
 #define BNY_API_COMM_PARTS_H
 
-#include "collectives/api/cards.h"
+#include "collectives/api/peer_info.h"
 #include "collectives/world/comm.h"
 #include "transport/bootstrap/bootstrap.h"
 
@@ -13,7 +13,7 @@ struct bny_init {
     struct bny_world *w;
     struct bny_bootstrap *boot;
     struct bny_id id;
-    struct bny_card card, *cards; /* cards: NULL where the bootstrap has them */
+    struct bny_peer_info info, *infos; /* peer infos: NULL where the bootstrap has them */
     struct banyan_config cfg;
     int done, joined, settled, rc;
     uint64_t deadline_ns, failed_ns; /* failed: a control connection said so first */

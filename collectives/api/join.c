@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joining a job: cards exchanged by the bootstrap and compared, endpoints made, nothing
+/* Joining a job: peer infos exchanged by the bootstrap and compared, endpoints made, nothing
  * connected yet; the communicator of all ranks. */
 #include <errno.h>
 #include <sched.h>
@@ -27,7 +27,7 @@
 #define SETTLE_GRACE_NS 300000000u
 #define MANY_RANKS      64 /* whose init leaves much behind */
 
-/* ---- this rank's card ---- */
+/* ---- this rank's peer info ---- */
 
 static int wants(const char *transport, const char *name)
 {
@@ -60,7 +60,7 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
         if (!w->fabric)
             return bny_fail(BANYAN_ENOMEM, "no memory for a loop fabric");
     }
-    for (int i = 0; bny_transports[i] && w->ntps < BNY_CARD_TPS; i++) {
+    for (int i = 0; bny_transports[i] && w->ntps < BNY_PEER_INFO_TPS; i++) {
         const struct bny_transport_ops *ops = bny_transports[i];
         int rc, len;
         if (!wants(in->cfg.transport, ops->name))
@@ -73,16 +73,16 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
         }
         if (rc)
             return rc;
-        len = ops->address(w->tps[w->ntps], in->card.tp[w->ntps].blob, BNY_ADDR_MAX);
+        len = ops->address(w->tps[w->ntps], in->info.tp[w->ntps].blob, BNY_ADDR_MAX);
         if (len < 0) {
             w->ntps++;
             return len;
         }
-        in->card.tp[w->ntps].len = (uint32_t)len;
-        in->card.tp[w->ntps].eager_max = w->tps[w->ntps]->eager_max;
-        in->card.tp[w->ntps].slot_max = w->tps[w->ntps]->slot_max;
-        in->card.tp[w->ntps].whole_max = w->tps[w->ntps]->whole_max;
-        snprintf(in->card.tp[w->ntps].name, 16, "%s", ops->name);
+        in->info.tp[w->ntps].len = (uint32_t)len;
+        in->info.tp[w->ntps].eager_max = w->tps[w->ntps]->eager_max;
+        in->info.tp[w->ntps].slot_max = w->tps[w->ntps]->slot_max;
+        in->info.tp[w->ntps].whole_max = w->tps[w->ntps]->whole_max;
+        snprintf(in->info.tp[w->ntps].name, 16, "%s", ops->name);
         w->ntps++;
     }
     if (w->ntps == 0)
@@ -103,33 +103,33 @@ static void schedule_name(const struct bny_init *in, char name[BNY_NAME_MAX])
 }
 
 /* The CPUs that this process may use, and how many CPUs' time its group is granted. */
-static void set_cpus(struct bny_card *card)
+static void set_cpus(struct bny_peer_info *info)
 {
     cpu_set_t set;
 
     if (sched_getaffinity(0, sizeof set, &set) == 0)
-        for (int i = 0; i < BNY_CARD_CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
+        for (int i = 0; i < BNY_PEER_INFO_CPU_WORDS * 64 && i < CPU_SETSIZE; i++)
             if (CPU_ISSET(i, &set))
-                card->cpus[i / 64] |= 1ull << (i % 64);
-    card->granted = (uint32_t)bny_cpu_quota(&card->group);
+                info->cpus[i / 64] |= 1ull << (i % 64);
+    info->granted = (uint32_t)bny_cpu_quota(&info->group);
 }
 
-static int fill_card(struct bny_init *in)
+static int fill_peer_info(struct bny_init *in)
 {
     char schedule[BNY_NAME_MAX];
     int rc;
 
-    in->card.magic = BNY_CARD_MAGIC;
-    in->card.wire_version = BNY_WIRE_VERSION;
-    snprintf(in->card.version, sizeof in->card.version, "%s", banyan_version_string());
-    snprintf(in->card.transport, sizeof in->card.transport, "%.15s", in->cfg.transport);
-    rc = bny_place_get(&in->card.at);
+    in->info.magic = BNY_PEER_INFO_MAGIC;
+    in->info.wire_version = BNY_WIRE_VERSION;
+    snprintf(in->info.version, sizeof in->info.version, "%s", banyan_version_string());
+    snprintf(in->info.transport, sizeof in->info.transport, "%.15s", in->cfg.transport);
+    rc = bny_place_get(&in->info.at);
     if (rc)
         return rc;
-    set_cpus(&in->card);
+    set_cpus(&in->info);
     schedule_name(in, schedule);
     bny_snprintf(
-        in->card.settings, sizeof in->card.settings,
+        in->info.settings, sizeof in->info.settings,
         "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "
         "crc=%d force=%d link=%g integrity=%.8s verbs_memory=%lld",
         in->cfg.transport, schedule, (unsigned long long)bny_topology_hash(in->w->topology),
@@ -139,7 +139,7 @@ static int fill_card(struct bny_init *in)
     return 0;
 }
 
-static int connect_peer(struct bny_init *in, int peer, const struct bny_card *c)
+static int connect_peer(struct bny_init *in, int peer, const struct bny_peer_info *c)
 {
     struct bny_world *w = in->w;
     char why[300];
@@ -147,7 +147,7 @@ static int connect_peer(struct bny_init *in, int peer, const struct bny_card *c)
     bny_set_last_error(""); /* reachable() may say why not */
 
     for (int i = 0; i < w->ntps; i++)
-        for (int k = 0; k < BNY_CARD_TPS; k++) {
+        for (int k = 0; k < BNY_PEER_INFO_TPS; k++) {
             const struct bny_transport_ops *ops = w->tps[i]->ops;
             int rc;
             if (strncmp(c->tp[k].name, ops->name, 16) != 0 || c->tp[k].len > BNY_ADDR_MAX ||
@@ -192,17 +192,17 @@ static void drop_unused(struct bny_world *w)
     w->ntps = kept;
 }
 
-static int connect_control(const struct bny_init *in, struct bny_deck *deck)
+static int connect_control(const struct bny_init *in, struct bny_peer_table *table)
 {
     const struct bny_world *w = in->w;
     unsigned n = (unsigned)w->nranks;
     uint8_t *same_host = malloc(n), (*blobs)[BNY_CONTROL_ADDR_MAX] = calloc(n, sizeof *blobs);
-    const struct bny_card *c;
+    const struct bny_peer_info *c;
     int rc;
 
-    bny_deck_rewind(deck);
-    for (int r = 0; same_host && blobs && (c = bny_deck_next(deck)); r++) {
-        same_host[r] = (uint8_t)bny_place_has_one_loopback(&c->at, &in->card.at);
+    bny_peer_table_rewind(table);
+    for (int r = 0; same_host && blobs && (c = bny_peer_table_next(table)); r++) {
+        same_host[r] = (uint8_t)bny_place_has_one_loopback(&c->at, &in->info.at);
         memcpy(blobs[r], c->control, sizeof blobs[r]);
     }
     rc = same_host && blobs ? bny_control_connect(w->control, blobs, sizeof blobs[0], same_host)
@@ -212,14 +212,14 @@ static int connect_control(const struct bny_init *in, struct bny_deck *deck)
     return rc;
 }
 
-static int connect_peers(struct banyan_comm *comm, struct bny_deck *deck)
+static int connect_peers(struct banyan_comm *comm, struct bny_peer_table *table)
 {
     struct bny_world *w = comm->init->w;
-    const struct bny_card *c;
+    const struct bny_peer_info *c;
     int rc = 0;
 
-    bny_deck_rewind(deck);
-    for (int r = 0; rc == 0 && (c = bny_deck_next(deck)); r++)
+    bny_peer_table_rewind(table);
+    for (int r = 0; rc == 0 && (c = bny_peer_table_next(table)); r++)
         if (r != w->rank) {
             rc = connect_peer(comm->init, r, c);
             comm->peers[r].ep = w->members.of[r].ep;
@@ -227,32 +227,32 @@ static int connect_peers(struct banyan_comm *comm, struct bny_deck *deck)
     return rc;
 }
 
-/* The cards as the bootstrap has them; or packed here, where the caller's all-gather brought
- * them, or nobody. *packed is the caller's to free. */
-static int open_deck(struct bny_init *in, struct bny_deck *deck, uint8_t **packed)
+/* The peer infos as the bootstrap has them; or packed here, where the caller's all-gather
+ * brought them, or nobody. *packed is the caller's to free. */
+static int open_peer_table(struct bny_init *in, struct bny_peer_table *table, uint8_t **packed)
 {
-    size_t n = (size_t)in->w->nranks, bytes = sizeof *in->cards;
+    size_t n = (size_t)in->w->nranks, bytes = sizeof *in->infos;
 
     *packed = NULL;
-    if (!in->cards)
-        return bny_bootstrap_deck(in->boot, deck);
+    if (!in->infos)
+        return bny_bootstrap_peer_table(in->boot, table);
     *packed = malloc(bny_cards_packed_max(n, bytes));
     if (!*packed)
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    return bny_deck_open(deck, *packed, bny_cards_pack((uint8_t *)in->cards, n, bytes, *packed),
-                         n, bytes);
+    return bny_peer_table_open(
+        table, *packed, bny_cards_pack((uint8_t *)in->infos, n, bytes, *packed), n, bytes);
 }
 
 /* Two jobs may have the same id, where launchers name no secret of this start: from now on the
  * links of ours prove that they know what its rank 0 drew. */
-static void secret_of_this_start(struct bny_world *w, struct bny_deck *deck)
+static void secret_of_this_start(struct bny_world *w, struct bny_peer_table *table)
 {
     static const char what[] = "banyan secret of one start, version 1";
-    const struct bny_card *root;
+    const struct bny_peer_info *root;
     crypto_generichash_state st;
 
-    bny_deck_rewind(deck);
-    root = bny_deck_next(deck);
+    bny_peer_table_rewind(table);
+    root = bny_peer_table_next(table);
     crypto_generichash_init(&st, w->secret, sizeof w->secret, sizeof w->secret);
     crypto_generichash_update(&st, (const uint8_t *)what, sizeof what - 1);
     crypto_generichash_update(&st, root->nonce, sizeof root->nonce);
@@ -260,28 +260,28 @@ static void secret_of_this_start(struct bny_world *w, struct bny_deck *deck)
     sodium_memzero(&st, sizeof st);
 }
 
-/* All cards are here. */
+/* All peer infos are here. */
 static int join(struct banyan_comm *comm)
 {
     struct bny_init *in = comm->init;
     struct bny_world *w = in->w;
-    struct bny_deck deck = { 0 };
+    struct bny_peer_table table = { 0 };
     uint8_t *packed;
-    int rc = open_deck(in, &deck, &packed);
+    int rc = open_peer_table(in, &table, &packed);
 
     if (rc == 0)
-        rc = bny_cards_check(&deck);
+        rc = bny_cards_check(&table);
     if (rc == 0)
-        secret_of_this_start(w, &deck);
+        secret_of_this_start(w, &table);
     if (rc == 0)
-        rc = bny_cards_settle(w, &deck);
+        rc = bny_cards_settle(w, &table);
     if (rc == 0)
-        rc = connect_peers(comm, &deck);
+        rc = connect_peers(comm, &table);
     if (rc == 0)
         drop_unused(w);
     if (rc == 0 && w->control)
-        rc = connect_control(in, &deck);
-    bny_deck_close(&deck);
+        rc = connect_control(in, &table);
+    bny_peer_table_close(&table);
     free(packed);
     return rc;
 }
@@ -336,7 +336,7 @@ static int comm_from_init(struct banyan_comm **out, struct bny_init *in)
 }
 
 /* The caller's all-gather stands in for the bootstrap: first random bytes, whose hash is the
- * job's secret, then cards. */
+ * job's secret, then peer infos. */
 static int user_secret(struct bny_init *in, struct bny_id *id)
 {
     int n = in->w->nranks;
@@ -395,19 +395,19 @@ static int find_root(struct bny_init *in, const struct bny_id *given, int nranks
         return bny_fail(BANYAN_ESYSTEM, "libsodium cannot start");
     if (nranks == 1 || in->cfg.allgather)
         return 0;
-    return bny_bootstrap_start(&in->boot, &in->id, nranks, rank, NULL, sizeof in->card,
+    return bny_bootstrap_start(&in->boot, &in->id, nranks, rank, NULL, sizeof in->info,
                                in->cfg.ifname, in->cfg.port_range, in->deadline_ns);
 }
 
-/* Everything that the card tells of. */
-static int make_card(struct bny_init *in, int nranks, int rank)
+/* Everything that the peer info tells of. */
+static int make_peer_info(struct bny_init *in, int nranks, int rank)
 {
     int rc;
 
     in->w = bny_world_new(nranks, rank);
     if (nranks == 1 || in->cfg.allgather)
-        in->cards = calloc((size_t)nranks, sizeof *in->cards);
-    if (!in->w || (!in->cards && (nranks == 1 || in->cfg.allgather)))
+        in->infos = calloc((size_t)nranks, sizeof *in->infos);
+    if (!in->w || (!in->infos && (nranks == 1 || in->cfg.allgather)))
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     rc = in->cfg.allgather ? user_secret(in, &in->id) : 0;
     memcpy(in->w->job, in->id.job, sizeof in->id.job);
@@ -416,9 +416,9 @@ static int make_card(struct bny_init *in, int nranks, int rank)
     if (rc == 0)
         rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);
     if (rc == 0)
-        rc = fill_card(in);
+        rc = fill_peer_info(in);
     if (rank == 0)
-        randombytes_buf(in->card.nonce, sizeof in->card.nonce);
+        randombytes_buf(in->info.nonce, sizeof in->info.nonce);
     if (rc || nranks == 1)
         return rc;
     rc = create_transports(in, in->w->secret);
@@ -426,24 +426,24 @@ static int make_card(struct bny_init *in, int nranks, int rank)
         rc = bny_control_create(&in->w->control, rank, nranks, in->w->secret, in->id.job,
                                 in->cfg.ifname, in->cfg.port_range);
     if (rc == 0)
-        rc = bny_control_address(in->w->control, in->card.control, sizeof in->card.control);
+        rc = bny_control_address(in->w->control, in->info.control, sizeof in->info.control);
     return rc > 0 ? 0 : rc;
 }
 
-/* Sends the card on its way to the others. */
-static int give_card(struct bny_init *in)
+/* Sends the peer info on its way to the others. */
+static int give_peer_info(struct bny_init *in)
 {
     struct bny_world *w = in->w;
 
     if (in->cfg.allgather) {
         in->done = 1;
-        if (in->cfg.allgather(in->cfg.allgather_ctx, &in->card, in->cards, sizeof in->card) !=
+        if (in->cfg.allgather(in->cfg.allgather_ctx, &in->info, in->infos, sizeof in->info) !=
             0)
             return bny_fail(BANYAN_ESYSTEM, "rank %d: config.allgather failed", w->rank);
     } else if (w->nranks > 1) {
-        bny_bootstrap_card(in->boot, &in->card);
+        bny_bootstrap_peer_info(in->boot, &in->info);
     } else {
-        in->cards[0] = in->card;
+        in->infos[0] = in->info;
         in->done = 1;
     }
     return 0;
@@ -467,11 +467,11 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
     in->deadline_ns = deadline;
     rc = find_root(in, given, nranks, rank);
     if (rc == 0)
-        rc = make_card(in, nranks, rank);
+        rc = make_peer_info(in, nranks, rank);
     if (rc == 0)
         rc = comm_from_init(out, in);
     if (rc == 0)
-        rc = give_card(in);
+        rc = give_peer_info(in);
     if (rc == 0)
         return 0;
     tell_others(in->boot, rank, rc);
@@ -487,7 +487,7 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
     return rc;
 }
 
-/* The cards of all ranks, and the root's connections to them, were some MiB: what the heap
+/* The peer infos of all ranks, and the root's connections to them, were some MiB: what the heap
  * keeps of them would stay with each rank. */
 static void give_back(void)
 {
@@ -496,8 +496,8 @@ static void give_back(void)
 #endif
 }
 
-/* All cards are here and this rank has joined: do its control connections stand, and those of
- * all others? A death before would go unnoticed. 1: yes, 0: not yet, else an error. */
+/* All peer infos are here and this rank has joined: do its control connections stand, and those
+ * of all others? A death before would go unnoticed. 1: yes, 0: not yet, else an error. */
 static int settle(struct bny_init *in)
 {
     struct bny_world *w = in->w;

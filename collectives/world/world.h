@@ -63,7 +63,7 @@ struct bny_world {
     struct bny_held_pool held;
     uint8_t job[8];
     uint8_t secret[32]; /* the job's; 0 in bny_comm_loop of tests */
-    /* Agreed by all ranks at init, from all cards */
+    /* Agreed by all ranks at init, from all peer infos */
     struct bny_limits agreed, /* of all pairs */
         in_memory;            /* of those that share memory */
     int *memory_of; /* [nranks] who shares memory with whom: numbers, < 0: with nobody. NULL:

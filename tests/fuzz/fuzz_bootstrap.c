@@ -39,8 +39,8 @@
 
 /* Seeds hold frames of these, each of them in one piece: where one grows, they all end at the
  * check of its length, and have to grow with it. */
-_Static_assert(sizeof(struct gather_card) == 8, "rank-joins, served-rank-gives-card");
-_Static_assert(sizeof(struct gather_cards) == 16, "large-root-*, served-rank-joins");
+_Static_assert(sizeof(struct gather_peer_info) == 8, "rank-joins, served-rank-gives-peer info");
+_Static_assert(sizeof(struct gather_peer_infos) == 16, "large-root-*, served-rank-joins");
 _Static_assert(sizeof(struct gather_all) == 8, "root-tells-all, root-gives-place");
 _Static_assert(sizeof(struct gather_here) == 24, "large-root-places");
 _Static_assert(sizeof(struct gather_place) == 28, "root-gives-place, root-sends-on");
@@ -206,7 +206,7 @@ static int peer_says(struct peer *p, struct input *in)
 /* tree: of a large job; below: the peer is to be served by this rank. */
 static void gather(struct input *in, const struct bny_id *id, int rank, int tree, int below)
 {
-    static uint8_t card[CARD], cards[NRANKS * CARD];
+    static uint8_t info[CARD], infos[NRANKS * CARD];
     struct bny_addr nobody = { .family = 4 };
     struct bny_bootstrap *b;
     struct peer p;
@@ -218,15 +218,15 @@ static void gather(struct input *in, const struct bny_id *id, int rank, int tree
         EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, spare) == 0);
         EXPECT(bny_id_adopt_fd(id, spare[0]) == 0);
     }
-    EXPECT(bny_bootstrap_start(&b, id, NRANKS, rank, card, CARD, NULL, NULL, 0) == 0);
+    EXPECT(bny_bootstrap_start(&b, id, NRANKS, rank, info, CARD, NULL, NULL, 0) == 0);
     if (below && tree)
-        bny_bootstrap_card(b, card);
+        bny_bootstrap_peer_info(b, info);
     bny_conn_free(b->client.conn); /* to the id's address */
     b->client.conn = NULL;
     peer_open(&p, in, &b->self, below);
     c = bny_conn_new(p.pair.fd[0], b->epfd, !below, &nobody, &b->self,
                      rank || tree ? GATHER_FRAME_MAX
-                                  : BNY_CARD_MAX + sizeof(struct gather_card));
+                                  : BNY_PEER_INFO_MAX + sizeof(struct gather_peer_info));
     if (!below)
         b->client.conn = c;
     else
@@ -234,9 +234,9 @@ static void gather(struct input *in, const struct bny_id *id, int rank, int tree
     b->client.attempt_end_ns = UINT64_MAX;
     for (int turn = 0; rc == 0 && (more || turn < TURNS); turn++) {
         more = peer_says(&p, in);
-        rc = bny_bootstrap_progress(b, cards);
+        rc = bny_bootstrap_progress(b, infos);
         EXPECT(rc >= -BANYAN_ERROR_COUNT && rc <= 1);
-        /* One peer is not two ranks; in a tree it brings the cards of those below it. */
+        /* One peer is not two ranks; in a tree it brings the peer infos of those below it. */
         EXPECT(rc != 1 || !below || (tree && rank == 0));
         if (!below && !b->client.conn)
             break;

@@ -215,7 +215,7 @@ static int init_arguments(struct test *t)
 }
 
 /* ---- other versions ---- */
-/* Rank 1 says that it runs another release: its card is changed on the way. */
+/* Rank 1 says that it runs another release: its peer info is changed on the way. */
 static int forging_allgather(void *ctx, const void *in, void *out, size_t bytes)
 {
     struct test *t = ctx;

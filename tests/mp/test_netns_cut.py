@@ -15,7 +15,7 @@ import unittest
 CLUSTER, TRAIN = sys.argv[1:3]
 ROUNDS = sys.argv[3:5]
 
-# Frames to the far side go to a card that nobody has: silence, as on a cable that was pulled. $1: "HOST:FAR,FAR ..." what each host
+# Frames to the far side go to a peer info that nobody has: silence, as on a cable that was pulled. $1: "HOST:FAR,FAR ..." what each host
 # cannot reach; $2: after host 0 has received so many packets, of the 20000 and more of a training, on a fast machine as on a slow
 # one; $3: for so many seconds, 0: for ever; $4: a file in which host 0 says when, so that all cut at the same time.
 SCRIPT = r"""
@@ -39,7 +39,7 @@ echo "rank $RANK: exit $?"
 """
 
 
-# Host $2 goes, as by a loss of power: its card is down, and nobody says so. Lines have their time, in ms; $1: a file with that of the end.
+# Host $2 goes, as by a loss of power: its peer info is down, and nobody says so. Lines have their time, in ms; $1: a file with that of the end.
 VANISH = r"""
 mark=$1; host=$2; shift 2
 if [ $NETNS_HOST = $host ]; then

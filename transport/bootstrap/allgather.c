@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-gather of cards: public functions. gather.h describes the protocol. */
+/* The all-gather of peer infos: public functions. gather.h describes the protocol. */
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -65,16 +65,16 @@ const char *gather_strange_remedy(const struct bny_id *id)
 
 /* ---- public ---- */
 
-static int check_args(const struct bny_id *id, int nranks, int rank, size_t card_bytes)
+static int check_args(const struct bny_id *id, int nranks, int rank, size_t info_bytes)
 {
     if (nranks < 1)
         return bny_fail(BANYAN_EINVAL, "a job has at least one rank, not %d", nranks);
     if (rank < 0 || rank >= nranks)
         return bny_fail(BANYAN_EINVAL, "rank %d is out of range: this job has ranks 0 to %d",
                         rank, nranks - 1);
-    if (card_bytes < 1 || card_bytes > BNY_CARD_MAX)
-        return bny_fail(BANYAN_EINVAL, "rank %d: a card has 1 to %d bytes, not %zu", rank,
-                        BNY_CARD_MAX, card_bytes);
+    if (info_bytes < 1 || info_bytes > BNY_PEER_INFO_MAX)
+        return bny_fail(BANYAN_EINVAL, "rank %d: a peer info has 1 to %d bytes, not %zu", rank,
+                        BNY_PEER_INFO_MAX, info_bytes);
     if (nranks > 1 && bny_id_check(id) != 0)
         return -BANYAN_EINVAL;
     if (nranks > 1 && !id->port)
@@ -86,14 +86,14 @@ static int check_args(const struct bny_id *id, int nranks, int rank, size_t card
 }
 
 static int start(struct bny_bootstrap **out, const struct bny_id *id, int nranks, int rank,
-                 const void *card, size_t card_bytes, enum bny_conn_purpose purpose,
+                 const void *info, size_t info_bytes, enum bny_conn_purpose purpose,
                  const char *ifname, const char *port_range, uint64_t deadline_ns)
 {
     struct bny_bootstrap *b;
     int rc, fd;
 
     *out = NULL;
-    rc = check_args(id, nranks, rank, card_bytes);
+    rc = check_args(id, nranks, rank, info_bytes);
     if (rc == 0)
         rc = bny_id_sodium();
     if (rc != 0)
@@ -107,20 +107,20 @@ static int start(struct bny_bootstrap **out, const struct bny_id *id, int nranks
     }
     b->nranks = nranks;
     b->rank = rank;
-    b->card_bytes = card_bytes;
+    b->info_bytes = info_bytes;
     b->start_ns = bny_now_ns();
     b->deadline_ns = deadline_ns;
     b->below.listen_fd = b->below.near_fd = b->epfd = -1;
     b->tree = purpose == BNY_CONN_BOOTSTRAP && nranks >= bny_param_int("BANYAN_INIT_TREE");
     if (b->tree)
         bny_near_get(&b->near, rank, nranks);
-    b->table = calloc((size_t)nranks, card_bytes);
+    b->table = calloc((size_t)nranks, info_bytes);
     if (!b->table) {
-        rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for %d cards", rank, nranks);
+        rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for %d peer infos", rank, nranks);
         goto fail;
     }
-    if (card)
-        bny_bootstrap_card(b, card);
+    if (info)
+        bny_bootstrap_peer_info(b, info);
     bny_conn_self_init(&b->self, purpose, b->id.secret, b->id.job, rank, nranks);
     b->self.tally = &b->tally;
     if (nranks == 1) {
@@ -151,17 +151,17 @@ fail:
 }
 
 int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int nranks,
-                        int rank, const void *card, size_t card_bytes, const char *ifname,
+                        int rank, const void *info, size_t info_bytes, const char *ifname,
                         const char *port_range, uint64_t deadline_ns)
 {
-    return start(out, id, nranks, rank, card, card_bytes, BNY_CONN_BOOTSTRAP, ifname,
+    return start(out, id, nranks, rank, info, info_bytes, BNY_CONN_BOOTSTRAP, ifname,
                  port_range, deadline_ns);
 }
 
-void bny_bootstrap_card(struct bny_bootstrap *b, const void *card)
+void bny_bootstrap_peer_info(struct bny_bootstrap *b, const void *info)
 {
-    memcpy(b->table + (size_t)b->rank * b->card_bytes, card, b->card_bytes);
-    b->has_card = 1;
+    memcpy(b->table + (size_t)b->rank * b->info_bytes, info, b->info_bytes);
+    b->has_peer_info = 1;
 }
 
 /* Sends the failure to the ranks below and above. 1: sent. */
@@ -176,7 +176,7 @@ static int relay_failure(struct bny_bootstrap *b)
     return gather_tell_all(b);
 }
 
-int bny_bootstrap_progress(struct bny_bootstrap *b, void *cards)
+int bny_bootstrap_progress(struct bny_bootstrap *b, void *infos)
 {
     int over = b->done || b->error;
 
@@ -194,16 +194,16 @@ int bny_bootstrap_progress(struct bny_bootstrap *b, void *cards)
         bny_set_last_error(b->text);
         return b->error;
     }
-    if (cards && b->nranks == 1)
-        memcpy(cards, b->table, b->card_bytes);
-    else if (cards)
-        bny_cards_unpack(cards, (size_t)b->nranks, b->card_bytes, b->packed, b->npacked);
+    if (infos && b->nranks == 1)
+        memcpy(infos, b->table, b->info_bytes);
+    else if (infos)
+        bny_cards_unpack(infos, (size_t)b->nranks, b->info_bytes, b->packed, b->npacked);
     return 1;
 }
 
-int bny_bootstrap_deck(const struct bny_bootstrap *b, struct bny_deck *out)
+int bny_bootstrap_peer_table(const struct bny_bootstrap *b, struct bny_peer_table *out)
 {
-    return bny_deck_open(out, b->packed, b->npacked, (size_t)b->nranks, b->card_bytes);
+    return bny_peer_table_open(out, b->packed, b->npacked, (size_t)b->nranks, b->info_bytes);
 }
 
 int bny_bootstrap_settle(struct bny_bootstrap *b, int ready)

@@ -2,12 +2,11 @@
 /* How ranks find each other, and how they learn of failures.
  *
  * bootstrap: a TCP star around the id's root, authenticated both ways with the id's secret,
- * with bounded frames. One all-gather of every rank's card (address blobs, version, hash of
- * settings) uses it once. The caller may provide the all-gather instead.
- * launch_env: finds (id, rank, nranks) in the environment.
- * control: sockets to the ranks at distance +-2^k (a sparse overlay), open for the life of the
- * world. They detect dead processes by EOF and flood failure records, farewells and aborts; no
- * rank is special. */
+ * with bounded frames. One all-gather of every rank's peer info (address blobs, version, hash
+ * of settings) uses it once. The caller may provide the all-gather instead. launch_env: finds
+ * (id, rank, nranks) in the environment. control: sockets to the ranks at distance +-2^k (a
+ * sparse overlay), open for the life of the world. They detect dead processes by EOF and flood
+ * failure records, farewells and aborts; no rank is special. */
 #ifndef BNY_BOOTSTRAP_H
 #define BNY_BOOTSTRAP_H
 
@@ -76,26 +75,26 @@ int bny_launch_env(struct bny_launch *out, const char *ifname, const char *port_
 
 /* ---- the all-gather ---- */
 struct bny_bootstrap; /* one all-gather in progress */
-#define BNY_CARD_MAX 4096
+#define BNY_PEER_INFO_MAX 4096
 
-/* Starts. card[card_bytes <= BNY_CARD_MAX] is copied; NULL: bny_bootstrap_card sets it later.
- * The call starts connecting to the root at once, before this rank does anything that may fail
- * or take long. Returns 0 or an error. */
+/* Starts. peer info[card_bytes <= BNY_PEER_INFO_MAX] is copied; NULL: bny_bootstrap_peer_info
+ * sets it later. The call starts connecting to the root at once, before this rank does anything
+ * that may fail or take long. Returns 0 or an error. */
 int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int nranks,
-                        int rank, const void *card, size_t card_bytes, const char *ifname,
+                        int rank, const void *info, size_t info_bytes, const char *ifname,
                         const char *port_range, uint64_t deadline_ns);
-void bny_bootstrap_card(struct bny_bootstrap *b, const void *card);
-/* Progresses without blocking. Returns 1: done, cards[nranks * card_bytes] is filled (NULL: use
- * bny_bootstrap_deck). 0: not yet. Else an error: -BANYAN_ETIMEDOUT names the missing ranks (or
- * the root that does not answer, with address and remedy), -BANYAN_EPROTO duplicate rank / rank
- * out of range / different nranks, -BANYAN_EVERSION. If one rank fails for a reason that others
- * can know (duplicate, version), the root sends the failure to all ranks, which fail with
- * it. */
-int bny_bootstrap_progress(struct bny_bootstrap *b, void *cards);
-/* After progress returned 1 in a job of more than one rank: all cards in the order of ranks.
- * The caller closes the deck before it destroys b. Returns 0 or -BANYAN_ENOMEM. */
-struct bny_deck;
-int bny_bootstrap_deck(const struct bny_bootstrap *b, struct bny_deck *out);
+void bny_bootstrap_peer_info(struct bny_bootstrap *b, const void *info);
+/* Progresses without blocking. Returns 1: done, peer infos[nranks * card_bytes] is filled
+ * (NULL: use bny_bootstrap_peer_table). 0: not yet. Else an error: -BANYAN_ETIMEDOUT names the
+ * missing ranks (or the root that does not answer, with address and remedy), -BANYAN_EPROTO
+ * duplicate rank / rank out of range / different nranks, -BANYAN_EVERSION. If one rank fails
+ * for a reason that others can know (duplicate, version), the root sends the failure to all
+ * ranks, which fail with it. */
+int bny_bootstrap_progress(struct bny_bootstrap *b, void *infos);
+/* After progress returned 1 in a job of more than one rank: all peer infos in the order of
+ * ranks. The caller closes the peer table before it destroys b. Returns 0 or -BANYAN_ENOMEM. */
+struct bny_peer_table;
+int bny_bootstrap_peer_table(const struct bny_bootstrap *b, struct bny_peer_table *out);
 /* After progress returned 1: checks that all ranks live until they are connected to each other.
  * ready: this rank is. Returns 1: all are, 0: not yet, else an error as from progress. */
 int bny_bootstrap_settle(struct bny_bootstrap *b, int ready);
@@ -145,7 +144,7 @@ struct bny_failure {
  * life of the control plane; its value at bny_control_connect counts. */
 int bny_control_create(struct bny_control **out, int rank, int nranks, const uint8_t *secret,
                        const uint8_t *job, const char *ifname, const char *port_range);
-/* Address blob for the card; returns its length. */
+/* Address blob for the peer info; returns its length. */
 int bny_control_address(struct bny_control *c, void *blob, size_t cap);
 /* After the all-gather: rank r's blob lies at blobs + r*stride. Starts connecting to the
  * overlay neighbours; never blocks. same_host[r]: 1 if rank r runs on this host and in our

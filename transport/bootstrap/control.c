@@ -430,7 +430,7 @@ static void choose_neighbours(struct bny_control *c)
     }
 }
 
-/* One rank's card. */
+/* One rank's peer info. */
 static int take_address(struct bny_control *c, int r, const void *blob, int same_host)
 {
     struct control_peer *p = &c->peers[r];
@@ -440,8 +440,8 @@ static int take_address(struct bny_control *c, int r, const void *blob, int same
     if (r == c->rank)
         return 0;
     if ((p->at.addr.family != 4 && p->at.addr.family != 6) || !p->at.addr.port)
-        return bny_fail(BANYAN_EPROTO, "rank %d: the card of rank %d has no control address",
-                        c->rank, r);
+        return bny_fail(BANYAN_EPROTO,
+                        "rank %d: the peer info of rank %d has no control address", c->rank, r);
     if (bny_addr_is_loopback(&p->at.addr) && !same_host)
         return bny_fail(BANYAN_ECONFIG,
                         "rank %d runs on another host than rank %d, or in another network "

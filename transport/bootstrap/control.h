@@ -53,7 +53,7 @@ struct link {
     int left;          /* it sent us its farewell */
 };
 
-struct control_blob { /* the address in the card */
+struct control_blob { /* the address in the peer info */
     struct bny_addr addr;
     uint16_t loop_port; /* at 127.0.0.1; 0: none */
     uint16_t zero;

@@ -3,31 +3,29 @@
  *
  * A rank serves the ranks below it (gather_below.c; the root alone: gather_root.c), and each
  * rank but the root has a rank above it (gather_client.c). In small jobs all ranks are below
- * the root. From BANYAN_INIT_TREE ranks on cards go up a tree, each rank's with those of all
- * below it, and the table comes down. If the launcher tells which ranks share a host, those are
- * a tree of their own, over Unix sockets (near.h), and its head represents them at the root: it
- * reports the ranks that have come. A rank that is alone on its host, or cannot join the host's
- * tree, is a head too. Once all ranks have come the root makes a tree of the heads and sends
- * each its place and the number of ranks below it; at a timeout it makes a tree of those that
- * came. So no rank guesses what to wait for. The root itself serves a rank that cannot reach
- * its place or is refused there. A head stays connected to the root until it has the table.
+ * the root. From BANYAN_INIT_TREE ranks on peer infos go up a tree, each rank's with those of
+ * all below it, and the table comes down. If the launcher tells which ranks share a host, those
+ * are a tree of their own, over Unix sockets (near.h), and its head represents them at the
+ * root: it reports the ranks that have come. A rank that is alone on its host, or cannot join
+ * the host's tree, is a head too. Once all ranks have come the root makes a tree of the heads
+ * and sends each its place and the number of ranks below it; at a timeout it makes a tree of
+ * those that came. So no rank guesses what to wait for. The root itself serves a rank that
+ * cannot reach its place or is refused there. A head stays connected to the root until it has
+ * the table.
  *
  * Frames after the handshake, from below:
  *   HERE   struct gather_here, ranks (u32 each): from a head to the root, in large jobs: the
  *          address where it serves others, the ranks of its host that have come. Again for
  *          later ranks
- *   CARD   struct gather_card, the sender's card
- *   CARDS  struct gather_cards, ranks (u32 each), their cards, each packed as differences from
- *          the one before (pack.h): includes those from below
- *   READY  empty: the sender has all cards and is connected to all ranks, as are all ranks
- *          whose cards it brought; or the ranks (u32 each) that are, when the deadline is near
- *   ABORT  u32 code, the sentence: the sender will not join; instead of the others, or after
- *          any of them; a BNY_CONN_ABORT connection sends nothing else
- * and from above:
- *   PLACE  struct gather_place, from the root: go there; or stay
- *   ALL    struct gather_all, a piece of the packed table of all cards
- *   GO     empty: all ranks are ready
- *   FAIL   u32 code, the sentence: all ranks fail with it */
+ *   CARD   struct gather_card, the sender's peer info
+ *   CARDS  struct gather_cards, ranks (u32 each), their peer infos, each packed as differences
+ * from the one before (pack.h): includes those from below READY  empty: the sender has all peer
+ * infos and is connected to all ranks, as are all ranks whose peer infos it brought; or the
+ * ranks (u32 each) that are, when the deadline is near ABORT  u32 code, the sentence: the
+ * sender will not join; instead of the others, or after any of them; a BNY_CONN_ABORT
+ * connection sends nothing else and from above: PLACE  struct gather_place, from the root: go
+ * there; or stay ALL    struct gather_all, a piece of the packed table of all peer infos GO
+ * empty: all ranks are ready FAIL   u32 code, the sentence: all ranks fail with it */
 #ifndef BNY_BOOTSTRAP_GATHER_H
 #define BNY_BOOTSTRAP_GATHER_H
 
@@ -35,7 +33,7 @@
 #include "transport/bootstrap/conn.h"
 #include "transport/bootstrap/near.h"
 
-#define GATHER_PIECE      65536 /* bytes of cards in one frame, about */
+#define GATHER_PIECE      65536 /* bytes of peer infos in one frame, about */
 #define GATHER_FRAME_MAX  (2 * GATHER_PIECE)
 #define GATHER_TEXT       400
 #define GATHER_ATTEMPT_NS 5000000000u  /* time for a connection to authenticate, */
@@ -53,13 +51,13 @@ enum gather_frame {
     GATHER_CARDS
 };
 
-struct gather_card {
-    uint32_t bytes;        /* of the card */
+struct gather_peer_info {
+    uint32_t bytes;        /* of the peer info */
     uint32_t remaining_ms; /* until the sender's deadline; 0: none */
 };
 
-struct gather_cards {
-    uint32_t bytes, remaining_ms; /* of one card; until the earliest of their deadlines */
+struct gather_peer_infos {
+    uint32_t bytes, remaining_ms; /* of one peer info; until the earliest of their deadlines */
     uint32_t count, zero;
 };
 
@@ -84,12 +82,12 @@ struct gather_below {
     struct bny_conn **half; /* connections whose purpose is unknown yet */
     int nhalf, half_cap;
     struct bny_conn **ranks; /* [nranks], by rank: connections that have come */
-    int *members, nmembers;  /* ranks served: their cards came by their own connection */
-    int32_t *via;            /* [nranks], the member that brought this card; -1: none */
+    int *members, nmembers;  /* ranks served: their peer infos came by their own connection */
+    int32_t *via;            /* [nranks], the member that brought this peer info; -1: none */
     size_t *sent;            /* [nranks], bytes of the table queued */
     uint8_t *told;           /* [nranks], the failure was sent to this rank */
     uint8_t *ready;          /* [nranks], this rank is ready */
-    int arrived, nready;     /* number of cards; of ready ranks; without our own */
+    int arrived, nready;     /* number of peer infos; of ready ranks; without our own */
     int served;              /* members that have the table */
     int settling;            /* all ranks must live until all are ready */
     int went;                /* GO is queued to all */
@@ -126,7 +124,7 @@ struct gather_client {
     int candidate, refused; /* port of the span; handshakes that the root closed */
     unsigned tries;
     uint64_t retry_ns, attempt_end_ns;
-    int joined;           /* a card was sent */
+    int joined;           /* a peer info was sent */
     int said_ready, told; /* told: the root knows of the failure, or sent it */
     uint64_t refused_ns;  /* time of the first refused connection; 0: the root listens */
     char last[160];       /* result of the latest attempt */
@@ -135,15 +133,16 @@ struct gather_client {
     struct bny_addr up_addr;
     int up_rank; /* 0: the root */
     enum { PLACE_NONE, PLACE_NEAR, PLACE_ASKED, PLACE_UP, PLACE_ROOT } place;
-    uint64_t near_end_ns;           /* by then a rank must listen on our host */
-    int expected;                   /* ranks that will connect to us */
-    uint64_t up_end_ns;             /* by then the rank above must have authenticated */
-    struct gather_here here;        /* the address where we serve others */
-    uint64_t give_ns, give_wait_ns; /* when the cards so far are sent up, complete or not */
-    int given;                      /* cards of other ranks */
-    int looked;                     /* `arrived` at the latest HERE to the root */
-    uint8_t *said;                  /* [nranks], ranks reported in it */
-    uint8_t *gave;                  /* [nranks] */
+    uint64_t near_end_ns;    /* by then a rank must listen on our host */
+    int expected;            /* ranks that will connect to us */
+    uint64_t up_end_ns;      /* by then the rank above must have authenticated */
+    struct gather_here here; /* the address where we serve others */
+    uint64_t give_ns,
+        give_wait_ns; /* when the peer infos so far are sent up, complete or not */
+    int given;        /* peer infos of other ranks */
+    int looked;       /* `arrived` at the latest HERE to the root */
+    uint8_t *said;    /* [nranks], ranks reported in it */
+    uint8_t *gave;    /* [nranks] */
     int nready_said;
 };
 
@@ -151,15 +150,16 @@ struct bny_bootstrap {
     struct bny_id id;
     int nranks, rank;
     int tree; /* the job is a large one */
-    size_t card_bytes;
+    size_t info_bytes;
     uint64_t start_ns, deadline_ns;
     int epfd;
     struct bny_conn_self self;
     struct bny_conn_tally tally;
     struct bny_near near;
-    uint8_t *table;  /* [nranks * card_bytes], our card at its place, and those from below */
-    int has_card;    /* our card is set */
-    uint8_t *packed; /* [npacked] the packed table; have: bytes received */
+    uint8_t
+        *table; /* [nranks * card_bytes], our peer info at its place, and those from below */
+    int has_peer_info; /* our peer info is set */
+    uint8_t *packed;   /* [npacked] the packed table; have: bytes received */
     size_t npacked, have;
     int full;      /* the table is complete */
     int listening; /* the root's listener is open until the root ends */
@@ -212,7 +212,7 @@ int gather_root_settle(struct bny_bootstrap *b, int ready);
 int gather_root_tell(struct bny_bootstrap *b);
 /* The root's address as text[BNY_ADDR_TEXT]. */
 const char *gather_root_text(const struct bny_bootstrap *b, char *text);
-/* Large jobs: a rank's card has come, over another rank's connection or its own. */
+/* Large jobs: a rank's peer info has come, over another rank's connection or its own. */
 void gather_root_came(struct bny_bootstrap *b, int rank, int from);
 /* A head reports the ranks of its host that have come, and requests its place. */
 void gather_root_here(struct bny_bootstrap *b, struct bny_conn *c, const uint8_t *data,

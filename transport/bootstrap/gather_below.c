@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The all-gather's side towards the ranks below: accepts them among foreign connections, takes
- * their cards, sends them the table, watches them until all are ready. Used by the root and, in
- * large jobs, by every rank with others below it. */
+ * their peer infos, sends them the table, watches them until all are ready. Used by the root
+ * and, in large jobs, by every rank with others below it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,12 +16,12 @@
 #include "transport/bootstrap/pack.h"
 
 #define MS         1000000u
-#define HALF_EXTRA 256          /* connections without a card, besides the ranks expected */
-#define ACCEPTS    64           /* per progress */
-#define PROOF_NS   (200u * MS)  /* time for a proof if room is short */
-#define LINGER_NS  (2000u * MS) /* to send a failure to late ranks */
-#define CLOSE_NS   (300u * MS)  /* for ranks that were sent a failure to close */
-#define EVENTS     256          /* connections looked at per progress */
+#define HALF_EXTRA 256         /* connections without a peer info, besides the ranks expected */
+#define ACCEPTS    64          /* per progress */
+#define PROOF_NS   (200u * MS) /* time for a proof if room is short */
+#define LINGER_NS  (2000u * MS)        /* to send a failure to late ranks */
+#define CLOSE_NS   (300u * MS)         /* for ranks that were sent a failure to close */
+#define EVENTS     256                 /* connections looked at per progress */
 #define QUEUE_MAX  (4u * GATHER_PIECE) /* bytes of the table queued per rank */
 
 int gather_below_start(struct bny_bootstrap *b, int listen_fd, int near_fd)
@@ -156,7 +156,7 @@ static void accept_from(struct bny_bootstrap *b, int listen_fd)
         }
         c = bny_conn_new(fd, b->epfd, 0, &peer, &b->self,
                          b->tree ? GATHER_FRAME_MAX
-                                 : BNY_CARD_MAX + sizeof(struct gather_card));
+                                 : BNY_PEER_INFO_MAX + sizeof(struct gather_peer_info));
         if (!c)
             return;
         r->half[r->nhalf++] = c;
@@ -223,7 +223,7 @@ static int check_hello(struct bny_bootstrap *b, const struct bny_conn *c)
     return 0;
 }
 
-/* A card has come through that member, which is served from now on. */
+/* A peer info has come through that member, which is served from now on. */
 static void came(struct bny_bootstrap *b, int rank, int from)
 {
     struct gather_below *r = &b->below;
@@ -247,42 +247,42 @@ static void hurry(struct gather_below *r, uint32_t remaining_ms)
 static void wrong_size(struct bny_bootstrap *b, int rank, uint32_t bytes)
 {
     gather_fail(b, BANYAN_EPROTO,
-                "rank %d sent a card of %u bytes, rank %d expects %zu; start the same "
+                "rank %d sent a peer info of %u bytes, rank %d expects %zu; start the same "
                 "program with the same settings everywhere",
-                rank, bytes, b->rank, b->card_bytes);
+                rank, bytes, b->rank, b->info_bytes);
 }
 
-static void take_card(struct bny_bootstrap *b, const struct bny_conn *c, const uint8_t *data,
-                      size_t len)
+static void take_peer_info(struct bny_bootstrap *b, const struct bny_conn *c,
+                           const uint8_t *data, size_t len)
 {
-    struct gather_card head = { 0 };
+    struct gather_peer_info head = { 0 };
     int rank = c->theirs.rank;
 
     if (len >= sizeof head)
         memcpy(&head, data, sizeof head);
     if (b->below.via[rank] >= 0) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d sent a second card", rank);
+        gather_fail(b, BANYAN_EPROTO, "rank %d sent a second peer info", rank);
         return;
     }
-    if (len < sizeof head || head.bytes != b->card_bytes || len != sizeof head + head.bytes) {
+    if (len < sizeof head || head.bytes != b->info_bytes || len != sizeof head + head.bytes) {
         wrong_size(b, rank, head.bytes);
         return;
     }
-    memcpy(b->table + (size_t)rank * b->card_bytes, data + sizeof head, head.bytes);
+    memcpy(b->table + (size_t)rank * b->info_bytes, data + sizeof head, head.bytes);
     came(b, rank, rank);
     hurry(&b->below, head.remaining_ms);
 }
 
-/* The cards of a frame; list: their ranks. Returns 0, or -1: malformed. */
-static int unpack_cards(struct bny_bootstrap *b, int from, const uint8_t *list, uint32_t count,
-                        const uint8_t *packed, size_t len)
+/* The peer infos of a frame; list: their ranks. Returns 0, or -1: malformed. */
+static int unpack_peer_infos(struct bny_bootstrap *b, int from, const uint8_t *list,
+                             uint32_t count, const uint8_t *packed, size_t len)
 {
     struct gather_below *r = &b->below;
     const uint8_t *before = NULL;
 
     for (uint32_t i = 0; i < count; i++) {
         uint32_t rank;
-        uint8_t *card;
+        uint8_t *info;
         size_t took;
 
         memcpy(&rank, list + 4 * (size_t)i, 4);
@@ -293,38 +293,38 @@ static int unpack_cards(struct bny_bootstrap *b, int from, const uint8_t *list, 
                                "two processes joined as rank %u, one of them through rank %d; "
                                "give each process its own rank",
                                rank, from);
-        card = b->table + (size_t)rank * b->card_bytes;
-        took = bny_card_unpack(before, card, b->card_bytes, packed, len);
+        info = b->table + (size_t)rank * b->info_bytes;
+        took = bny_peer_info_unpack(before, info, b->info_bytes, packed, len);
         if (!took)
             return -1;
         packed += took;
         len -= took;
-        before = card;
+        before = info;
         came(b, (int)rank, from);
     }
     return len ? -1 : 0;
 }
 
-/* A rank's card with those of ranks below it. Its own comes first. */
-static void take_cards(struct bny_bootstrap *b, const struct bny_conn *c, const uint8_t *data,
-                       size_t len)
+/* A rank's peer info with those of ranks below it. Its own comes first. */
+static void take_peer_infos(struct bny_bootstrap *b, const struct bny_conn *c,
+                            const uint8_t *data, size_t len)
 {
-    struct gather_cards head = { 0 };
+    struct gather_peer_infos head = { 0 };
     int rank = c->theirs.rank;
     size_t lists;
 
     if (len >= sizeof head)
         memcpy(&head, data, sizeof head);
-    if (len >= sizeof head && head.bytes != b->card_bytes) {
+    if (len >= sizeof head && head.bytes != b->info_bytes) {
         wrong_size(b, rank, head.bytes);
         return;
     }
     lists = 4 * (size_t)head.count;
     if (len < sizeof head || head.count < 1 || lists > len - sizeof head ||
-        unpack_cards(b, rank, data + sizeof head, head.count, data + sizeof head + lists,
-                     len - sizeof head - lists) != 0 ||
+        unpack_peer_infos(b, rank, data + sizeof head, head.count, data + sizeof head + lists,
+                          len - sizeof head - lists) != 0 ||
         b->below.via[rank] != rank) {
-        gather_fail(b, BANYAN_EPROTO, "rank %d sent malformed cards", rank);
+        gather_fail(b, BANYAN_EPROTO, "rank %d sent malformed peer infos", rank);
         return;
     }
     hurry(&b->below, head.remaining_ms);
@@ -336,7 +336,7 @@ static void is_ready(struct gather_below *r, int rank)
     r->ready[rank] = 1;
 }
 
-/* For all cards that it brought, or for the ranks in a list. */
+/* For all peer infos that it brought, or for the ranks in a list. */
 static void take_ready(struct bny_bootstrap *b, int rank, const uint8_t *data, size_t len)
 {
     struct gather_below *r = &b->below;
@@ -389,9 +389,9 @@ static void take_frame(struct bny_bootstrap *b, struct bny_conn *c, uint32_t typ
     if (type == GATHER_ABORT)
         take_abort(b, c, data, len);
     else if (type == GATHER_CARD)
-        take_card(b, c, data, len);
+        take_peer_info(b, c, data, len);
     else if (type == GATHER_CARDS)
-        take_cards(b, c, data, len);
+        take_peer_infos(b, c, data, len);
     else if (type == GATHER_READY)
         take_ready(b, rank, data, len);
     else if (type == GATHER_HERE && b->rank == 0)
@@ -400,7 +400,7 @@ static void take_frame(struct bny_bootstrap *b, struct bny_conn *c, uint32_t typ
         gather_fail(b, BANYAN_EPROTO, "rank %d sent a frame of unknown type %u", rank, type);
 }
 
-/* Input of a rank that has joined: cards, READY, ABORT, or its end. */
+/* Input of a rank that has joined: peer infos, READY, ABORT, or its end. */
 static void watch_rank(struct bny_bootstrap *b, struct bny_conn *c)
 {
     struct gather_below *r = &b->below;
@@ -469,7 +469,7 @@ static void look_at_half(struct bny_bootstrap *b, int i)
     if (rc == 1)
         rc = bny_conn_next(c, &type, &data, &len);
     if (rc == 1 && type != GATHER_ABORT && c->theirs.purpose != BNY_CONN_BOOTSTRAP) {
-        half_drop(r, i, "it sent no card");
+        half_drop(r, i, "it sent no peer info");
     } else if (rc == 1) {
         half_remove(r, i);
         if (take_first(b, c, type, data, len))
@@ -483,7 +483,7 @@ static void look_at_half(struct bny_bootstrap *b, int i)
     } else if (rc != 0) {
         if (c->differs && !b->error && b->rank == 0)
             gather_root_strange(b, c);
-        half_drop(r, i, rc < 0 ? c->why : "it sent no card");
+        half_drop(r, i, rc < 0 ? c->why : "it sent no peer info");
     }
 }
 
@@ -541,7 +541,7 @@ static int send_pieces(struct bny_bootstrap *b, int rank)
             piece = GATHER_PIECE;
         if (bny_conn_send_parts(c, GATHER_ALL, &head, sizeof head, b->packed + head.offset,
                                 piece) != 0)
-            return gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory to send the cards",
+            return gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory to send the peer infos",
                                b->rank);
         r->sent[rank] += piece;
     }

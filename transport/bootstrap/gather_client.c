@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The all-gather's side towards the ranks above: the root and, in large jobs, the rank that the
- * root names. Sends them cards, receives the table and finally GO. */
+ * root names. Sends them peer infos, receives the table and finally GO. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -215,26 +215,26 @@ static void client_attempt_failed(struct bny_bootstrap *b)
     client_retry(b, why);
 }
 
-/* ---- cards ---- */
+/* ---- peer infos ---- */
 
 static void give_own(struct bny_bootstrap *b, struct bny_conn *to)
 {
-    struct gather_card head = { .bytes = (uint32_t)b->card_bytes,
-                                .remaining_ms = remaining_ms(b) };
+    struct gather_peer_info head = { .bytes = (uint32_t)b->info_bytes,
+                                     .remaining_ms = remaining_ms(b) };
 
     if (bny_conn_send_parts(to, GATHER_CARD, &head, sizeof head,
-                            b->table + (size_t)b->rank * b->card_bytes, b->card_bytes) != 0)
+                            b->table + (size_t)b->rank * b->info_bytes, b->info_bytes) != 0)
         gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
     b->client.joined = 1;
 }
 
-/* A frame of cards under construction. */
+/* A frame of peer infos under construction. */
 struct batch {
-    struct gather_cards head;
+    struct gather_peer_infos head;
     uint32_t ranks[GIVE_CARDS];
     const uint8_t *before;
     size_t len;
-    uint8_t packed[]; /* GATHER_PIECE, and one card */
+    uint8_t packed[]; /* GATHER_PIECE, and one peer info */
 };
 
 static int give_batch(struct bny_bootstrap *b, struct bny_conn *to, struct batch *f)
@@ -255,19 +255,19 @@ static int give_batch(struct bny_bootstrap *b, struct bny_conn *to, struct batch
 
 static int give_one(struct bny_bootstrap *b, struct bny_conn *to, struct batch *f, int rank)
 {
-    const uint8_t *card = b->table + (size_t)rank * b->card_bytes;
+    const uint8_t *info = b->table + (size_t)rank * b->info_bytes;
 
     f->ranks[f->head.count++] = (uint32_t)rank;
-    f->len += bny_card_pack(f->before, card, b->card_bytes, f->packed + f->len);
-    f->before = card;
+    f->len += bny_peer_info_pack(f->before, info, b->info_bytes, f->packed + f->len);
+    f->before = info;
     return f->head.count == GIVE_CARDS || f->len >= GATHER_PIECE ? give_batch(b, to, f) : 0;
 }
 
-/* Sends the new cards from below, after our own. */
+/* Sends the new peer infos from below, after our own. */
 static void give_all(struct bny_bootstrap *b, struct bny_conn *to)
 {
     struct gather_client *k = &b->client;
-    size_t most = bny_cards_packed_max(1, b->card_bytes);
+    size_t most = bny_cards_packed_max(1, b->info_bytes);
     struct batch *f = malloc(sizeof *f + GATHER_PIECE + most);
     int rc = 0;
 
@@ -275,8 +275,8 @@ static void give_all(struct bny_bootstrap *b, struct bny_conn *to)
         gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a frame", b->rank);
         return;
     }
-    f->head = (struct gather_cards){ .bytes = (uint32_t)b->card_bytes,
-                                     .remaining_ms = remaining_ms(b) };
+    f->head = (struct gather_peer_infos){ .bytes = (uint32_t)b->info_bytes,
+                                          .remaining_ms = remaining_ms(b) };
     f->before = NULL;
     f->len = 0;
     if (!k->joined)
@@ -293,7 +293,7 @@ static void give_all(struct bny_bootstrap *b, struct bny_conn *to)
     free(f);
 }
 
-/* Have all expected cards come, or is it time to send those that have? */
+/* Have all expected peer infos come, or is it time to send those that have? */
 static int is_due(struct bny_bootstrap *b)
 {
     struct gather_client *k = &b->client;
@@ -322,7 +322,7 @@ static void give(struct bny_bootstrap *b, struct bny_conn *to, int due)
 {
     struct gather_client *k = &b->client;
 
-    if (!b->has_card || b->full || b->error)
+    if (!b->has_peer_info || b->full || b->error)
         return;
     if (!serves(b)) {
         if (!k->joined)
@@ -371,13 +371,13 @@ static void say_here(struct bny_bootstrap *b, int due)
 static int begin_all(struct bny_bootstrap *b, const struct gather_all *head, int from)
 {
     if (head->total == 0 ||
-        head->total > bny_cards_packed_max((size_t)b->nranks, b->card_bytes))
+        head->total > bny_cards_packed_max((size_t)b->nranks, b->info_bytes))
         return gather_fail(b, BANYAN_EPROTO,
-                           "rank %d: rank %d announced cards of %d ranks in %u bytes", b->rank,
-                           from, b->nranks, head->total);
+                           "rank %d: rank %d announced peer infos of %d ranks in %u bytes",
+                           b->rank, from, b->nranks, head->total);
     b->packed = malloc(head->total);
     if (!b->packed)
-        return gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for %u bytes of cards",
+        return gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for %u bytes of peer infos",
                            b->rank, head->total);
     b->npacked = head->total;
     return 0;
@@ -386,12 +386,12 @@ static int begin_all(struct bny_bootstrap *b, const struct gather_all *head, int
 static void take_all(struct bny_bootstrap *b, int from, const uint8_t *data, size_t len)
 {
     struct gather_all head;
-    struct bny_deck deck;
+    struct bny_peer_table table;
 
     if (len < sizeof head) {
         gather_fail(b, BANYAN_EPROTO,
-                    "rank %d: rank %d sent a piece of the cards without its offset", b->rank,
-                    from);
+                    "rank %d: rank %d sent a piece of the peer infos without its offset",
+                    b->rank, from);
         return;
     }
     memcpy(&head, data, sizeof head);
@@ -399,23 +399,25 @@ static void take_all(struct bny_bootstrap *b, int from, const uint8_t *data, siz
     if (!b->packed && begin_all(b, &head, from) != 0)
         return;
     if (head.total != b->npacked || head.offset != b->have || len > b->npacked - b->have) {
-        gather_fail(b, BANYAN_EPROTO,
-                    "rank %d: rank %d sent %zu bytes at offset %u of cards of %u bytes, %zu of "
-                    "%zu were there",
-                    b->rank, from, len, head.offset, head.total, b->have, b->npacked);
+        gather_fail(
+            b, BANYAN_EPROTO,
+            "rank %d: rank %d sent %zu bytes at offset %u of peer infos of %u bytes, %zu of "
+            "%zu were there",
+            b->rank, from, len, head.offset, head.total, b->have, b->npacked);
         return;
     }
     memcpy(b->packed + b->have, data + sizeof head, len);
     b->have += len;
     if (b->have < b->npacked)
         return;
-    if (bny_bootstrap_deck(b, &deck) != 0)
-        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a card", b->rank);
-    else if (!bny_deck_valid(&deck))
-        gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent malformed cards", b->rank, from);
+    if (bny_bootstrap_peer_table(b, &table) != 0)
+        gather_fail(b, BANYAN_ENOMEM, "rank %d: no memory for a peer info", b->rank);
+    else if (!bny_peer_table_valid(&table))
+        gather_fail(b, BANYAN_EPROTO, "rank %d: rank %d sent malformed peer infos", b->rank,
+                    from);
     else
         b->full = 1;
-    bny_deck_close(&deck);
+    bny_peer_table_close(&table);
 }
 
 size_t gather_pack_failure(const struct bny_bootstrap *b, uint8_t frame[4 + GATHER_TEXT])
@@ -556,7 +558,7 @@ static void near_connect(struct bny_bootstrap *b)
 }
 
 /* Our place on this host, or the one that the root sent. If the rank there cannot be reached,
- * or ends before it has our cards, we go back to the root, which serves us. */
+ * or ends before it has our peer infos, we go back to the root, which serves us. */
 static void up_progress(struct bny_bootstrap *b, int due)
 {
     struct gather_client *k = &b->client;
@@ -671,7 +673,7 @@ void gather_client_progress(struct bny_bootstrap *b)
 
 /* ---- until all are ready ---- */
 
-/* Ready, with all ranks whose cards we brought; near the deadline the ranks that are. */
+/* Ready, with all ranks whose peer infos we brought; near the deadline the ranks that are. */
 static void say_ready(struct bny_bootstrap *b, struct bny_conn *to, int ready)
 {
     struct gather_client *k = &b->client;

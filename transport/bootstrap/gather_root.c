@@ -314,10 +314,10 @@ static int pack(struct bny_bootstrap *b)
     size_t n = (size_t)b->nranks;
     uint8_t *less;
 
-    b->packed = malloc(bny_cards_packed_max(n, b->card_bytes));
+    b->packed = malloc(bny_cards_packed_max(n, b->info_bytes));
     if (!b->packed)
-        return gather_fail(b, BANYAN_ENOMEM, "rank 0: no memory to send the cards");
-    b->have = b->npacked = bny_cards_pack(b->table, n, b->card_bytes, b->packed);
+        return gather_fail(b, BANYAN_ENOMEM, "rank 0: no memory to send the peer infos");
+    b->have = b->npacked = bny_cards_pack(b->table, n, b->info_bytes, b->packed);
     less = realloc(b->packed, b->npacked);
     b->packed = less ? less : b->packed;
     b->full = 1;
@@ -426,15 +426,15 @@ static void check_deadline(struct bny_bootstrap *b)
                     (double)(now - b->start_ns) / 1e9);
     else if (count == 0)
         gather_fail(b, BANYAN_ETIMEDOUT,
-                    "the root could not send all cards within %.1f s: %d of %d ranks "
+                    "the root could not send all peer infos within %.1f s: %d of %d ranks "
                     "took them",
                     (double)(now - b->start_ns) / 1e9, r->served, r->nmembers);
     else if (what == LACK_CARD)
-        gather_fail(b, BANYAN_ETIMEDOUT,
-                    "rank%s %s of %d reached the root at %s, but no card came within %.1f s; "
-                    "do they run, is a firewall in the way of BANYAN_PORT_RANGE?",
-                    count > 1 ? "s" : "", missing, b->nranks, at,
-                    (double)(now - b->start_ns) / 1e9);
+        gather_fail(
+            b, BANYAN_ETIMEDOUT,
+            "rank%s %s of %d reached the root at %s, but no peer info came within %.1f s; "
+            "do they run, is a firewall in the way of BANYAN_PORT_RANGE?",
+            count > 1 ? "s" : "", missing, b->nranks, at, (double)(now - b->start_ns) / 1e9);
     else
         gather_fail(b, BANYAN_ETIMEDOUT,
                     "rank%s %s of %d did not reach the root at %s within %.1f s%s; check "
@@ -451,8 +451,8 @@ int gather_root_progress(struct bny_bootstrap *b)
     gather_look_around(b);
     if (!b->error)
         place_heads(b);
-    if (!b->error && b->has_card && b->below.arrived == b->nranks - 1 && !b->below.nprobes &&
-        (b->packed || pack(b) == 0))
+    if (!b->error && b->has_peer_info && b->below.arrived == b->nranks - 1 &&
+        !b->below.nprobes && (b->packed || pack(b) == 0))
         b->done = gather_serve(b);
     if (!b->error && !b->done)
         check_deadline(b);

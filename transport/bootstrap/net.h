@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-/* 20 bytes, as in cards; port in host order (little endian everywhere). */
+/* 20 bytes, as in peer infos; port in host order (little endian everywhere). */
 struct bny_addr {
     uint8_t family; /* 4 or 6; 0: none; 1: a Unix socket (near.h), never on the wire */
     uint8_t pad;

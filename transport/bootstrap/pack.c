@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cards as differences. A card is a sequence of runs: the number of bytes equal to the card
- * before (zeros for the first), the number that differ, and these; until its bytes are
- * complete. A number is a byte, or 255 and u16. */
+/* Cards as differences. A peer info is a sequence of runs: the number of bytes equal to the
+ * peer info before (zeros for the first), the number that differ, and these; until its bytes
+ * are complete. A number is a byte, or 255 and u16. */
 #include "transport/bootstrap/pack.h"
 
 #include <stdlib.h>
@@ -15,23 +15,23 @@
 static const uint8_t zero;
 
 /* HEAD equal bytes follow a run with different bytes, unless it is the last. */
-size_t bny_cards_packed_max(size_t n, size_t card_bytes)
+size_t bny_cards_packed_max(size_t n, size_t info_bytes)
 {
-    return n * (card_bytes + 2 * (card_bytes / (HEAD + 1) + 2) + 2 * (card_bytes / LONG + 1));
+    return n * (info_bytes + 2 * (info_bytes / (HEAD + 1) + 2) + 2 * (info_bytes / LONG + 1));
 }
 
-static int is_same(const uint8_t *before, const uint8_t *card, size_t at)
+static int is_same(const uint8_t *before, const uint8_t *info, size_t at)
 {
-    return card[at] == (before ? before[at] : zero);
+    return info[at] == (before ? before[at] : zero);
 }
 
-/* End of the different bytes: before HEAD equal ones, or the end of the card. */
-static size_t end_of_run(const uint8_t *before, const uint8_t *card, size_t at, size_t bytes)
+/* End of the different bytes: before HEAD equal ones, or the end of the peer info. */
+static size_t end_of_run(const uint8_t *before, const uint8_t *info, size_t at, size_t bytes)
 {
     size_t alike = 0;
 
     while (at < bytes && alike < HEAD)
-        alike = is_same(before, card, at++) ? alike + 1 : 0;
+        alike = is_same(before, info, at++) ? alike + 1 : 0;
     return at - alike;
 }
 
@@ -63,36 +63,36 @@ static size_t get(const uint8_t *in, size_t len, size_t *value)
     return 3;
 }
 
-size_t bny_card_pack(const uint8_t *before, const uint8_t *card, size_t card_bytes,
-                     uint8_t *out)
+size_t bny_peer_info_pack(const uint8_t *before, const uint8_t *info, size_t info_bytes,
+                          uint8_t *out)
 {
     uint8_t *begin = out;
 
-    for (size_t at = 0; at < card_bytes;) {
+    for (size_t at = 0; at < info_bytes;) {
         size_t from = at, to;
 
-        while (from < card_bytes && is_same(before, card, from))
+        while (from < info_bytes && is_same(before, info, from))
             from++;
-        to = end_of_run(before, card, from, card_bytes);
+        to = end_of_run(before, info, from, info_bytes);
         out = put(out, from - at);
         out = put(out, to - from);
-        memcpy(out, card + from, to - from);
+        memcpy(out, info + from, to - from);
         out += to - from;
         at = to;
     }
     return (size_t)(out - begin);
 }
 
-size_t bny_card_unpack(const uint8_t *before, uint8_t *card, size_t card_bytes,
-                       const uint8_t *in, size_t len)
+size_t bny_peer_info_unpack(const uint8_t *before, uint8_t *info, size_t info_bytes,
+                            const uint8_t *in, size_t len)
 {
     const uint8_t *begin = in;
 
-    if (before && before != card)
-        memcpy(card, before, card_bytes);
+    if (before && before != info)
+        memcpy(info, before, info_bytes);
     else if (!before)
-        memset(card, 0, card_bytes);
-    for (size_t at = 0; at < card_bytes;) {
+        memset(info, 0, info_bytes);
+    for (size_t at = 0; at < info_bytes;) {
         size_t alike = 0, differ = 0, took = get(in, len, &alike);
         size_t more = took ? get(in + took, len - took, &differ) : 0;
 
@@ -100,10 +100,10 @@ size_t bny_card_unpack(const uint8_t *before, uint8_t *card, size_t card_bytes,
             return 0;
         in += took + more;
         len -= took + more;
-        if (alike + differ == 0 || alike + differ > card_bytes - at || differ > len)
+        if (alike + differ == 0 || alike + differ > info_bytes - at || differ > len)
             return 0;
         at += alike;
-        memcpy(card + at, in, differ);
+        memcpy(info + at, in, differ);
         at += differ;
         in += differ;
         len -= differ;
@@ -111,23 +111,24 @@ size_t bny_card_unpack(const uint8_t *before, uint8_t *card, size_t card_bytes,
     return (size_t)(in - begin);
 }
 
-size_t bny_cards_pack(const uint8_t *table, size_t n, size_t card_bytes, uint8_t *out)
+size_t bny_cards_pack(const uint8_t *table, size_t n, size_t info_bytes, uint8_t *out)
 {
     size_t len = 0;
 
     for (size_t i = 0; i < n; i++) {
-        const uint8_t *card = table + i * card_bytes;
+        const uint8_t *info = table + i * info_bytes;
 
-        len += bny_card_pack(i ? card - card_bytes : NULL, card, card_bytes, out + len);
+        len += bny_peer_info_pack(i ? info - info_bytes : NULL, info, info_bytes, out + len);
     }
     return len;
 }
 
-int bny_cards_unpack(uint8_t *table, size_t n, size_t card_bytes, const uint8_t *in, size_t len)
+int bny_cards_unpack(uint8_t *table, size_t n, size_t info_bytes, const uint8_t *in, size_t len)
 {
     for (size_t i = 0; i < n; i++) {
-        uint8_t *card = table + i * card_bytes;
-        size_t took = bny_card_unpack(i ? card - card_bytes : NULL, card, card_bytes, in, len);
+        uint8_t *info = table + i * info_bytes;
+        size_t took =
+            bny_peer_info_unpack(i ? info - info_bytes : NULL, info, info_bytes, in, len);
 
         if (!took)
             return -1;
@@ -137,45 +138,47 @@ int bny_cards_unpack(uint8_t *table, size_t n, size_t card_bytes, const uint8_t 
     return len == 0 ? 0 : -1;
 }
 
-int bny_deck_open(struct bny_deck *d, const uint8_t *packed, size_t len, size_t n,
-                  size_t card_bytes)
+int bny_peer_table_open(struct bny_peer_table *d, const uint8_t *packed, size_t len, size_t n,
+                        size_t info_bytes)
 {
-    *d = (struct bny_deck){ .packed = packed, .len = len, .n = n, .card_bytes = card_bytes };
-    d->card = malloc(card_bytes);
-    return d->card ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a card");
+    *d = (struct bny_peer_table){
+        .packed = packed, .len = len, .n = n, .info_bytes = info_bytes
+    };
+    d->info = malloc(info_bytes);
+    return d->info ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a peer info");
 }
 
-void bny_deck_rewind(struct bny_deck *d)
+void bny_peer_table_rewind(struct bny_peer_table *d)
 {
     d->at = d->next = 0;
 }
 
-const void *bny_deck_next(struct bny_deck *d)
+const void *bny_peer_table_next(struct bny_peer_table *d)
 {
     size_t took = 0;
 
     if (d->next < d->n)
-        took = bny_card_unpack(d->next ? d->card : NULL, d->card, d->card_bytes,
-                               d->packed + d->at, d->len - d->at);
+        took = bny_peer_info_unpack(d->next ? d->info : NULL, d->info, d->info_bytes,
+                                    d->packed + d->at, d->len - d->at);
     d->at += took;
     d->next += took != 0;
-    return took ? d->card : NULL;
+    return took ? d->info : NULL;
 }
 
-int bny_deck_valid(struct bny_deck *d)
+int bny_peer_table_valid(struct bny_peer_table *d)
 {
     int valid;
 
-    bny_deck_rewind(d);
-    while (bny_deck_next(d))
+    bny_peer_table_rewind(d);
+    while (bny_peer_table_next(d))
         ;
     valid = d->next == d->n && d->at == d->len;
-    bny_deck_rewind(d);
+    bny_peer_table_rewind(d);
     return valid;
 }
 
-void bny_deck_close(struct bny_deck *d)
+void bny_peer_table_close(struct bny_peer_table *d)
 {
-    free(d->card);
-    d->card = NULL;
+    free(d->info);
+    d->info = NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One rank of test_launch.c's jobs: joins by the environment, gathers cards twice (a program
- * may call init twice), checks them. Prints "how rank nranks"; exits 0 when all is well. Built
- * a second time with BNY_WITH_MPI by hand to try it inside an MPI program. */
+/* One rank of test_launch.c's jobs: joins by the environment, gathers peer infos twice (a
+ * program may call init twice), checks them. Prints "how rank nranks"; exits 0 when all is
+ * well. Built a second time with BNY_WITH_MPI by hand to try it inside an MPI program. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,17 +11,17 @@
 static int gather(const struct bny_launch *l, uint64_t deadline)
 {
     struct bny_bootstrap *b;
-    int cards[1024], mine = 1000 + l->rank, rc;
+    int infos[1024], mine = 1000 + l->rank, rc;
 
     rc = bny_bootstrap_start(&b, &l->id, l->nranks, l->rank, &mine, sizeof mine, "", "",
                              deadline);
     if (rc != 0)
         return rc;
-    while ((rc = bny_bootstrap_progress(b, cards)) == 0)
+    while ((rc = bny_bootstrap_progress(b, infos)) == 0)
         bny_pause();
     bny_bootstrap_destroy(b);
     for (int r = 0; rc == 1 && r < l->nranks; r++)
-        if (cards[r] != 1000 + r)
+        if (infos[r] != 1000 + r)
             return -BANYAN_EPROTO;
     return rc == 1 ? 0 : rc;
 }

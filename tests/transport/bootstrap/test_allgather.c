@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-gather gives every rank every card, foreign connections change nothing, and every way
- * to start a job wrongly ends with the same clear sentence everywhere. All ranks are driven by
- * one thread. */
+/* The all-gather gives every rank every peer info, foreign connections change nothing, and
+ * every way to start a job wrongly ends with the same clear sentence everywhere. All ranks are
+ * driven by one thread. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ struct job {
     struct bny_bootstrap *b[RANKS_MAX];
     int rc[RANKS_MAX];
     char text[RANKS_MAX][512];
-    uint8_t *cards[RANKS_MAX], *got[RANKS_MAX];
+    uint8_t *infos[RANKS_MAX], *got[RANKS_MAX];
 };
 
 static void job_new(struct job *j, size_t bytes)
@@ -53,10 +53,10 @@ static int job_start(struct job *j, int rank, int nranks, const struct bny_id *i
     static uint64_t seed;
     int at = j->nranks++, rc;
 
-    j->cards[at] = malloc(j->bytes);
+    j->infos[at] = malloc(j->bytes);
     j->got[at] = calloc((size_t)nranks, j->bytes);
-    test_fill(&seed, j->cards[at], j->bytes);
-    rc = bny_bootstrap_start(&j->b[at], id ? id : &j->id, nranks, rank, j->cards[at], j->bytes,
+    test_fill(&seed, j->infos[at], j->bytes);
+    rc = bny_bootstrap_start(&j->b[at], id ? id : &j->id, nranks, rank, j->infos[at], j->bytes,
                              "", "", bny_deadline_in(seconds));
     cr_assert_eq(rc, 0, "rank %d: %s", rank, banyan_last_error());
     return at;
@@ -91,19 +91,19 @@ static void job_free(struct job *j)
 {
     for (int i = 0; i < j->nranks; i++) {
         bny_bootstrap_destroy(j->b[i]);
-        free(j->cards[i]);
+        free(j->infos[i]);
         free(j->got[i]);
     }
 }
 
-/* Every process ended well and has every card; process i is rank i. */
-static void job_expect_cards(struct job *j)
+/* Every process ended well and has every peer info; process i is rank i. */
+static void job_expect_peer_infos(struct job *j)
 {
     for (int i = 0; i < j->nranks; i++) {
         cr_assert_eq(j->rc[i], 1, "rank %d: %d %s", i, j->rc[i], j->text[i]);
         for (int r = 0; r < j->nranks; r++)
-            cr_assert_eq(memcmp(j->got[i] + (size_t)r * j->bytes, j->cards[r], j->bytes), 0,
-                         "rank %d has a wrong card of rank %d", i, r);
+            cr_assert_eq(memcmp(j->got[i] + (size_t)r * j->bytes, j->infos[r], j->bytes), 0,
+                         "rank %d has a wrong peer info of rank %d", i, r);
     }
 }
 
@@ -123,7 +123,7 @@ struct shape {
     size_t bytes;
 };
 
-ParameterizedTestParameters(allgather, every_rank_gets_every_card)
+ParameterizedTestParameters(allgather, every_rank_gets_every_peer_info)
 {
     static struct shape shapes[] = { { 1, 7 },   { 2, 1 },    { 2, 4096 }, { 3, 100 },
                                      { 4, 600 }, { 5, 33 },   { 6, 8 },    { 7, 4096 },
@@ -131,7 +131,7 @@ ParameterizedTestParameters(allgather, every_rank_gets_every_card)
     return cr_make_param_array(struct shape, shapes, sizeof shapes / sizeof shapes[0]);
 }
 
-ParameterizedTest(struct shape *s, allgather, every_rank_gets_every_card)
+ParameterizedTest(struct shape *s, allgather, every_rank_gets_every_peer_info)
 {
     struct job j;
 
@@ -139,7 +139,7 @@ ParameterizedTest(struct shape *s, allgather, every_rank_gets_every_card)
     for (int r = 0; r < s->nranks; r++)
         job_start(&j, r, s->nranks, NULL, 20);
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     job_free(&j);
 }
 
@@ -160,7 +160,7 @@ Test(allgather, clients_may_start_before_the_root_listens)
     job_start(&j, 0, n, NULL, 20);
     j.nranks = n;
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     job_free(&j);
 }
 
@@ -191,7 +191,7 @@ Test(allgather, a_span_of_ports_is_searched)
     for (int r = 0; r < n; r++)
         job_start(&j, r, n, NULL, 20);
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     close(fd[0]);
     close(fd[1]);
     job_free(&j);
@@ -222,7 +222,7 @@ Test(allgather, foreign_connections_change_nothing)
     for (int r = 0; r < n; r++)
         job_start(&j, r, n, NULL, 20);
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     cr_assert_geq(test_caught(), 1);
     for (int i = 0; i < 40; i++)
         if (i % 4 != 3)
@@ -245,7 +245,7 @@ Test(allgather, a_flood_of_silent_connections_does_not_keep_ranks_out)
     job_start(&j, 1, n, NULL, 20);
     job_start(&j, 2, n, NULL, 20);
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     cr_assert_geq(test_caught(), 1);
     for (int i = 0; i < 500; i++)
         close(fds[i]);
@@ -274,13 +274,13 @@ Test(allgather, a_wrong_secret_is_refused_and_the_job_goes_on)
               "%s", banyan_last_error());
     bny_bootstrap_destroy(j.b[bad]);
     j.b[bad] = NULL;
-    free(j.cards[bad]);
+    free(j.infos[bad]);
     free(j.got[bad]);
     j.rc[bad] = 0;
     j.nranks--;
     job_start(&j, 2, n, NULL, 20);
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     job_free(&j);
 }
 
@@ -366,7 +366,7 @@ Test(allgather, a_card_of_another_size_fails_everybody_the_same)
     j.bytes = 12;
     job_start(&j, 2, 3, NULL, 20);
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_failure(&j, BANYAN_EPROTO, "rank 2 sent a card of 12 bytes", "16");
+    job_expect_failure(&j, BANYAN_EPROTO, "rank 2 sent a peer info of 12 bytes", "16");
     job_free(&j);
 }
 
@@ -374,19 +374,19 @@ Test(allgather, arguments_are_checked_before_anything_is_sent)
 {
     struct bny_bootstrap *b = (void *)1;
     struct bny_id id, junk;
-    char card[8] = "";
+    char info[8] = "";
 
     cr_assert_eq(bny_id_create(&id, "lo", "", 1), 0);
-    cr_assert_eq(bny_bootstrap_start(&b, &id, 4, 4, card, 8, "", "", 0), -BANYAN_EINVAL);
+    cr_assert_eq(bny_bootstrap_start(&b, &id, 4, 4, info, 8, "", "", 0), -BANYAN_EINVAL);
     cr_assert_null(b);
     cr_assert(strstr(banyan_last_error(), "rank 4") && strstr(banyan_last_error(), "0 to 3"),
               "%s", banyan_last_error());
-    cr_assert_eq(bny_bootstrap_start(&b, &id, 4, -1, card, 8, "", "", 0), -BANYAN_EINVAL);
-    cr_assert_eq(bny_bootstrap_start(&b, &id, 0, 0, card, 8, "", "", 0), -BANYAN_EINVAL);
+    cr_assert_eq(bny_bootstrap_start(&b, &id, 4, -1, info, 8, "", "", 0), -BANYAN_EINVAL);
+    cr_assert_eq(bny_bootstrap_start(&b, &id, 0, 0, info, 8, "", "", 0), -BANYAN_EINVAL);
     memset(&junk, 7, sizeof junk);
-    cr_assert_eq(bny_bootstrap_start(&b, &junk, 2, 0, card, 8, "", "", 0), -BANYAN_EINVAL);
+    cr_assert_eq(bny_bootstrap_start(&b, &junk, 2, 0, info, 8, "", "", 0), -BANYAN_EINVAL);
     cr_assert_eq(bny_id_create(&junk, "lo", "", 0), 0);
-    cr_assert_eq(bny_bootstrap_start(&b, &junk, 2, 0, card, 8, "", "", 0), -BANYAN_EINVAL);
+    cr_assert_eq(bny_bootstrap_start(&b, &junk, 2, 0, info, 8, "", "", 0), -BANYAN_EINVAL);
     close(bny_id_take_fd(&id));
 }
 
@@ -409,7 +409,7 @@ static struct bny_conn *join_by_hand(struct job *j, struct bny_conn_self *self)
 Test(allgather, a_rank_that_is_slow_to_prove_itself_joins)
 {
     uint64_t end = bny_deadline_in(6);
-    uint32_t card[2 + 4] = { 16, 0 };
+    uint32_t info[2 + 4] = { 16, 0 };
     struct bny_conn_self self;
     struct bny_addr addr;
     struct bny_conn *c;
@@ -430,7 +430,7 @@ Test(allgather, a_rank_that_is_slow_to_prove_itself_joins)
     while ((rc = bny_conn_progress(c)) == 0)
         cr_assert_eq(bny_bootstrap_progress(j.b[0], j.got[0]), 0);
     cr_assert_eq(rc, 1, "%s", c->why);
-    cr_assert_eq(bny_conn_send(c, 1, card, sizeof card), 0);
+    cr_assert_eq(bny_conn_send(c, 1, info, sizeof info), 0);
     cr_assert_eq(job_drive(&j), 0);
     cr_assert_eq(j.rc[0], 1, "%s", j.text[0]);
     bny_conn_free(c);
@@ -493,21 +493,21 @@ Test(allgather, a_rank_that_leaves_is_named)
     struct job j;
     struct bny_conn_self self;
     struct bny_conn *c;
-    uint32_t card[2 + 4] = { 16, 0 };
+    uint32_t info[2 + 4] = { 16, 0 };
 
     job_new(&j, 16);
     job_start(&j, 0, 4, NULL, 20);
     job_start(&j, 1, 4, NULL, 20);
     bny_conn_self_init(&self, BNY_CONN_BOOTSTRAP, j.id.secret, j.id.job, 2, 4);
     c = join_by_hand(&j, &self);
-    cr_assert_eq(bny_conn_send(c, 1, card, sizeof card), 0);
+    cr_assert_eq(bny_conn_send(c, 1, info, sizeof info), 0);
     bny_conn_free(c);
     cr_assert_eq(job_drive(&j), 0);
     job_expect_failure(&j, BANYAN_ERANKDEAD, "rank 2 left", "init");
     job_free(&j);
 }
 
-/* Its process ended before it had a card: proof is enough to be missed. */
+/* Its process ended before it had a peer info: proof is enough to be missed. */
 Test(allgather, a_rank_that_leaves_without_a_card_is_named)
 {
     struct job j;
@@ -523,9 +523,9 @@ Test(allgather, a_rank_that_leaves_without_a_card_is_named)
     job_free(&j);
 }
 
-/* ---- after the cards ---- */
+/* ---- after the peer infos ---- */
 
-/* As job_drive, but nobody is freed: until all have their cards. */
+/* As job_drive, but nobody is freed: until all have their peer infos. */
 static void job_gather(struct job *j)
 {
     uint64_t end = bny_deadline_in(20);
@@ -600,7 +600,8 @@ Test(settle, all_go_when_the_last_is_ready)
     job_free(&j);
 }
 
-/* A process that ends after the cards, before all are ready: with its own word or without. */
+/* A process that ends after the peer infos, before all are ready: with its own word or without.
+ */
 Test(settle, an_end_before_all_are_ready_is_told)
 {
     for (int victim = 0; victim < 4; victim++) {
@@ -744,7 +745,7 @@ Test(abort, of_a_stranger_is_nothing)
             cr_assert_eq(bny_bootstrap_progress(j.b[r], j.got[r]), 0);
     job_start(&j, 3, 4, NULL, 20);
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     job_free(&j);
 }
 
@@ -789,7 +790,7 @@ Test(allgather, without_a_deadline_it_waits_for_who_does_not_come)
                          banyan_last_error());
     job_start(&j, 2, 3, NULL, 0);
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     job_free(&j);
 }
 
@@ -825,11 +826,11 @@ Test(allgather, a_second_rank_0_is_told_so)
 {
     struct job j;
     struct bny_bootstrap *b;
-    char card[16] = "";
+    char info[16] = "";
 
     job_new(&j, 16);
     job_start(&j, 0, 2, NULL, 20); /* took the listening socket */
-    cr_assert_eq(bny_bootstrap_start(&b, &j.id, 2, 0, card, 16, "", "", 0), -BANYAN_EPROTO);
+    cr_assert_eq(bny_bootstrap_start(&b, &j.id, 2, 0, info, 16, "", "", 0), -BANYAN_EPROTO);
     cr_assert(strstr(banyan_last_error(), "rank 0 started twice") ||
                   strstr(banyan_last_error(), "was rank 0"),
               "%s", banyan_last_error());
@@ -840,12 +841,12 @@ Test(allgather, a_root_on_another_host_is_a_setting_error)
 {
     struct bny_id id;
     struct bny_bootstrap *b;
-    char card[16] = "";
+    char info[16] = "";
 
     cr_assert_eq(bny_id_create(&id, "lo", "", 0), 0);
     bny_id_set_addr(
         &id, &(struct bny_addr){ .family = 4, .port = 999, .ip = { 203, 0, 113, 9 } }, 1);
-    cr_assert_eq(bny_bootstrap_start(&b, &id, 2, 0, card, 16, "", "", 0), -BANYAN_ECONFIG);
+    cr_assert_eq(bny_bootstrap_start(&b, &id, 2, 0, info, 16, "", "", 0), -BANYAN_ECONFIG);
     cr_assert(strstr(banyan_last_error(), "203.0.113.9:999"), "%s", banyan_last_error());
 }
 
@@ -902,7 +903,7 @@ Test(tree, no_rank_serves_many)
         served += n;
         most = n > most ? n : most;
         for (int i = 0; i < 60; i++)
-            cr_assert_eq(memcmp(j.got[r] + (size_t)i * j.bytes, j.cards[i], j.bytes), 0);
+            cr_assert_eq(memcmp(j.got[r] + (size_t)i * j.bytes, j.infos[i], j.bytes), 0);
     }
     cr_assert_eq(served, 59);
     cr_assert_lt(most, 30, "%d ranks took the table from one", most);
@@ -918,7 +919,7 @@ Test(tree, who_does_not_reach_its_place_stays_with_the_root)
     for (int r = 2; r < 4; r++)
         gather_stop_listening(&j.b[r]->below);
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     job_free(&j);
 }
 
@@ -948,7 +949,7 @@ ParameterizedTest(int *victim, tree, a_rank_in_the_middle_that_dies_is_named_by_
     job_free(&j);
 }
 
-/* Stopped: the cards of those below it are with it, and yet it is the one. */
+/* Stopped: the peer infos of those below it are with it, and yet it is the one. */
 Test(tree, a_rank_in_the_middle_that_stops_is_named_alone)
 {
     struct job j;
@@ -1023,7 +1024,7 @@ Test(hosts, one_of_each_speaks_with_the_root)
         }
         for (int r = 0; r < n; r++)
             for (int i = 0; i < n; i++)
-                cr_assert_eq(memcmp(j.got[r] + (size_t)i * j.bytes, j.cards[i], j.bytes), 0);
+                cr_assert_eq(memcmp(j.got[r] + (size_t)i * j.bytes, j.infos[i], j.bytes), 0);
         cr_assert_eq(job_settle(&j, UINT64_MAX, 20), 0);
         job_free(&j);
     }
@@ -1044,7 +1045,7 @@ Test(hosts, who_is_not_let_in_goes_to_the_root)
         job_start(&j, r, 12, NULL, 20);
     }
     cr_assert_eq(job_drive(&j), 0);
-    job_expect_cards(&j);
+    job_expect_peer_infos(&j);
     job_free(&j);
 }
 
@@ -1062,7 +1063,7 @@ ParameterizedTestParameters(hosts, a_rank_that_dies_is_named_by_all)
     return cr_make_param_array(struct victim, victims, sizeof victims / sizeof victims[0]);
 }
 
-/* Before its card has left its host, and behind that: all hear who it was. */
+/* Before its peer info has left its host, and behind that: all hear who it was. */
 ParameterizedTest(struct victim *v, hosts, a_rank_that_dies_is_named_by_all)
 {
     struct job j;

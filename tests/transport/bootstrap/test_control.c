@@ -620,7 +620,7 @@ Test(control, a_broken_card_is_an_error)
     world_create(&w, 3, "lo");
     memset(w.blobs + BLOB, 0xee, BLOB);
     cr_assert_eq(bny_control_connect(w.c[0], w.blobs, BLOB, w.same_host), -BANYAN_EPROTO);
-    cr_assert(strstr(banyan_last_error(), "card of rank 1"), "%s", banyan_last_error());
+    cr_assert(strstr(banyan_last_error(), "peer info of rank 1"), "%s", banyan_last_error());
     world_free(&w);
 }
 

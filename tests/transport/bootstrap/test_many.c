@@ -33,7 +33,7 @@ static void count_frames(int nranks, int block, uint64_t *root, uint64_t *busies
     uint64_t end = bny_deadline_in(200);
     struct rlimit files = { 0 };
     struct bny_id id;
-    uint8_t card[120];
+    uint8_t info[120];
     int open = nranks, *rc = calloc((size_t)nranks, sizeof *rc);
 
     getrlimit(RLIMIT_NOFILE, &files);
@@ -47,11 +47,11 @@ static void count_frames(int nranks, int block, uint64_t *root, uint64_t *busies
     for (int r = 0; r < nranks; r++) {
         uint64_t seed = (uint64_t)r / (uint64_t)block + 1;
 
-        test_fill(&seed, card, sizeof card); /* cards of a host are alike but for a part */
+        test_fill(&seed, info, sizeof info); /* peer infos of a host are alike but for a part */
         seed = (uint64_t)r + 1;
-        test_fill(&seed, card, 40);
+        test_fill(&seed, info, 40);
         test_on_host(r, nranks, 0, block);
-        cr_assert_eq(bny_bootstrap_start(&b[r], &id, nranks, r, card, sizeof card, "", "", end),
+        cr_assert_eq(bny_bootstrap_start(&b[r], &id, nranks, r, info, sizeof info, "", "", end),
                      0, "%s", banyan_last_error());
     }
     while (open && !bny_deadline_passed(end)) { /* rc: 1 has the table, 2 may go */

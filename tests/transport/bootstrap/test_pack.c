@@ -8,8 +8,8 @@
 #include "base/rng.h"
 #include "transport/bootstrap/pack.h"
 
-/* n cards; each differs from the one before in about so many of 1000 bytes. */
-static uint8_t *some_cards(uint64_t *rng, size_t n, size_t bytes, unsigned differ)
+/* n peer infos; each differs from the one before in about so many of 1000 bytes. */
+static uint8_t *some_peer_infos(uint64_t *rng, size_t n, size_t bytes, unsigned differ)
 {
     uint8_t *table = malloc(n * bytes);
 
@@ -28,7 +28,7 @@ Test(pack, comes_back)
 
     for (size_t k = 0; k < 200; k++) {
         size_t n = 1 + bny_rng_below(&rng, 9), bytes = 1 + bny_rng_below(&rng, 700), len;
-        uint8_t *table = some_cards(&rng, n, bytes, differ[k % 5]);
+        uint8_t *table = some_peer_infos(&rng, n, bytes, differ[k % 5]);
         uint8_t *packed = malloc(bny_cards_packed_max(n, bytes)), *back = malloc(n * bytes);
 
         cr_assert(packed && back);
@@ -62,12 +62,12 @@ Test(pack, the_most_is_enough)
     }
 }
 
-/* 128 cards of one host: a name, an address and a port differ. */
+/* 128 peer infos of one host: a name, an address and a port differ. */
 Test(pack, alike_cards_are_short)
 {
     enum { N = 128, BYTES = 2600 };
     uint64_t rng = 7;
-    uint8_t *table = some_cards(&rng, N, BYTES, 0), *packed;
+    uint8_t *table = some_peer_infos(&rng, N, BYTES, 0), *packed;
     size_t len;
 
     packed = malloc(bny_cards_packed_max(N, BYTES));
@@ -85,7 +85,7 @@ Test(pack, broken_cards_are_refused)
 {
     enum { N = 5, BYTES = 90 };
     uint64_t rng = 3;
-    uint8_t *table = some_cards(&rng, N, BYTES, 100);
+    uint8_t *table = some_peer_infos(&rng, N, BYTES, 100);
     uint8_t *packed = malloc(bny_cards_packed_max(N, BYTES));
     uint8_t *back = malloc((size_t)N * BYTES); /* ASan watches its end */
     size_t len, refused = 0;

@@ -28,7 +28,7 @@ TestSuite(two_jobs, .timeout = 120);
 static struct proc {
     struct bny_bootstrap *b;
     int rc, started;
-    int card[2], got[RANKS][2]; /* job, rank */
+    int info[2], got[RANKS][2]; /* job, rank */
     char text[512];
 } procs[PROCS];
 
@@ -73,10 +73,10 @@ static void start(const struct bny_id *id, int at)
     struct proc *p = &procs[at];
     int rank = at % RANKS, rc;
 
-    p->card[0] = at / RANKS;
-    p->card[1] = rank;
+    p->info[0] = at / RANKS;
+    p->info[1] = rank;
     p->started = 1;
-    rc = bny_bootstrap_start(&p->b, id, RANKS, rank, p->card, sizeof p->card, "", "",
+    rc = bny_bootstrap_start(&p->b, id, RANKS, rank, p->info, sizeof p->info, "", "",
                              bny_deadline_in(60));
     if (rc < 0)
         end(p, rc);
@@ -102,14 +102,14 @@ static void round_of_turns(uint64_t *rng)
     test_round_over();
 }
 
-/* Who joined has one table with the others of its root, and its own card in it. */
+/* Who joined has one table with the others of its root, and its own peer info in it. */
 static void check_table(int at)
 {
     const struct proc *p = &procs[at], *root = &procs[p->got[0][0] * RANKS];
 
     cr_assert_eq(root->rc, 1, "process %d joined a root that failed: %s", at, root->text);
     cr_assert_eq(memcmp(p->got, root->got, sizeof p->got), 0, "process %d", at);
-    cr_assert_eq(memcmp(p->got[at % RANKS], p->card, sizeof p->card), 0, "process %d", at);
+    cr_assert_eq(memcmp(p->got[at % RANKS], p->info, sizeof p->info), 0, "process %d", at);
 }
 
 /* A root that met the other has failed, though it may still wait for ranks to tell them. */
@@ -118,7 +118,7 @@ static void check_told(const struct proc *root)
     const char *text = root->rc ? root->text : root->b->text;
 
     cr_assert_eq(root->rc ? root->rc : root->b->error, -BANYAN_EPROTO, "job %d: %d %s",
-                 root->card[0], root->rc, text);
+                 root->info[0], root->rc, text);
     cr_assert(strstr(text, "MASTER_PORT"), "%s", text);
     cr_assert(strstr(text, "127.0.0.1:"), "%s", text);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What all ranks compute from all cards. */
-#include "collectives/api/cards.h"
+/* What all ranks compute from all peer infos. */
+#include "collectives/api/peer_info.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -41,15 +41,15 @@ static const char *origin(const char *a, const char *b)
     return "the BANYAN_* variables and the config";
 }
 
-/* The first card is kept beside the one that is read. */
-static int check_all(struct bny_deck *deck, struct bny_card *first)
+/* The first peer info is kept beside the one that is read. */
+static int check_all(struct bny_peer_table *table, struct bny_peer_info *first)
 {
-    const struct bny_card *c;
+    const struct bny_peer_info *c;
 
-    for (int r = 0; (c = bny_deck_next(deck)); r++) {
+    for (int r = 0; (c = bny_peer_table_next(table)); r++) {
         if (r == 0)
             *first = *c;
-        if (c->magic != BNY_CARD_MAGIC || c->wire_version != BNY_WIRE_VERSION ||
+        if (c->magic != BNY_PEER_INFO_MAGIC || c->wire_version != BNY_WIRE_VERSION ||
             strncmp(c->version, first->version, sizeof c->version) != 0)
             return bny_fail(BANYAN_EVERSION,
                             "rank %d runs banyan %.15s, rank 0 runs %.15s: install one version "
@@ -65,15 +65,15 @@ static int check_all(struct bny_deck *deck, struct bny_card *first)
     return 0;
 }
 
-int bny_cards_check(struct bny_deck *deck)
+int bny_cards_check(struct bny_peer_table *table)
 {
-    struct bny_card *first = malloc(sizeof *first);
+    struct bny_peer_info *first = malloc(sizeof *first);
     int rc;
 
     if (!first)
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    bny_deck_rewind(deck);
-    rc = check_all(deck, first);
+    bny_peer_table_rewind(table);
+    rc = check_all(table, first);
     free(first);
     return rc;
 }
@@ -117,16 +117,16 @@ static int number_alike(const struct bny_place *at, int nranks, size_t bytes, in
 
 /* Has any group, a container for example, more ranks than it is granted CPUs' time? Groups on a
  * host have each their own. */
-static int look_at_groups(struct bny_world *w, struct bny_deck *deck,
+static int look_at_groups(struct bny_world *w, struct bny_peer_table *table,
                           const struct bny_place *at)
 {
     struct bny_place *in = calloc((unsigned)w->nranks, sizeof *in);
-    const struct bny_card *c;
+    const struct bny_peer_info *c;
     uint32_t *ranks;
     int *of, n;
 
-    bny_deck_rewind(deck);
-    for (int r = 0; in && (c = bny_deck_next(deck)); r++) {
+    bny_peer_table_rewind(table);
+    for (int r = 0; in && (c = bny_peer_table_next(table)); r++) {
         in[r] = at[r];
         memcpy(in[r].net, &c->group, sizeof in[r].net);
     }
@@ -136,36 +136,37 @@ static int look_at_groups(struct bny_world *w, struct bny_deck *deck,
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     ranks = calloc((unsigned)n, sizeof *ranks);
     n = ranks ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    bny_deck_rewind(deck);
-    for (int r = 0; ranks && (c = bny_deck_next(deck)); r++)
+    bny_peer_table_rewind(table);
+    for (int r = 0; ranks && (c = bny_peer_table_next(table)); r++)
         w->oversubscribed |= ++ranks[of[r]] > c->granted && c->granted;
     free(of);
     free(ranks);
     return n;
 }
 
-/* More ranks than CPUs on any host? All ranks compute the same from all cards. Also: which
+/* More ranks than CPUs on any host? All ranks compute the same from all peer infos. Also: which
  * ranks are on ours. */
-static int look_at_hosts(struct bny_world *w, struct bny_deck *deck, const struct bny_place *at)
+static int look_at_hosts(struct bny_world *w, struct bny_peer_table *table,
+                         const struct bny_place *at)
 {
     struct {
-        uint64_t cpus[BNY_CARD_CPU_WORDS];
+        uint64_t cpus[BNY_PEER_INFO_CPU_WORDS];
         int ranks;
     } * host;
-    const struct bny_card *c;
+    const struct bny_peer_info *c;
     int *of, n = number_alike(at, w->nranks, ON_HOST, &of);
 
     host = n < 0 ? NULL : calloc((unsigned)n, sizeof *host);
-    bny_deck_rewind(deck);
-    for (int r = 0; host && (c = bny_deck_next(deck)); r++) {
+    bny_peer_table_rewind(table);
+    for (int r = 0; host && (c = bny_peer_table_next(table)); r++) {
         host[of[r]].ranks++;
-        for (int i = 0; i < BNY_CARD_CPU_WORDS; i++)
+        for (int i = 0; i < BNY_PEER_INFO_CPU_WORDS; i++)
             host[of[r]].cpus[i] |= c->cpus[i];
     }
     for (int h = 0; host && h < n; h++) {
         int cpus = 0;
 
-        for (int i = 0; i < BNY_CARD_CPU_WORDS; i++)
+        for (int i = 0; i < BNY_PEER_INFO_CPU_WORDS; i++)
             cpus += __builtin_popcountll(host[h].cpus[i]);
         w->oversubscribed |= host[h].ranks > cpus;
     }
@@ -180,8 +181,8 @@ static int look_at_hosts(struct bny_world *w, struct bny_deck *deck, const struc
     return n < 0 ? n : 0;
 }
 
-/* A card's k-th transport; NULL: none that we know. */
-static const struct bny_transport_ops *card_transport(const struct bny_card *c, int k)
+/* A peer info's k-th transport; NULL: none that we know. */
+static const struct bny_transport_ops *card_transport(const struct bny_peer_info *c, int k)
 {
     char name[sizeof c->tp[k].name + 1] = "";
 
@@ -189,9 +190,9 @@ static const struct bny_transport_ops *card_transport(const struct bny_card *c, 
     return bny_transport_find(name);
 }
 
-static int has_shared(const struct bny_card *c)
+static int has_shared(const struct bny_peer_info *c)
 {
-    for (int k = 0; k < BNY_CARD_TPS; k++)
+    for (int k = 0; k < BNY_PEER_INFO_TPS; k++)
         if (c->tp[k].name[0] && card_transport(c, k) &&
             (card_transport(c, k)->caps & BNY_TP_SHARED))
             return 1;
@@ -215,7 +216,8 @@ static uint32_t less(uint32_t a, uint32_t b)
 }
 
 /* One transport of one rank, which some peer may talk to it by. */
-static void count_limits(struct bny_limits *l, const struct bny_card *c, int k, int is_shared)
+static void count_limits(struct bny_limits *l, const struct bny_peer_info *c, int k,
+                         int is_shared)
 {
     l->eager_max = less(l->eager_max, c->tp[k].eager_max);
     l->slot_max = less(l->slot_max, c->tp[k].slot_max);
@@ -227,12 +229,13 @@ static void count_limits(struct bny_limits *l, const struct bny_card *c, int k, 
         l->at_once = less(l->at_once, c->tp[k].eager_max);
 }
 
-/* The transports of rank r's card. 1: all its peers share memory with it. */
-static int count_card(struct bny_world *w, const struct bny_card *c, int neighbour, int remote)
+/* The transports of rank r's peer info. 1: all its peers share memory with it. */
+static int count_peer_info(struct bny_world *w, const struct bny_peer_info *c, int neighbour,
+                           int remote)
 {
     int all_share = 1;
 
-    for (int k = 0; k < BNY_CARD_TPS; k++) {
+    for (int k = 0; k < BNY_PEER_INFO_TPS; k++) {
         const struct bny_transport_ops *ops = c->tp[k].name[0] ? card_transport(c, k) : NULL;
         int is_shared = ops && (ops->caps & BNY_TP_SHARED);
 
@@ -250,23 +253,23 @@ static int count_card(struct bny_world *w, const struct bny_card *c, int neighbo
 }
 
 /* What every rank can rely on whichever pair talks: a plan's chunks must fit all of them, and
- * each rank knows its own endpoints only. So it is computed from all cards, alike on all ranks:
- * of each transport that both of some pair have, those of a host alone for pairs of one host.
- * memory_of[nranks], ranks_on[]: how many share each memory; ranks without a transport that
- * shares it leave it. */
-static void agree_on_limits(struct bny_world *w, struct bny_deck *deck, int *memory_of,
+ * each rank knows its own endpoints only. So it is computed from all peer infos, alike on all
+ * ranks: of each transport that both of some pair have, those of a host alone for pairs of one
+ * host. memory_of[nranks], ranks_on[]: how many share each memory; ranks without a transport
+ * that shares it leave it. */
+static void agree_on_limits(struct bny_world *w, struct bny_peer_table *table, int *memory_of,
                             const int *ranks_on, int nmemories)
 {
     static const struct bny_limits none = {
         UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, 0
     };
-    const struct bny_card *c;
+    const struct bny_peer_info *c;
     int all_share = 1;
 
     w->agreed = w->in_memory = none;
-    bny_deck_rewind(deck);
-    for (int r = 0; (c = bny_deck_next(deck)); r++) {
-        all_share &= count_card(w, c, ranks_on[memory_of[r]] > 1, nmemories > 1);
+    bny_peer_table_rewind(table);
+    for (int r = 0; (c = bny_peer_table_next(table)); r++) {
+        all_share &= count_peer_info(w, c, ranks_on[memory_of[r]] > 1, nmemories > 1);
         if (!has_shared(c))
             memory_of[r] = -1;
     }
@@ -277,7 +280,8 @@ static void agree_on_limits(struct bny_world *w, struct bny_deck *deck, int *mem
 }
 
 /* Who shares memory with whom, and what pairs can rely on. */
-static int look_at_pairs(struct bny_world *w, struct bny_deck *deck, const struct bny_place *at)
+static int look_at_pairs(struct bny_world *w, struct bny_peer_table *table,
+                         const struct bny_place *at)
 {
     int *memory_of, *ranks_on, n = number_alike(at, w->nranks, ON_MEMORY, &memory_of);
 
@@ -290,7 +294,7 @@ static int look_at_pairs(struct bny_world *w, struct bny_deck *deck, const struc
     }
     for (int r = 0; r < w->nranks; r++)
         ranks_on[memory_of[r]]++;
-    agree_on_limits(w, deck, memory_of, ranks_on, n);
+    agree_on_limits(w, table, memory_of, ranks_on, n);
     if (w->agreed.shares_memory || !w->in_memory.small_slots) { /* all do, or nobody */
         free(memory_of);
         free(ranks_on);
@@ -301,22 +305,22 @@ static int look_at_pairs(struct bny_world *w, struct bny_deck *deck, const struc
     return 0;
 }
 
-int bny_cards_settle(struct bny_world *w, struct bny_deck *deck)
+int bny_cards_settle(struct bny_world *w, struct bny_peer_table *table)
 {
     struct bny_place *at = calloc((unsigned)w->nranks, sizeof *at);
-    const struct bny_card *c;
+    const struct bny_peer_info *c;
     int rc;
 
     if (!at)
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
-    bny_deck_rewind(deck);
-    for (int r = 0; (c = bny_deck_next(deck)); r++)
+    bny_peer_table_rewind(table);
+    for (int r = 0; (c = bny_peer_table_next(table)); r++)
         at[r] = c->at;
-    rc = look_at_hosts(w, deck, at);
+    rc = look_at_hosts(w, table, at);
     if (rc == 0)
-        rc = look_at_groups(w, deck, at);
+        rc = look_at_groups(w, table, at);
     if (rc == 0)
-        rc = look_at_pairs(w, deck, at);
+        rc = look_at_pairs(w, table, at);
     if (rc == 0)
         rc = settle_topology(w, at);
     free(at);

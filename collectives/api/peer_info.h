@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Cards: what each rank tells all others when it joins a job, and what all compute from all
- * cards, each for itself and alike. */
+ * peer infos, each for itself and alike. */
 #ifndef BNY_API_CARDS_H
 #define BNY_API_CARDS_H
 
@@ -8,17 +8,17 @@
 #include "transport/bootstrap/pack.h"
 #include "transport/place.h"
 
-#define BNY_CARD_MAGIC     0x64726163u
-#define BNY_CARD_CPU_WORDS 16 /* 1024 CPUs */
-#define BNY_CARD_TPS       4
-#define BNY_SETTINGS_MAX   256
+#define BNY_PEER_INFO_MAGIC     0x64726163u
+#define BNY_PEER_INFO_CPU_WORDS 16 /* 1024 CPUs */
+#define BNY_PEER_INFO_TPS       4
+#define BNY_SETTINGS_MAX        256
 
 /* Plain bytes, same library version on both sides (checked first). */
-struct bny_card {
+struct bny_peer_info {
     uint32_t magic, wire_version;
     char version[16];
     struct bny_place at; /* ranks alike in all of it share memory (shm_reachable()) */
-    uint64_t cpus[BNY_CARD_CPU_WORDS];
+    uint64_t cpus[BNY_PEER_INFO_CPU_WORDS];
     uint64_t group;        /* of processes that share the time of so many CPUs; */
     uint32_t granted, pad; /* 0: no limit */
     char settings[BNY_SETTINGS_MAX];
@@ -30,15 +30,15 @@ struct bny_card {
         uint32_t eager_max, slot_max, whole_max; /* of struct bny_tp */
         uint32_t len;
         uint8_t blob[BNY_ADDR_MAX];
-    } tp[BNY_CARD_TPS];
+    } tp[BNY_PEER_INFO_TPS];
 };
-_Static_assert(sizeof(struct bny_card) <= BNY_CARD_MAX, "card");
+_Static_assert(sizeof(struct bny_peer_info) <= BNY_PEER_INFO_MAX, "peer info");
 
-/* All cards, in the order of ranks: deck is of struct bny_card. Do all run the same version
- * with the same settings? 0, -BANYAN_EVERSION, -BANYAN_ECONFIG, -BANYAN_ENOMEM. */
-int bny_cards_check(struct bny_deck *deck);
-/* Fills in the world what follows from all cards: hosts and their ranks, the topology's hosts,
- * limits that every pair keeps. 0 or an error. */
-int bny_cards_settle(struct bny_world *w, struct bny_deck *deck);
+/* All peer infos, in the order of ranks: peer table is of struct bny_peer_info. Do all run the
+ * same version with the same settings? 0, -BANYAN_EVERSION, -BANYAN_ECONFIG, -BANYAN_ENOMEM. */
+int bny_cards_check(struct bny_peer_table *table);
+/* Fills in the world what follows from all peer infos: hosts and their ranks, the topology's
+ * hosts, limits that every pair keeps. 0 or an error. */
+int bny_cards_settle(struct bny_world *w, struct bny_peer_table *table);
 
 #endif

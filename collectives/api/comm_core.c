@@ -207,7 +207,7 @@ void bny_comm_end(struct banyan_comm *comm)
         };
         bny_comm_set_failure(comm, &f);
     }
-    if (!comm->finalized || comm->had_desk)
+    if (!comm->finalized || comm->had_coordinator)
         bny_unclaimed_end(w, comm->id);
     bny_lock_take(&bny_comm_ending);
     bny_comm_free(comm);

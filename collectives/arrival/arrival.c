@@ -35,7 +35,7 @@ void bny_outbox_add(struct bny_op *op, struct bny_outbox *box, int to, uint32_t 
         box->cap = cap;
     }
     box->at[box->n++] = (struct bny_posted){ .to = to, .seq = seq, .word = *word };
-    /* A desk speaks before it begins: its first turn takes that along. */
+    /* A coordinator speaks before it begins: its first turn takes that along. */
     if (atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_IDLE)
         bny_op_stir(op);
 }
@@ -66,7 +66,7 @@ int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box)
             continue;
         }
         if (p->to == op->comm->rank) {
-            bny_desk_own(op, &p->word);
+            bny_coordinator_own(op, &p->word);
             continue;
         }
         bny_op_header(op, &h, p->word.said <= BNY_SAID_VOICE ? BNY_MSG_ARRIVE : BNY_MSG_DATA);
@@ -226,7 +226,7 @@ static void count(atomic_uint_fast64_t *n)
                           memory_order_relaxed);
 }
 
-/* What the desk has said of who follows in the line. */
+/* What the coordinator has said of who follows in the line. */
 static void take_next(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
@@ -235,7 +235,7 @@ static void take_next(struct bny_op *op)
     if (!a->is_last)
         bny_arrival_wrong(op, a->server, "a word that is for the last in a line");
     else if (a->next != BNY_NEXT_NONE)
-        rc = bny_desk_feed(op, a->next);
+        rc = bny_coordinator_feed(op, a->next);
     a->is_last = a->next_is_due = 0;
     if (rc)
         bny_op_send_failed(op, -1, rc, "");
@@ -250,12 +250,12 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
 {
     struct bny_arrival *a = bny_arrival_of(op);
     int n = op->comm->n, is_new = !a->has_slot && !a->late && !a->together;
-    int is_desk =
-        a->server < 0 ? from == 0 || (from == 1 && n >= BNY_DESKS) : from == a->server;
+    int is_coordinator =
+        a->server < 0 ? from == 0 || (from == 1 && n >= BNY_COORDINATORS) : from == a->server;
     uint32_t said = op->plan.late_s > 0 ? w->said & ~(uint32_t)BNY_SAID_WAS_LATE : w->said;
 
     bny_op_stir(op);
-    if (is_desk && is_new && a->begun && said == BNY_SAID_SLOT && is_slot(op, w)) {
+    if (is_coordinator && is_new && a->begun && said == BNY_SAID_SLOT && is_slot(op, w)) {
         int rc = take_slot(op, w);
         if (rc)
             bny_op_send_failed(op, -1, rc, "");
@@ -264,7 +264,7 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
             count(&op->comm->sums_by_arrival);
             settle(op, w->said != said);
         }
-    } else if (is_desk && is_new && said == BNY_SAID_LATE &&
+    } else if (is_coordinator && is_new && said == BNY_SAID_LATE &&
                bny_arrival_slots(&op->call, n) < n &&
                (op->call.collective == BNY_REDUCE || is_other(op, w->rank))) {
         int rc = bny_arrival_coded_is_late(op);
@@ -274,18 +274,19 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
         a->is_last = op->call.collective == BNY_ALLREDUCE;
         a->late_from = w->rank;
         a->server = from;
-    } else if (is_desk && (is_new || (a->asks && !a->is_settled)) && a->begun &&
+    } else if (is_coordinator && (is_new || (a->asks && !a->is_settled)) && a->begun &&
                said == BNY_SAID_TOGETHER) {
         a->together = 1;
         a->server = from;
         if (op->plan.late_s > 0)
             settle(op, w->said != said);
-    } else if (is_desk && said == BNY_SAID_PARENT && !a->late && !a->together &&
+    } else if (is_coordinator && said == BNY_SAID_PARENT && !a->late && !a->together &&
                a->parent == BNY_NO_PARENT_YET && w->rank >= 0 && w->rank < n &&
                w->rank != op->comm->rank) {
         a->parent = w->rank; /* messages may overtake each other: perhaps before its slot */
         a->server = from;
-    } else if (is_desk && !a->together && a->next == BNY_NEXT_UNSAID && a->is_last != is_new &&
+    } else if (is_coordinator && !a->together && a->next == BNY_NEXT_UNSAID &&
+               a->is_last != is_new &&
                (said == BNY_SAID_ENDS || (said == BNY_SAID_FEED && is_other(op, w->rank)))) {
         a->next = said == BNY_SAID_FEED ? w->rank : BNY_NEXT_NONE;
         a->next_is_due = 1; /* perhaps before its slot, too */
@@ -328,7 +329,7 @@ static int init(struct bny_op *op)
     for (size_t i = 0; i < a->children_cap; i++) /* they are of another length */
         bny_source_free(&a->children[i]);
     a->nchunks = bny_arrival_chunks(op);
-    op->numbers = 2; /* the desk's, and the child's */
+    op->numbers = 2; /* the coordinator's, and the child's */
     return make_marks(op);
 }
 
@@ -377,19 +378,21 @@ static int start(struct bny_op *op)
     return 0;
 }
 
-/* Not in start(): the desk may answer at once, and the operation has to be there for that. */
+/* Not in start(): the coordinator may answer at once, and the operation has to be there for
+ * that. */
 static void say_here(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     static const struct bny_arrival_word here = { .said = BNY_SAID_HERE };
-    int n = op->comm->n, me = op->comm->rank, desks = n < BNY_DESKS ? 1 : BNY_DESKS, rc = 0;
+    int n = op->comm->n, me = op->comm->rank,
+        coordinators = n < BNY_COORDINATORS ? 1 : BNY_COORDINATORS, rc = 0;
 
     a->begun = 1;
-    for (int r = 0; r < (desks < 2 ? 1 : 2); r++)
+    for (int r = 0; r < (coordinators < 2 ? 1 : 2); r++)
         if (r != me)
             bny_outbox_add(op, &a->out, r, bny_op_seq(op) + 1, &here);
-    if (me < desks)
-        rc = bny_desk_open(op);
+    if (me < coordinators)
+        rc = bny_coordinator_open(op);
     if (rc)
         bny_op_send_failed(op, -1, rc, "");
 }
@@ -470,7 +473,7 @@ static void advance_child(struct bny_op *op)
         a->told |= rc != 0;
     }
     if (!a->told && a->is_settled && bny_op_is_done(&a->child.op) && !a->child.op.result &&
-        !a->out.n && !(a->desk && bny_desk_is_needed(a->desk))) {
+        !a->out.n && !(a->coordinator && bny_coordinator_is_needed(a->coordinator))) {
         tell_contributors(op);
         bny_op_complete(op, 0);
     }
@@ -492,7 +495,8 @@ static int advance(struct bny_op *op)
     moved |= bny_stream_advance(op);
     if (!bny_op_is_active(op) || bny_comm_has_failed(op->comm))
         return moved;
-    if (bny_stream_is_done(op) && !(a->desk && bny_desk_is_needed(a->desk))) {
+    if (bny_stream_is_done(op) &&
+        !(a->coordinator && bny_coordinator_is_needed(a->coordinator))) {
         tell_contributors(op);
         bny_op_complete(op, 0);
     }
@@ -521,15 +525,16 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
     }
 }
 
-/* Who needs what this rank has said: ranks that have come, of a desk that serves. The others
- * may be long in coming. */
+/* Who needs what this rank has said: ranks that have come, of a coordinator that serves. The
+ * others may be long in coming. */
 static void note_served(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     uint64_t *served = a->set + bny_arrival_set_bytes(op) / 8;
 
     for (int r = 0; r < op->comm->n; r++) {
-        int is = r == a->server || r == a->parent || (a->desk && bny_desk_answers(a->desk, r));
+        int is = r == a->server || r == a->parent ||
+                 (a->coordinator && bny_coordinator_answers(a->coordinator, r));
 
         for (int i = 0; i < a->nfeeds; i++)
             is |= a->feeds[i].to == r;
@@ -550,11 +555,11 @@ static void drop(struct bny_op *op, int result)
         bny_msg_list_release(pool, &a->children[i].arrived);
     if (result)
         bny_cookies_drop(op);
-    if (a->desk)
-        bny_desk_alone(a->desk);
+    if (a->coordinator)
+        bny_coordinator_alone(a->coordinator);
     if (a->feeder)
-        bny_desk_alone(a->feeder);
-    a->desk = a->feeder = NULL;
+        bny_coordinator_alone(a->feeder);
+    a->coordinator = a->feeder = NULL;
 }
 
 static int is_busy(const struct bny_arrival *a)
@@ -576,12 +581,12 @@ static int waits_on(const struct bny_op *op, int r)
 
     if (r == op->comm->rank)
         return 0;
-    if (a->desk && bny_desk_lacks(a->desk, r))
+    if (a->coordinator && bny_coordinator_lacks(a->coordinator, r))
         return 1;
     if (is_busy(a))
         return bny_op_waits_on(&a->child.op, r);
     if (a->server < 0)
-        return r == 0 || (r == 1 && op->comm->n >= BNY_DESKS);
+        return r == 0 || (r == 1 && op->comm->n >= BNY_COORDINATORS);
     for (int i = 0; i < a->nknown; i++)
         if (a->children[i].rank == r && a->children[i].left)
             return 1;

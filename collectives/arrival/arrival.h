@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reductions in order of arrival (Hoplite, SIGCOMM 2021): a path on which ranks take the slots
  * of a tree as they come, and sums flow through it at once, chunk by chunk. Who is late holds
- * up nobody but those who need its data, and that for one hop. shape.c: the tree. desk.c: who
- * gets which slot. stream.c: chunks. coded.c: their codec. arrival.c: where an operation begins
- * and ends.
+ * up nobody but those who need its data, and that for one hop. shape.c: the tree.
+ * coordinator.c: who gets which slot. stream.c: chunks. coded.c: their codec. arrival.c: where
+ * an operation begins and ends.
  *
- * The desk is a rank that knows who has come. Every rank sends it a word; it answers with a
- * slot, and tells each rank its parent as soon as there is one. It has to be there itself, so
- * that one late rank does not hold up all, there are two: ranks 0 and 1; rank 2 is the third
- * whose voice decides. Rank 0 is for itself. Rank 1 and rank 2 are for rank 0 if they hear of
- * it first, else for rank 1 (each of the two hears of the other). So of three voices two agree
- * whichever two are there, and never on both.
+ * The coordinator is a rank that knows who has come. Every rank sends it a word; it answers
+ * with a slot, and tells each rank its parent as soon as there is one. It has to be there
+ * itself, so that one late rank does not hold up all, there are two: ranks 0 and 1; rank 2 is
+ * the third whose voice decides. Rank 0 is for itself. Rank 1 and rank 2 are for rank 0 if they
+ * hear of it first, else for rank 1 (each of the two hears of the other). So of three voices
+ * two agree whichever two are there, and never on both.
  *
- * Where all come within plan.together_s the desk says so, and the call runs a static schedule,
- * as a child under the second number behind its own. Then all inputs count, whatever at_least
- * asks for.
+ * Where all come within plan.together_s the coordinator says so, and the call runs a static
+ * schedule, as a child under the second number behind its own. Then all inputs count, whatever
+ * at_least asks for.
  *
- * A desk is an operation of its own, under the number behind that of the call: it outlives the
- * call where others are still to come, for whom it keeps the result (opts.at_least).
+ * A coordinator is an operation of its own, under the number behind that of the call: it
+ * outlives the call where others are still to come, for whom it keeps the result
+ * (opts.at_least).
  *
  * Who is late has the result from the last one in a line, whose port sends nothing else: first
  * from the end of the chain in which the result goes round, as long as it does, then from the
- * desk; and is last in that line then, for the next one (Hoplite's chains of receivers). The
- * last one keeps what it passes on, as the desk does, and its call waits for nobody's
- * receiving; only for the desk's word that nobody, or who, comes behind it. */
+ * coordinator; and is last in that line then, for the next one (Hoplite's chains of receivers).
+ * The last one keeps what it passes on, as the coordinator does, and its call waits for
+ * nobody's receiving; only for the coordinator's word that nobody, or who, comes behind it. */
 #ifndef BNY_COLLECTIVES_ARRIVAL_H
 #define BNY_COLLECTIVES_ARRIVAL_H
 
@@ -34,7 +35,7 @@
 /* Schedule auto takes this path for sums that would be faster so if ranks are late: lateness.h
  * says when they are. */
 
-#define BNY_DESKS 3 /* ranks that have one: two that may serve, and the third voice */
+#define BNY_COORDINATORS 3 /* ranks that have one: two that may serve, and the third voice */
 
 /* What a message of this path is: hdr.step. */
 enum bny_arrival_step {
@@ -46,11 +47,11 @@ enum bny_arrival_step {
 };
 
 enum bny_arrival_said {
-    BNY_SAID_HERE = 1, /* to a desk: its sender has come */
-    BNY_SAID_DESK,     /* between desks: its sender's is open */
-    BNY_SAID_VOICE,    /* between desks: its sender is for `rank` */
-    BNY_SAID_SLOT,     /* to a rank: its slot; rank: its parent, or one of these */
-    BNY_SAID_PARENT,   /* to a rank: its parent is `rank` */
+    BNY_SAID_HERE = 1,    /* to a coordinator: its sender has come */
+    BNY_SAID_COORDINATOR, /* between coordinators: its sender's is open */
+    BNY_SAID_VOICE,       /* between coordinators: its sender is for `rank` */
+    BNY_SAID_SLOT,        /* to a rank: its slot; rank: its parent, or one of these */
+    BNY_SAID_PARENT,      /* to a rank: its parent is `rank` */
     BNY_SAID_LATE,     /* to a rank: its input does not count; the result comes from `rank` */
     BNY_SAID_TOGETHER, /* to a rank: all have come, a static schedule runs */
     BNY_SAID_FEED,     /* to the last one in a line: rank `rank` has the result from it */
@@ -121,28 +122,28 @@ struct bny_arrival_coded {
     uint8_t thins;                   /* our own part is made sparse before it is added */
 };
 
-struct bny_desk;
+struct bny_coordinator;
 
 struct bny_arrival {
-    struct bny_desk *desk;   /* this rank's, while it is there; or NULL */
-    struct bny_desk *feeder; /* passes the result on to one who is late; or NULL */
+    struct bny_coordinator *coordinator; /* this rank's, while it is there; or NULL */
+    struct bny_coordinator *feeder;      /* passes the result on to one who is late; or NULL */
     struct bny_outbox out;
     struct bny_child child; /* the static schedule's, where all came together */
     uint8_t together, runs;
     uint8_t begun;      /* it has said that it is here, or need not */
-    uint8_t asks;       /* it has begun, and its desk is to tell who was late */
-    uint8_t is_settled; /* what its desk has to tell of that is known, or nothing */
+    uint8_t asks;       /* it has begun, and its coordinator is to tell who was late */
+    uint8_t is_settled; /* what its coordinator has to tell of that is known, or nothing */
     uint32_t number;    /* of the sums of lateness.h */
     uint8_t has_slot, late;
     uint8_t told; /* an error was reported: nothing is tried again */
-    int server;   /* whose desk answered; -1 */
+    int server;   /* whose coordinator answered; -1 */
     int slot, slots, parent, nchildren, nknown;
     size_t children_cap;
     struct bny_source *children; /* [nchildren], the first nknown are known */
     struct bny_feed *feeds;      /* [feeds_due] of an allreduce */
     int nfeeds, feeds_due;       /* so many it will have */
     uint8_t is_chain;            /* the result goes round: top, slot 0, 1, ... */
-    uint8_t is_last;             /* in a line, and the desk has not said what follows */
+    uint8_t is_last;             /* in a line, and the coordinator has not said what follows */
     uint8_t next_is_due;         /* it has, and that is still to be heeded */
     int next;                    /* it has: a rank, BNY_NEXT_NONE; or BNY_NEXT_UNSAID */
     int late_from;               /* whoever has the result for who is late */
@@ -214,7 +215,7 @@ static inline int bny_arrival_is_last(const struct bny_call *call, int n, int sl
     return call->collective == BNY_ALLREDUCE && depth == 0 && slots >= 3 && slots < n &&
            slot == slots - 2;
 }
-/* A desk's answer, from whichever rank it is. */
+/* A coordinator's answer, from whichever rank it is. */
 void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word *word);
 
 /* ---- stream.c ---- */
@@ -263,30 +264,31 @@ int bny_arrival_coded_fits(const struct bny_op *op, const struct bny_hdr *h, siz
 int bny_arrival_apply_coded(struct bny_op *op, int from, int is_result, const struct bny_hdr *h,
                             const void *data);
 
-/* ---- desk.c ---- */
+/* ---- coordinator.c ---- */
 
-/* Opens this rank's desk for the operation; of a call that asks it only tells when all have
- * come. 0 or an error. */
-int bny_desk_open(struct bny_op *op);
-/* What a desk has to tell its own rank. */
-void bny_desk_own(struct bny_op *op, const struct bny_arrival_word *w);
+/* Opens this rank's coordinator for the operation; of a call that asks it only tells when all
+ * have come. 0 or an error. */
+int bny_coordinator_open(struct bny_op *op);
+/* What a coordinator has to tell its own rank. */
+void bny_coordinator_own(struct bny_op *op, const struct bny_arrival_word *w);
 /* A word for this rank's own. */
-void bny_desk_word(struct bny_desk *desk, int from, const struct bny_arrival_word *word);
+void bny_coordinator_word(struct bny_coordinator *coordinator, int from,
+                          const struct bny_arrival_word *word);
 /* Chunk c of the result is in its member's output: to be kept for those who are late. */
-void bny_desk_keep(struct bny_desk *desk, uint32_t c);
-void bny_desk_keep_set(struct bny_desk *desk);
+void bny_coordinator_keep(struct bny_coordinator *coordinator, uint32_t c);
+void bny_coordinator_keep_set(struct bny_coordinator *coordinator);
 /* Are its member's own sums to wait, as words to others would stand behind them? Not for long:
  * the member is to ask again then, and has been stirred for it. */
-int bny_desk_goes_first(struct bny_desk *desk);
+int bny_coordinator_goes_first(struct bny_coordinator *coordinator);
 /* Passes op's result on to rank `to`, also when the call has ended. 0 or an error. */
-int bny_desk_feed(struct bny_op *op, int to);
-/* Must its member stay, as others still wait for what the desk says? */
-int bny_desk_is_needed(const struct bny_desk *desk);
+int bny_coordinator_feed(struct bny_op *op, int to);
+/* Must its member stay, as others still wait for what the coordinator says? */
+int bny_coordinator_is_needed(const struct bny_coordinator *coordinator);
 /* Its member has ended. */
-void bny_desk_alone(struct bny_desk *desk);
+void bny_coordinator_alone(struct bny_coordinator *coordinator);
 /* Does it wait for rank r to come? */
-int bny_desk_lacks(const struct bny_desk *desk, int r);
+int bny_coordinator_lacks(const struct bny_coordinator *coordinator, int r);
 /* Has rank r come, and gets its answers here? */
-int bny_desk_answers(const struct bny_desk *desk, int r);
+int bny_coordinator_answers(const struct bny_coordinator *coordinator, int r);
 
 #endif

@@ -135,23 +135,24 @@ static double together_s(const struct bny_scope *s, const struct bny_call *call,
 
 /* From when the last rank has come until all have the result. A chain's result goes round
  * behind the sum; elsewhere it goes back when that is there. */
-static double after_last_s(const struct bny_scope *s, const struct bny_call *call, double desk)
+static double after_last_s(const struct bny_scope *s, const struct bny_call *call,
+                           double coordinator)
 {
     struct bny_cost_model m = bny_cost_model_of(s);
     double bytes = bny_call_bytes(s, call), chunk = (double)arrival_chunk(s, call);
     int depth = bny_shape_choose(s->n, bytes, chunk, m.alpha_s, m.beta),
         ways = depth && call->collective == BNY_ALLREDUCE ? 2 : 1;
 
-    return desk + ways * bny_shape_seconds(s->n, depth, bytes, chunk, m.alpha_s, m.beta);
+    return coordinator + ways * bny_shape_seconds(s->n, depth, bytes, chunk, m.alpha_s, m.beta);
 }
 
 /* Short sums need all inputs, and a schedule that knows all ranks beforehand has them sooner,
- * also after the last one has come: no desk is asked. at_least, of all ranks too, insists on
- * the order of arrival. 1: plan is that schedule's, 0: it is not, or an error. */
+ * also after the last one has come: no coordinator is asked. at_least, of all ranks too,
+ * insists on the order of arrival. 1: plan is that schedule's, 0: it is not, or an error. */
 static int choose_sooner(struct bny_scope *s, const struct bny_call *call,
                          struct bny_plan *plan)
 {
-    double desk = 2 * bny_cost_model_of(s).alpha_s;
+    double coordinator = 2 * bny_cost_model_of(s).alpha_s;
     struct bny_plan fixed = { .way = plan->way };
     int rc;
 
@@ -160,8 +161,8 @@ static int choose_sooner(struct bny_scope *s, const struct bny_call *call,
     rc = bny_plan_cheapest(s, call, &fixed);
     if (rc == -BANYAN_ENOMEM)
         return rc;
-    if (rc || (fixed.predicted_s > after_last_s(s, call, desk) &&
-               BNY_DESK_PART * fixed.predicted_s > desk))
+    if (rc || (fixed.predicted_s > after_last_s(s, call, coordinator) &&
+               BNY_COORDINATOR_PART * fixed.predicted_s > coordinator))
         return 0;
     *plan = fixed;
     return 1;

@@ -17,7 +17,7 @@
 #define TILE_BYTES  (128u << 10) /* as the engine's */
 #define FEED_COOKIE 0x80000000u  /* and the feed's number; else the chunk of our sum */
 
-static const struct bny_xfer both_are_here = { .ready_seen = 1 }; /* the desk said so */
+static const struct bny_xfer both_are_here = { .ready_seen = 1 }; /* the coordinator said so */
 
 static size_t offset_of(const struct bny_op *op, uint32_t c)
 {
@@ -26,7 +26,8 @@ static size_t offset_of(const struct bny_op *op, uint32_t c)
 
 /* ---- sending ---- */
 
-/* Said once: the communicator fails of it, but not at once. Of a desk (no `a`) each time. */
+/* Said once: the communicator fails of it, but not at once. Of a coordinator (no `a`) each
+ * time. */
 static void failed(struct bny_op *op, int with, int rc, const char *what)
 {
     struct bny_arrival *a = bny_arrival_of(op);
@@ -168,7 +169,8 @@ static int send_up(struct bny_op *op)
     struct bny_hdr h;
     int moved = 0, rc;
 
-    if (a->parent < 0 || a->told || (a->desk && !a->up_next && bny_desk_goes_first(a->desk)))
+    if (a->parent < 0 || a->told ||
+        (a->coordinator && !a->up_next && bny_coordinator_goes_first(a->coordinator)))
         return 0;
     while (a->up_next < a->nchunks && a->added[a->up_next] == a->nchildren) {
         uint32_t c = a->up_next;
@@ -230,10 +232,10 @@ static int has_strangers(const struct bny_op *op, const uint64_t *set)
 
 static void keep_set(const struct bny_arrival *a)
 {
-    if (a->desk)
-        bny_desk_keep_set(a->desk);
+    if (a->coordinator)
+        bny_coordinator_keep_set(a->coordinator);
     if (a->feeder)
-        bny_desk_keep_set(a->feeder);
+        bny_coordinator_keep_set(a->feeder);
 }
 
 /* The sum of everybody: the sets of the children must make it whole. */
@@ -291,7 +293,8 @@ static int may_have_result(const struct bny_arrival *a, int from)
            (a->nchildren == 0 || (a->nknown && from == a->children[0].rank));
 }
 
-/* Of a chain: the result goes from the top to slot 0, which is the desk's own, and up again. */
+/* Of a chain: the result goes from the top to slot 0, which is the coordinator's own, and up
+ * again. */
 static void feed_chain(struct bny_arrival *a)
 {
     int to = a->parent == BNY_NO_PARENT ? a->server : a->parent;
@@ -385,10 +388,10 @@ static void mark_result(struct bny_op *op, uint32_t c)
 
     a->have[c] = 1;
     a->nhave++;
-    if (a->desk)
-        bny_desk_keep(a->desk, c);
+    if (a->coordinator)
+        bny_coordinator_keep(a->coordinator, c);
     if (a->feeder)
-        bny_desk_keep(a->feeder, c);
+        bny_coordinator_keep(a->feeder, c);
 }
 
 void bny_stream_added(struct bny_op *op, uint32_t c)

@@ -18,7 +18,8 @@
     ROW(LINES, lines, "lines")             /* a short operation in cells of shared memory */   \
     ROW(HOSTS, hosts, "hosts") /* a sum of several hosts, inside each by shared memory */      \
     ROW(ARRIVAL, arrival, "arrival") /* a reduction in the order in which ranks come */        \
-    ROW(DESK, desk, "") /* no call's: it gives a slot to each rank of such a reduction */      \
+    ROW(COORDINATOR, coordinator,                                                              \
+        "") /* no call's: it gives a slot to each rank of such a reduction */                  \
     ROW(PROGRAM, program, "") /* a program of steps, chunk by chunk */
 
 #define BNY_WAY_ID(id, symbol, name) BNY_WAY_##id,

@@ -96,8 +96,9 @@ struct bny_pass_from {
 #define BNY_LATE_GAIN          0.85       /* of the schedule's time, for what no model has */
 #define BNY_TOGETHER_S         2e-3 /* slots of long sums wait so long for all ranks to come */
 #define BNY_TOGETHER_BYTES     (64u << 10)
-#define BNY_TOGETHER_PART      2    /* and for no more than this part of the sum's time, */
-#define BNY_TOGETHER_FIRST     16   /* or this one, where some ranks are enough */
-#define BNY_DESK_PART          0.05 /* of a sum's time: a message to the desk and one back */
+#define BNY_TOGETHER_PART      2  /* and for no more than this part of the sum's time, */
+#define BNY_TOGETHER_FIRST     16 /* or this one, where some ranks are enough */
+#define BNY_COORDINATOR_PART                                                                   \
+    0.05 /* of a sum's time: a message to the coordinator and one back */
 
 #endif

@@ -67,7 +67,7 @@ struct banyan_comm {
     struct banyan_comm *next_comm;
     int finalized;
     struct bny_writeback *areas[BNY_AREAS]; /* writeback/; NULL: none yet */
-    uint8_t had_desk; /* arrival/: words of others may come when it is gone */
+    uint8_t had_coordinator; /* arrival/: words of others may come when it is gone */
     struct bny_lateness lateness;
     atomic_uint_fast64_t sums_asked, sums_by_arrival; /* for statistics */
     uint32_t agree_calls;                             /* api/survive.c: on all members alike */

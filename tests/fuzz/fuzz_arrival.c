@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What ranks say to each other in a reduction in order of arrival, and what they never should:
- * to a rank that has a desk or none, is the root or not, has come or is late, every word that a
- * peer can send to it or to its desk, with any place, depth and parent; and chunks and sets of
- * sums and results. The operation fails or completes, nothing is written outside of its output,
- * inputs stay as they were, and leaving works.
+ * to a rank that has a coordinator or none, is the root or not, has come or is late, every word
+ * that a peer can send to it or to its coordinator, with any place, depth and parent; and
+ * chunks and sets of sums and results. The operation fails or completes, nothing is written
+ * outside of its output, inputs stay as they were, and leaving works.
  *
  * Byte 0 picks whose side is fuzzed and the collective, 1 codec, length and how many inputs are
  * enough, 2 whether schedule auto asks who is late. Then messages: a byte that says what it is
@@ -114,7 +114,7 @@ static struct bny_op *of_way(const struct rig *g, enum bny_way_id path)
 
 static void word(struct input *in, const struct rig *g, struct bny_hdr *h, char *text)
 {
-    static const uint32_t said[] = { BNY_SAID_HERE,     BNY_SAID_DESK,
+    static const uint32_t said[] = { BNY_SAID_HERE,     BNY_SAID_COORDINATOR,
                                      BNY_SAID_VOICE,    BNY_SAID_SLOT,
                                      BNY_SAID_PARENT,   BNY_SAID_LATE,
                                      BNY_SAID_TOGETHER, 0 };
@@ -130,7 +130,7 @@ static void word(struct input *in, const struct rig *g, struct bny_hdr *h, char 
     else if (!w.said && (place & 64)) /* the last of eight */
         w.said = place & 128 ? BNY_SAID_FEED : BNY_SAID_ENDS;
     h->kind = w.said <= BNY_SAID_VOICE ? BNY_MSG_ARRIVE : BNY_MSG_DATA;
-    h->seq += w.said <= BNY_SAID_VOICE; /* to the desk */
+    h->seq += w.said <= BNY_SAID_VOICE; /* to the coordinator */
     h->step = BNY_ARRIVAL_WORD;
     h->chan = 1;
     h->len = sizeof w;
@@ -177,7 +177,8 @@ static void message(struct rig *g, struct input *in, char *text)
 {
     unsigned what = input_byte(in), who = input_byte(in);
     int from = (g->me + 1 + (int)(who % (NRANKS - 1))) % NRANKS;
-    struct bny_op *op = of_way(g, BNY_WAY_ARRIVAL), *any = op ? op : of_way(g, BNY_WAY_DESK);
+    struct bny_op *op = of_way(g, BNY_WAY_ARRIVAL),
+                  *any = op ? op : of_way(g, BNY_WAY_COORDINATOR);
     struct bny_ep *ep = g->ep[from];
     struct bny_hdr h = { .comm = g->comm->id, .kind = BNY_MSG_DATA };
 

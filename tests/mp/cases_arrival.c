@@ -244,7 +244,8 @@ static int arrival_auto(struct test *t)
 }
 
 /* The others have begun when the late rank hears of them, however slow the machine makes them;
- * then it waits. Where it only slept, a desk that the machine held up as long saw nobody late.
+ * then it waits. Where it only slept, a coordinator that the machine held up as long saw nobody
+ * late.
  */
 static void come_late(struct auto_run *a)
 {
@@ -268,8 +269,9 @@ static void tell_late(struct auto_run *a, struct banyan_request *begun)
 }
 
 /* arg: who is late. Many sums are begun before any has ended, so that how later ones are run is
- * not known when they begin. Each is of a length of its own. Which desk serves is the first two
- * ranks' race, and only one that was there sees who is late: a few more rounds make it sure. */
+ * not known when they begin. Each is of a length of its own. Which coordinator serves is the
+ * first two ranks' race, and only one that was there sees who is late: a few more rounds make
+ * it sure. */
 static int arrival_ahead(struct test *t)
 {
     enum { CALLS = 40, ROUNDS = 3, ROUNDS_MAX = 20 };

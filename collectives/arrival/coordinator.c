@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The desk of an arrival reduction: which desk serves, who gets which slot, and the result for
- * those who are late. arrival.h tells the whole. */
+/* The coordinator of an arrival reduction: which coordinator serves, who gets which slot, and
+ * the result for those who are late. arrival.h tells the whole. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,21 +10,21 @@
 #include "collectives/local/local.h"
 #include "collectives/plan/cost.h"
 
-/* Calls whose result a desk keeps for late ranks; the next ones wait for all. */
+/* Calls whose result a coordinator keeps for late ranks; the next ones wait for all. */
 #define KEPT_MAX 8
-/* The sums of a desk's own rank wait for slots that are still to be given or told, as their
- * words would stand behind megabytes of sums in the port: for so much of the sum's time, and
- * as long as connections take to be made, but never longer than the first. */
+/* The sums of a coordinator's own rank wait for slots that are still to be given or told, as
+ * their words would stand behind megabytes of sums in the port: for so much of the sum's time,
+ * and as long as connections take to be made, but never longer than the first. */
 #define WORDS_S      2e-3
 #define WORDS_PART   8
 #define WORDS_ALPHAS 8
 
-struct bny_desk {
-    struct bny_op op;      /* of_way[BNY_WAY_DESK] is the desk */
+struct bny_coordinator {
+    struct bny_op op;      /* of_way[BNY_WAY_COORDINATOR] is the coordinator */
     struct bny_op *member; /* the call; NULL: it has ended */
     uint32_t seq;          /* its number */
     int me, n;
-    /* Which desk serves */
+    /* Which coordinator serves */
     int8_t serves;   /* 1, 0: the other one, -1: not known yet */
     int8_t voice[3]; /* of ranks 0, 1 and 2: for 0 or 1; -1: not known */
     uint8_t heard[3];
@@ -58,32 +58,32 @@ struct bny_desk {
     uint64_t *set; /* of it; NULL: not here yet */
 };
 
-static struct bny_desk *desk_of(const struct bny_op *op)
+static struct bny_coordinator *coordinator_of(const struct bny_op *op)
 {
-    return op->of_way[BNY_WAY_DESK];
+    return op->of_way[BNY_WAY_COORDINATOR];
 }
 
-static int keeps(const struct bny_desk *d)
+static int keeps(const struct bny_coordinator *d)
 {
     return d->slots < d->n && d->op.call.collective == BNY_ALLREDUCE;
 }
 
-/* ---- which desk serves ---- */
+/* ---- which coordinator serves ---- */
 
-static void tell(struct bny_desk *d, int r, const struct bny_arrival_word *w)
+static void tell(struct bny_coordinator *d, int r, const struct bny_arrival_word *w)
 {
     bny_outbox_add(&d->op, &d->out, r, d->seq, w);
 }
 
-void bny_desk_own(struct bny_op *op, const struct bny_arrival_word *w)
+void bny_coordinator_own(struct bny_op *op, const struct bny_arrival_word *w)
 {
-    struct bny_desk *d = desk_of(op);
+    struct bny_coordinator *d = coordinator_of(op);
 
     if (d->member)
         bny_arrival_word(d->member, d->me, w);
 }
 
-static void tell_desk(struct bny_desk *d, int r, uint32_t said, int rank)
+static void tell_coordinator(struct bny_coordinator *d, int r, uint32_t said, int rank)
 {
     struct bny_arrival_word w = { .said = said, .rank = rank };
 
@@ -92,26 +92,26 @@ static void tell_desk(struct bny_desk *d, int r, uint32_t said, int rank)
 }
 
 /* Rank 0 is for itself; the others for whom they hear of first. */
-static void give_voice(struct bny_desk *d)
+static void give_voice(struct bny_coordinator *d)
 {
     int for_whom = d->me == 0 ? 0 : d->heard[0] ? 0 : d->heard[3 - d->me] ? 1 : -1;
 
     if (d->voice[d->me] >= 0 || for_whom < 0)
         return;
     d->voice[d->me] = (int8_t)for_whom;
-    tell_desk(d, 0, BNY_SAID_VOICE, for_whom);
-    tell_desk(d, 1, BNY_SAID_VOICE, for_whom);
+    tell_coordinator(d, 0, BNY_SAID_VOICE, for_whom);
+    tell_coordinator(d, 1, BNY_SAID_VOICE, for_whom);
 }
 
-static void elect(struct bny_desk *d)
+static void elect(struct bny_coordinator *d)
 {
     int voices[2] = { 0, 0 };
 
-    if (d->n < BNY_DESKS)
+    if (d->n < BNY_COORDINATORS)
         voices[0] = 2;
     else
         give_voice(d);
-    for (int r = 0; r < BNY_DESKS && d->n >= BNY_DESKS; r++)
+    for (int r = 0; r < BNY_COORDINATORS && d->n >= BNY_COORDINATORS; r++)
         if (d->voice[r] >= 0)
             voices[d->voice[r]]++;
     if (d->serves < 0 && (voices[0] >= 2 || voices[1] >= 2))
@@ -124,7 +124,7 @@ static void elect(struct bny_desk *d)
 
 /* What is known of it when the first answer goes: of this sum if all have come, else of the one
  * before. */
-static uint32_t lateness_word(struct bny_desk *d)
+static uint32_t lateness_word(struct bny_coordinator *d)
 {
     if (d->adapts && !d->has_told && d->op.comm->lateness.was_late)
         d->was_late = BNY_SAID_WAS_LATE;
@@ -134,7 +134,7 @@ static uint32_t lateness_word(struct bny_desk *d)
 
 /* The next free slot; the top of a reduce is the root's, whenever it comes: the sum ends there.
  */
-static int free_slot(struct bny_desk *d, int r)
+static int free_slot(struct bny_coordinator *d, int r)
 {
     int is_reduce = d->op.call.collective == BNY_REDUCE;
 
@@ -144,7 +144,7 @@ static int free_slot(struct bny_desk *d, int r)
     return d->next < d->slots ? d->next++ : -1;
 }
 
-static void give_slot(struct bny_desk *d, int r, int s)
+static void give_slot(struct bny_coordinator *d, int r, int s)
 {
     int up = d->parent[s];
     struct bny_arrival_word w = { .said = BNY_SAID_SLOT | lateness_word(d),
@@ -165,7 +165,7 @@ static void give_slot(struct bny_desk *d, int r, int s)
 }
 
 /* All came together: what is built for that is faster. */
-static void run_static(struct bny_desk *d)
+static void run_static(struct bny_coordinator *d)
 {
     struct bny_arrival_word w = { .said = BNY_SAID_TOGETHER | lateness_word(d) };
 
@@ -190,13 +190,13 @@ static int waits_until(struct bny_op *op, uint64_t *until_ns)
     return 1;
 }
 
-int bny_desk_goes_first(struct bny_desk *d)
+int bny_coordinator_goes_first(struct bny_coordinator *d)
 {
-    return bny_desk_is_needed(d) && waits_until(d->member, &d->words_ns);
+    return bny_coordinator_is_needed(d) && waits_until(d->member, &d->words_ns);
 }
 
 /* It joins the line that there is, or begins one at this rank. */
-static void is_late(struct bny_desk *d, int r)
+static void is_late(struct bny_coordinator *d, int r)
 {
     struct bny_arrival_word w = { .said = BNY_SAID_FEED, .rank = r };
 
@@ -211,7 +211,7 @@ static void is_late(struct bny_desk *d, int r)
         d->last = r;
 }
 
-static void hand_out(struct bny_desk *d)
+static void hand_out(struct bny_coordinator *d)
 {
     if (d->serves != 1 || d->ntaken == d->nqueue)
         return;
@@ -231,7 +231,7 @@ static void hand_out(struct bny_desk *d)
     }
 }
 
-static void comes(struct bny_desk *d, int r)
+static void comes(struct bny_coordinator *d, int r)
 {
     d->here[r] = 1;
     d->queue[d->nqueue++] = r;
@@ -239,20 +239,20 @@ static void comes(struct bny_desk *d, int r)
         d->op.comm->lateness.was_late = bny_now_ns() - d->opened_ns >= d->late_ns;
 }
 
-void bny_desk_word(struct bny_desk *d, int from, const struct bny_arrival_word *w)
+void bny_coordinator_word(struct bny_coordinator *d, int from, const struct bny_arrival_word *w)
 {
-    int is_desk = d->n >= BNY_DESKS && from < BNY_DESKS && from != d->me;
+    int is_coordinator = d->n >= BNY_COORDINATORS && from < BNY_COORDINATORS && from != d->me;
 
     if (w->said == BNY_SAID_HERE && !d->here[from] && d->me < 2) {
         comes(d, from);
-    } else if (w->said == BNY_SAID_DESK && is_desk) {
+    } else if (w->said == BNY_SAID_COORDINATOR && is_coordinator) {
         d->heard[from] = 1;
-    } else if (w->said == BNY_SAID_VOICE && is_desk && d->voice[from] < 0 && d->me < 2 &&
+    } else if (w->said == BNY_SAID_VOICE && is_coordinator && d->voice[from] < 0 && d->me < 2 &&
                (w->rank == 0 || (w->rank == 1 && from != 0))) {
         d->voice[from] = (int8_t)w->rank;
         d->heard[from] = 1; /* messages may overtake each other */
     } else {
-        bny_arrival_wrong(&d->op, from, "a word to a desk that makes no sense now");
+        bny_arrival_wrong(&d->op, from, "a word to a coordinator that makes no sense now");
         return;
     }
     elect(d);
@@ -261,28 +261,28 @@ void bny_desk_word(struct bny_desk *d, int from, const struct bny_arrival_word *
     bny_op_stir(&d->op);
 }
 
-int bny_desk_lacks(const struct bny_desk *d, int r)
+int bny_coordinator_lacks(const struct bny_coordinator *d, int r)
 {
     return d->serves == 1 && !d->here[r] && d->nfilled < d->slots;
 }
 
-int bny_desk_answers(const struct bny_desk *d, int r)
+int bny_coordinator_answers(const struct bny_coordinator *d, int r)
 {
     return d->serves == 1 && d->here[r];
 }
 
-int bny_desk_is_needed(const struct bny_desk *d)
+int bny_coordinator_is_needed(const struct bny_coordinator *d)
 {
     for (size_t i = 0; d->serves == 1 && i < d->out.n; i++)
         if (d->out.at[i].seq ==
-            d->seq) /* an answer; words to a desk may find nobody for long */
+            d->seq) /* an answer; words to a coordinator may find nobody for long */
             return 1;
     return d->serves == 1 && d->nfilled < d->slots;
 }
 
 /* ---- those who are late ---- */
 
-void bny_desk_keep(struct bny_desk *d, uint32_t c)
+void bny_coordinator_keep(struct bny_coordinator *d, uint32_t c)
 {
     size_t at = (size_t)c * d->op.chunk_elems * d->op.esz;
     const struct bny_arrival_coded *k = &bny_arrival_of(d->member)->coded;
@@ -309,7 +309,7 @@ void bny_desk_keep(struct bny_desk *d, uint32_t c)
     bny_op_stir(&d->op);
 }
 
-void bny_desk_keep_set(struct bny_desk *d)
+void bny_coordinator_keep_set(struct bny_coordinator *d)
 {
     size_t bytes = bny_arrival_set_bytes(&d->op);
 
@@ -324,19 +324,19 @@ void bny_desk_keep_set(struct bny_desk *d)
     bny_op_stir(&d->op);
 }
 
-void bny_desk_alone(struct bny_desk *d)
+void bny_coordinator_alone(struct bny_coordinator *d)
 {
     d->member = NULL;
     bny_op_stir(&d->op);
 }
 
-static int is_fed(const struct bny_desk *d, const struct bny_feed *f)
+static int is_fed(const struct bny_coordinator *d, const struct bny_feed *f)
 {
     return f->next == bny_arrival_chunks(&d->op) && !f->borrowed && f->set_sent;
 }
 
 /* A line ends when its head has no more use for its port: whoever comes then begins another. */
-static void end_line(struct bny_desk *d)
+static void end_line(struct bny_coordinator *d)
 {
     static const struct bny_arrival_word ends = { .said = BNY_SAID_ENDS };
     int is_whole = d->nkept == bny_arrival_chunks(&d->op) && d->set;
@@ -347,7 +347,7 @@ static void end_line(struct bny_desk *d)
     d->last = -1;
 }
 
-static int is_over(const struct bny_desk *d)
+static int is_over(const struct bny_coordinator *d)
 {
     if (d->out.n || d->last >= 0)
         return 0;
@@ -363,7 +363,7 @@ static int is_over(const struct bny_desk *d)
 
 /* ---- life ---- */
 
-static int memory_of(struct bny_desk *d)
+static int memory_of(struct bny_coordinator *d)
 {
     size_t n = (size_t)d->n, slots = (size_t)d->slots;
 
@@ -381,16 +381,16 @@ static int memory_of(struct bny_desk *d)
         d->stride = d->stride > coded ? d->stride : coded;
         d->kept_len = calloc((size_t)bny_arrival_chunks(&d->op) + 1, sizeof *d->kept_len);
         if (!d->kept_len)
-            return bny_fail(BANYAN_ENOMEM, "no memory for an operation's desk");
+            return bny_fail(BANYAN_ENOMEM, "no memory for an operation's coordinator");
     }
     return d->here && d->queue && d->order && d->parent && d->late && d->have && d->op.asked
                ? 0
-               : bny_fail(BANYAN_ENOMEM, "no memory for an operation's desk");
+               : bny_fail(BANYAN_ENOMEM, "no memory for an operation's coordinator");
 }
 
 static void desk_free(struct bny_op *op)
 {
-    struct bny_desk *d = desk_of(op);
+    struct bny_coordinator *d = coordinator_of(op);
 
     free(d->out.at);
     free(d->here);
@@ -402,26 +402,26 @@ static void desk_free(struct bny_op *op)
     free(d->kept_len);
     free(d->have);
     free(d->set);
-    op->of_way[BNY_WAY_DESK] = NULL;
+    op->of_way[BNY_WAY_COORDINATOR] = NULL;
 }
 
 static void free_detached(struct bny_op *op)
 {
-    struct bny_desk *d = desk_of(op);
+    struct bny_coordinator *d = coordinator_of(op);
 
     bny_op_finish(op);
     free(d);
 }
 
 /* It is nobody's call: no deadline, no memory of a user's. */
-static void make_op(struct bny_desk *d, const struct bny_op *member)
+static void make_op(struct bny_coordinator *d, const struct bny_op *member)
 {
     struct bny_op *op = &d->op;
 
     op->comm = member->comm;
     op->ways = member->ways;
-    op->way = op->ways[BNY_WAY_DESK];
-    op->of_way[BNY_WAY_DESK] = d;
+    op->way = op->ways[BNY_WAY_COORDINATOR];
+    op->of_way[BNY_WAY_COORDINATOR] = d;
     op->call = (struct bny_call){ .collective = member->call.collective,
                                   .dtype = member->call.dtype,
                                   .root = member->call.root,
@@ -430,7 +430,7 @@ static void make_op(struct bny_desk *d, const struct bny_op *member)
     op->sig = member->sig;
     op->esz = member->esz;
     op->chunk_elems = member->chunk_elems;
-    op->plan.way = BNY_WAY_DESK;
+    op->plan.way = BNY_WAY_COORDINATOR;
     op->planned = 1;
     op->free_detached = free_detached;
 }
@@ -440,17 +440,17 @@ static int kept_by(const struct banyan_comm *c)
     int kept = 0;
 
     for (const struct bny_op *op = c->active_first; op; op = op->next)
-        kept += op->of_way[BNY_WAY_DESK] && keeps(desk_of(op));
+        kept += op->of_way[BNY_WAY_COORDINATOR] && keeps(coordinator_of(op));
     return kept;
 }
 
 /* Of so many slots; NULL: no memory. */
-static struct bny_desk *make_desk(struct bny_op *op, int slots)
+static struct bny_coordinator *make_coordinator(struct bny_op *op, int slots)
 {
-    struct bny_desk *d = calloc(1, sizeof *d);
+    struct bny_coordinator *d = calloc(1, sizeof *d);
 
     if (!d) {
-        bny_fail(BANYAN_ENOMEM, "no memory for an operation's desk");
+        bny_fail(BANYAN_ENOMEM, "no memory for an operation's coordinator");
         return NULL;
     }
     make_op(d, op);
@@ -461,7 +461,7 @@ static struct bny_desk *make_desk(struct bny_op *op, int slots)
     d->last = -1;
     d->serves = d->voice[0] = d->voice[1] = d->voice[2] = -1;
     d->slots = slots;
-    op->comm->had_desk = 1;
+    op->comm->had_coordinator = 1;
     if (memory_of(d) == 0)
         return d;
     bny_op_finish(&d->op);
@@ -470,7 +470,8 @@ static struct bny_desk *make_desk(struct bny_op *op, int slots)
 }
 
 /* Begins, under a number behind the call's; it may be over and gone at once. 0 or an error. */
-static int begin_desk(struct bny_desk *d, struct bny_desk **at, uint32_t behind)
+static int begin_coordinator(struct bny_coordinator *d, struct bny_coordinator **at,
+                             uint32_t behind)
 {
     int rc;
 
@@ -484,10 +485,10 @@ static int begin_desk(struct bny_desk *d, struct bny_desk **at, uint32_t behind)
     return rc;
 }
 
-int bny_desk_feed(struct bny_op *op, int to)
+int bny_coordinator_feed(struct bny_op *op, int to)
 {
     struct bny_arrival *a = bny_arrival_of(op);
-    struct bny_desk *d = make_desk(op, bny_arrival_slots(&op->call, op->comm->n));
+    struct bny_coordinator *d = make_coordinator(op, bny_arrival_slots(&op->call, op->comm->n));
     int rc;
 
     if (!d)
@@ -497,22 +498,22 @@ int bny_desk_feed(struct bny_op *op, int to)
     d->nqueue = d->ntaken = d->n; /* nobody is to come */
     d->nfilled = d->slots;
     d->late[d->nlate++] = (struct bny_feed){ .to = to };
-    rc = begin_desk(d, &a->feeder, 2); /* the child's number, and there is none */
+    rc = begin_coordinator(d, &a->feeder, 2); /* the child's number, and there is none */
     for (uint32_t c = 0; a->feeder && c < a->nchunks; c++)
         if (a->have[c])
-            bny_desk_keep(d, c);
+            bny_coordinator_keep(d, c);
     if (a->feeder && a->has_result_set)
-        bny_desk_keep_set(d);
+        bny_coordinator_keep_set(d);
     return rc;
 }
 
-int bny_desk_open(struct bny_op *op)
+int bny_coordinator_open(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     struct bny_cost_model m = bny_cost_model_of(&op->comm->scope);
     int slots =
         kept_by(op->comm) < KEPT_MAX ? bny_arrival_slots(&op->call, op->comm->n) : op->comm->n;
-    struct bny_desk *d = make_desk(op, slots);
+    struct bny_coordinator *d = make_coordinator(op, slots);
 
     if (!d)
         return -BANYAN_ENOMEM;
@@ -533,9 +534,9 @@ int bny_desk_open(struct bny_op *op)
         bny_now_ns() + (uint64_t)(1e9 * fmin(WORDS_S, op->plan.predicted_s / WORDS_PART +
                                                           WORDS_ALPHAS * m.alpha_s));
     comes(d, d->me); /* first of all: who serves counts */
-    for (int r = 0; r < BNY_DESKS && d->n >= BNY_DESKS; r++)
-        tell_desk(d, r, BNY_SAID_DESK, 0);
-    return begin_desk(d, &a->desk, 1);
+    for (int r = 0; r < BNY_COORDINATORS && d->n >= BNY_COORDINATORS; r++)
+        tell_coordinator(d, r, BNY_SAID_COORDINATOR, 0);
+    return begin_coordinator(d, &a->coordinator, 1);
 }
 
 static int start(struct bny_op *op)
@@ -545,7 +546,7 @@ static int start(struct bny_op *op)
 
 static int advance(struct bny_op *op)
 {
-    struct bny_desk *d = desk_of(op);
+    struct bny_coordinator *d = coordinator_of(op);
     struct bny_kept kept;
     int moved = 0;
 
@@ -555,7 +556,7 @@ static int advance(struct bny_op *op)
     end_line(d);
     if (d->out.n)
         moved |= bny_outbox_flush(op, &d->out);
-    if (d->member && !bny_desk_is_needed(d)) /* it may have waited for that */
+    if (d->member && !bny_coordinator_is_needed(d)) /* it may have waited for that */
         bny_op_stir(d->member);
     kept = (struct bny_kept){ .raw = d->kept, /* there since our own slot was told, perhaps */
                               .coded = d->kept,
@@ -578,31 +579,31 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
 
     bny_msg_release(&op->comm->world->held, msg);
     if (is_word)
-        bny_desk_word(desk_of(op), from, &w);
+        bny_coordinator_word(coordinator_of(op), from, &w);
     else
-        bny_arrival_wrong(op, from, "it sent a desk what is no word");
+        bny_arrival_wrong(op, from, "it sent a coordinator what is no word");
 }
 
 static void sent(struct bny_op *op, uint32_t cookie)
 {
-    desk_of(op)->late[cookie & 0x7fffffffu].borrowed--;
+    coordinator_of(op)->late[cookie & 0x7fffffffu].borrowed--;
     bny_op_stir(op);
 }
 
 static void drop(struct bny_op *op, int result)
 {
-    struct bny_desk *d = desk_of(op);
+    struct bny_coordinator *d = coordinator_of(op);
 
     if (result)
         bny_cookies_drop(op);
     if (d->member && d->only)
         bny_arrival_of(d->member)->feeder = NULL;
     else if (d->member)
-        bny_arrival_of(d->member)->desk = NULL;
+        bny_arrival_of(d->member)->coordinator = NULL;
     d->member = NULL;
 }
 
-/* The call waits for others, in its desk's name too. */
+/* The call waits for others, in its coordinator's name too. */
 static unsigned pending(const struct bny_op *op, int r)
 {
     return 0;
@@ -613,7 +614,7 @@ static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
     sent(op, step);
 }
 
-const struct bny_way bny_way_desk = {
+const struct bny_way bny_way_coordinator = {
     .start = start,
     .advance = advance,
     .message = message,

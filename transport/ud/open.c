@@ -57,7 +57,7 @@ static int find_device(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf
     p->vt.datagrams = 1;
     rc = bny_verbs_path_settings(conf->rank, &p->vt.path);
     if (rc == 0)
-        rc = bny_verbs_desk_open(&p->vt);
+        rc = bny_verbs_tcp_cm_open(&p->vt);
     return rc ? rc : choose(p, conf->ifname);
 }
 

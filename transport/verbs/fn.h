@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* libibverbs and librdmacm, loaded at run time: the library works without them (without
- * librdmacm only desk.c makes connections), and tests put a simulated device behind the same
+ * librdmacm only tcp_cm.c makes connections), and tests put a simulated device behind the same
  * table. Calls that the headers inline (ibv_post_send, ibv_poll_cq ...) go through the device
  * context's own operations and need no entry. */
 #ifndef BNY_VERBS_FN_H

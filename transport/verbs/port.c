@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Chooses a rail's port and device if rdma_cm is not used (desk.c), with its GIDs and partition
- * key. A rank's address has all usable GIDs of a port, and the answering rank chooses a pair of
- * one type, as neither type can read the other's packets; of several pairs, in this order:
- *   RoCE v2 before v1   v1 is not routed, and some switches drop it
- *   one subnet          before one that needs routing
- *   IPv4-mapped         before IPv6, link-local last: it has no meaning beyond its link
- * A port lists the GIDs of the interface that BANYAN_IFNAME names first. */
+/* Chooses a rail's port and device if rdma_cm is not used (tcp_cm.c), with its GIDs and
+ * partition key. A rank's address has all usable GIDs of a port, and the answering rank chooses
+ * a pair of one type, as neither type can read the other's packets; of several pairs, in this
+ * order: RoCE v2 before v1   v1 is not routed, and some switches drop it one subnet before one
+ * that needs routing IPv4-mapped         before IPv6, link-local last: it has no meaning beyond
+ * its link A port lists the GIDs of the interface that BANYAN_IFNAME names first. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -423,7 +422,7 @@ static int listen_there(struct vb_tp *t, struct vb_rail *rail, const struct foun
 static int best_port(struct vb_tp *t, const char *name, struct wanted *w, struct found *best)
 {
     struct ibv_context *const *ctx;
-    int n = bny_verbs_desk_contexts(t, &ctx), rc;
+    int n = bny_verbs_tcp_cm_contexts(t, &ctx), rc;
 
     *best = (struct found){ .ctx = NULL };
     rc = name_of(ctx, n, name, w);
@@ -529,7 +528,7 @@ static int list_ports(struct vb_tp *t, const struct wanted *w, int routed, struc
                       const char **apart)
 {
     struct ibv_context *const *ctx;
-    int contexts = bny_verbs_desk_contexts(t, &ctx), n = 0, first = 0, kept = 0;
+    int contexts = bny_verbs_tcp_cm_contexts(t, &ctx), n = 0, first = 0, kept = 0;
 
     for (int i = 0; i < contexts; i++) {
         struct ibv_device_attr a = { .phys_port_cnt = 1 };

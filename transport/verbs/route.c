@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The route to a peer's device, its user settings, and how rdma_cm gets it (desk.c needs none
+/* The route to a peer's device, its user settings, and how rdma_cm gets it (tcp_cm.c needs none
  * of this). Over RoCE, rdma_cm uses the MTU of our own interface, and so does the peer's
  * kernel: if the peer's is smaller, long packets are lost silently, and short ones arrive. So
  * both ends exchange their active MTU at init, and the smaller one goes into rdma_cm's path.

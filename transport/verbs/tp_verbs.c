@@ -72,7 +72,7 @@ static int open_events(struct vb_tp *t)
             "on all hosts",
             t->tp.rank);
     if (t->how == VB_HOW_QP)
-        return bny_verbs_desk_open(t);
+        return bny_verbs_tcp_cm_open(t);
     if (!t->fn->rdma_create_event_channel)
         return bny_fail(BANYAN_ENOTSUP,
                         "rank %d: librdmacm is not installed: apt-get install librdmacm1%s",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the verbs transport: RC queue pairs on InfiniBand, RoCE and iWARP, which we make
- * ourselves (desk.c, port.c) or through rdma_cm. fn.c: the libraries; device.c: the device
+ * ourselves (tcp_cm.c, port.c) or through rdma_cm. fn.c: the libraries; device.c: the device
  * choice; rail.c: several devices; tp_verbs.c: the table, polling, life and death; join.c,
  * accept.c: connecting and proving the secret; cq.c, srq.c: a completion queue, and optionally
  * a receive queue, for all of a device; mem.c: registered memory, cache.c: a cache for
@@ -137,7 +137,7 @@ enum vb_imm {
     VB_IMM_CLOSE
 };
 
-enum vb_how { VB_HOW_CM, VB_HOW_QP }; /* rdma_cm makes connections, or desk.c */
+enum vb_how { VB_HOW_CM, VB_HOW_QP }; /* rdma_cm makes connections, or tcp_cm.c */
 
 struct vb_place { /* a rail in an address */
     struct bny_addr addr;
@@ -247,7 +247,7 @@ struct vb_gid { /* wire format */
 };
 _Static_assert(sizeof(struct vb_gid) == 24, "wire format");
 
-struct vb_port {                 /* a rail's port, for desk.c */
+struct vb_port {                 /* a rail's port, for tcp_cm.c */
     struct vb_gid gids[VB_GIDS]; /* usable ones, the best first */
     int ngids;
     uint16_t lid, pkey, pkey_index;
@@ -367,7 +367,7 @@ struct vb_tp {
     int datagrams; /* transport/ud: devices without connected queue pairs work, too */
     enum vb_how how;
     const char *port_range; /* for listeners, during creation */
-    struct vb_fn own;       /* VB_HOW_QP: the libraries' functions, with desk.c for rdma_cm */
+    struct vb_fn own;       /* VB_HOW_QP: the libraries' functions, with tcp_cm.c for rdma_cm */
     const uint8_t *secret;  /* [32] */
     struct rdma_event_channel *events;
     struct vb_rail rails[VB_RAILS];
@@ -404,10 +404,10 @@ struct vb_tp {
     uint32_t turns;
 };
 
-/* desk.c */
+/* tcp_cm.c */
 /* Replaces rdma_cm in t->fn and t->events. Returns 0, or an error. */
-int bny_verbs_desk_open(struct vb_tp *t);
-int bny_verbs_desk_contexts(const struct vb_tp *t, struct ibv_context *const **out);
+int bny_verbs_tcp_cm_open(struct vb_tp *t);
+int bny_verbs_tcp_cm_contexts(const struct vb_tp *t, struct ibv_context *const **out);
 
 /* port.c */
 enum { VB_NO_PORT = 1 };

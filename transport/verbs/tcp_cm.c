@@ -921,7 +921,7 @@ static int set_option(struct rdma_cm_id *id, int level, int name, void *value, s
 
 /* ---- the desk ---- */
 
-int bny_verbs_desk_contexts(const struct vb_tp *t, struct ibv_context *const **out)
+int bny_verbs_tcp_cm_contexts(const struct vb_tp *t, struct ibv_context *const **out)
 {
     const struct desk *d = (const struct desk *)t->events;
 
@@ -978,7 +978,7 @@ static void open_devices(struct desk *d)
 static void own_functions(struct vb_fn *own, const struct vb_fn *fn)
 {
     *own = *fn;
-    own->rdma_create_event_channel = NULL; /* bny_verbs_desk_open() is */
+    own->rdma_create_event_channel = NULL; /* bny_verbs_tcp_cm_open() is */
     own->rdma_destroy_event_channel = desk_close;
     own->rdma_create_id = create_id;
     own->rdma_destroy_id = destroy_id;
@@ -999,7 +999,7 @@ static void own_functions(struct vb_fn *own, const struct vb_fn *fn)
     own->rdma_event_str = event_str;
 }
 
-int bny_verbs_desk_open(struct vb_tp *t)
+int bny_verbs_tcp_cm_open(struct vb_tp *t)
 {
     struct epoll_event e = { .events = EPOLLIN };
     struct desk *d = calloc(1, sizeof *d);

@@ -42,7 +42,7 @@ static int submit(struct banyan_comm *comm, struct bny_call *call, struct banyan
     if (rc)
         return rc;
     bny_call_even(call, comm);
-    bny_call_set_like(call, comm);
+    bny_call_set_shape(call, comm);
     return bny_submit(comm, call, req);
 }
 
@@ -331,25 +331,26 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
 
 /* ---- the public names ---- */
 
-static struct bny_like like_of(enum bny_collective which, size_t count, enum banyan_dtype dtype,
-                               banyan_op op, int root)
+static struct bny_call_shape shape_of(enum bny_collective which, size_t count,
+                                      enum banyan_dtype dtype, banyan_op op, int root)
 {
     int is_known = op < BANYAN_OP_BUILTIN_COUNT && (unsigned)dtype < BANYAN_DTYPE_COUNT;
 
-    return (struct bny_like){ .count = count,
-                              .root = root,
-                              .collective = (uint8_t)(is_known ? which : BNY_COLLECTIVE_COUNT),
-                              .dtype = (uint8_t)dtype,
-                              .op = (uint8_t)op };
+    return (struct bny_call_shape){ .count = count,
+                                    .root = root,
+                                    .collective =
+                                        (uint8_t)(is_known ? which : BNY_COLLECTIVE_COUNT),
+                                    .dtype = (uint8_t)dtype,
+                                    .op = (uint8_t)op };
 }
 
 int banyan_allreduce(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
                      banyan_op op, struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_ALLREDUCE, count, dtype, op, -1);
+    struct bny_call_shape shape = shape_of(BNY_ALLREDUCE, count, dtype, op, -1);
     int rc;
 
-    if (bny_again(comm, opts, &like, sendbuf, recvbuf, &rc))
+    if (bny_cached_call(comm, opts, &shape, sendbuf, recvbuf, &rc))
         return rc;
     return allreduce_any(sendbuf, recvbuf, count, dtype, op, comm, opts, BNY_RUN);
 }
@@ -365,10 +366,10 @@ int banyan_reduce(const void *sendbuf, void *recvbuf, size_t count, enum banyan_
                   banyan_op op, int root, struct banyan_comm *comm,
                   const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_REDUCE, count, dtype, op, root);
+    struct bny_call_shape shape = shape_of(BNY_REDUCE, count, dtype, op, root);
     int rc;
 
-    if (bny_again(comm, opts, &like, sendbuf, recvbuf, &rc))
+    if (bny_cached_call(comm, opts, &shape, sendbuf, recvbuf, &rc))
         return rc;
     return reduce_any(sendbuf, recvbuf, count, dtype, op, root, comm, opts, BNY_RUN);
 }
@@ -384,10 +385,10 @@ int banyan_reduce_init(const void *sendbuf, void *recvbuf, size_t count,
 int banyan_broadcast(void *buf, size_t count, enum banyan_dtype dtype, int root,
                      struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_BROADCAST, count, dtype, 0, root);
+    struct bny_call_shape shape = shape_of(BNY_BROADCAST, count, dtype, 0, root);
     int rc;
 
-    if (bny_again(comm, opts, &like, buf, buf, &rc))
+    if (bny_cached_call(comm, opts, &shape, buf, buf, &rc))
         return rc;
     return broadcast_any(buf, count, dtype, root, comm, opts, BNY_RUN);
 }
@@ -403,10 +404,10 @@ int banyan_reduce_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
                           enum banyan_dtype dtype, banyan_op op, struct banyan_comm *comm,
                           const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_REDUCE_SCATTER, recvcount, dtype, op, -1);
+    struct bny_call_shape shape = shape_of(BNY_REDUCE_SCATTER, recvcount, dtype, op, -1);
     int rc;
 
-    if (bny_again(comm, opts, &like, sendbuf, recvbuf, &rc))
+    if (bny_cached_call(comm, opts, &shape, sendbuf, recvbuf, &rc))
         return rc;
     return reduce_scatter_any(sendbuf, recvbuf, recvcount, NULL, 0, dtype, op, comm, opts,
                               BNY_RUN);
@@ -437,10 +438,10 @@ int banyan_allgather(const void *sendbuf, void *recvbuf, size_t sendcount,
                      enum banyan_dtype dtype, struct banyan_comm *comm,
                      const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_ALLGATHER, sendcount, dtype, 0, -1);
+    struct bny_call_shape shape = shape_of(BNY_ALLGATHER, sendcount, dtype, 0, -1);
     int rc;
 
-    if (bny_again(comm, opts, &like, sendbuf, recvbuf, &rc))
+    if (bny_cached_call(comm, opts, &shape, sendbuf, recvbuf, &rc))
         return rc;
     return allgather_any(sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, comm, opts,
                          BNY_RUN);
@@ -471,10 +472,10 @@ int banyan_allgatherv_init(const void *sendbuf, void *recvbuf, const size_t *cou
 int banyan_gather(const void *sendbuf, void *recvbuf, size_t sendcount, enum banyan_dtype dtype,
                   int root, struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_GATHER, sendcount, dtype, 0, root);
+    struct bny_call_shape shape = shape_of(BNY_GATHER, sendcount, dtype, 0, root);
     int rc;
 
-    if (bny_again(comm, opts, &like, sendbuf, recvbuf, &rc))
+    if (bny_cached_call(comm, opts, &shape, sendbuf, recvbuf, &rc))
         return rc;
     return rooted_any(BNY_GATHER, sendbuf, recvbuf, sendcount, NULL, NULL, 0, dtype, root, comm,
                       opts, BNY_RUN);
@@ -509,10 +510,10 @@ int banyan_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
                    enum banyan_dtype dtype, int root, struct banyan_comm *comm,
                    const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_SCATTER, recvcount, dtype, 0, root);
+    struct bny_call_shape shape = shape_of(BNY_SCATTER, recvcount, dtype, 0, root);
     int rc;
 
-    if (bny_again(comm, opts, &like, sendbuf, recvbuf, &rc))
+    if (bny_cached_call(comm, opts, &shape, sendbuf, recvbuf, &rc))
         return rc;
     return rooted_any(BNY_SCATTER, sendbuf, recvbuf, recvcount, NULL, NULL, 0, dtype, root,
                       comm, opts, BNY_RUN);
@@ -546,10 +547,10 @@ int banyan_scatterv_init(const void *sendbuf, const size_t *counts, const size_t
 int banyan_alltoall(const void *sendbuf, void *recvbuf, size_t count, enum banyan_dtype dtype,
                     struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_ALLTOALL, count, dtype, 0, -1);
+    struct bny_call_shape shape = shape_of(BNY_ALLTOALL, count, dtype, 0, -1);
     int rc;
 
-    if (bny_again(comm, opts, &like, sendbuf, recvbuf, &rc))
+    if (bny_cached_call(comm, opts, &shape, sendbuf, recvbuf, &rc))
         return rc;
     return alltoall_any(sendbuf, recvbuf, count, dtype, comm, opts, BNY_RUN);
 }
@@ -581,10 +582,10 @@ int banyan_alltoallv_init(const void *sendbuf, const size_t *sendcounts, const s
 
 int banyan_barrier(struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_BARRIER, 1, BANYAN_U8, 0, -1);
+    struct bny_call_shape shape = shape_of(BNY_BARRIER, 1, BANYAN_U8, 0, -1);
     int rc;
 
-    if (bny_again(comm, opts, &like, NULL, NULL, &rc))
+    if (bny_cached_call(comm, opts, &shape, NULL, NULL, &rc))
         return rc;
     return barrier_any(comm, opts, BNY_RUN);
 }
@@ -624,11 +625,11 @@ int banyan_exscan_init(const void *sendbuf, void *recvbuf, size_t count,
 int banyan_send(const void *buf, size_t count, enum banyan_dtype dtype, int peer,
                 struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_SENDRECV, count, dtype, 0, peer);
+    struct bny_call_shape shape = shape_of(BNY_SENDRECV, count, dtype, 0, peer);
     int rc;
 
-    like.is_send = 1;
-    if (bny_again(comm, opts, &like, buf, (void *)buf, &rc))
+    shape.is_send = 1;
+    if (bny_cached_call(comm, opts, &shape, buf, (void *)buf, &rc))
         return rc;
     return sendrecv_any((void *)buf, count, dtype, peer, 1, comm, opts, BNY_RUN);
 }
@@ -643,10 +644,10 @@ int banyan_send_init(const void *buf, size_t count, enum banyan_dtype dtype, int
 int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
                 struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    struct bny_like like = like_of(BNY_SENDRECV, count, dtype, 0, peer);
+    struct bny_call_shape shape = shape_of(BNY_SENDRECV, count, dtype, 0, peer);
     int rc;
 
-    if (bny_again(comm, opts, &like, buf, buf, &rc))
+    if (bny_cached_call(comm, opts, &shape, buf, buf, &rc))
         return rc;
     return sendrecv_any(buf, count, dtype, peer, 0, comm, opts, BNY_RUN);
 }
@@ -655,13 +656,13 @@ int banyan_sendrecv(const void *sendbuf, size_t sendcount, enum banyan_dtype sen
                     void *recvbuf, size_t recvcount, enum banyan_dtype recvtype, int from,
                     struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    struct bny_like there = like_of(BNY_SENDRECV, sendcount, sendtype, 0, to);
-    struct bny_like here = like_of(BNY_SENDRECV, recvcount, recvtype, 0, from);
+    struct bny_call_shape there = shape_of(BNY_SENDRECV, sendcount, sendtype, 0, to);
+    struct bny_call_shape here = shape_of(BNY_SENDRECV, recvcount, recvtype, 0, from);
     struct bny_call send, recv;
     int rc;
 
     there.is_send = 1;
-    if (bny_again_pair(comm, opts, &there, &here, sendbuf, recvbuf, &rc))
+    if (bny_cached_pair(comm, opts, &there, &here, sendbuf, recvbuf, &rc))
         return rc;
     rc = begin_message(&send, 1, comm, opts);
     if (rc)
@@ -677,8 +678,8 @@ int banyan_sendrecv(const void *sendbuf, size_t sendcount, enum banyan_dtype sen
         rc = bny_check_extent(comm, &recv);
     if (rc)
         return rc;
-    bny_call_set_like(&send, comm);
-    bny_call_set_like(&recv, comm);
+    bny_call_set_shape(&send, comm);
+    bny_call_set_shape(&recv, comm);
     return bny_submit_pair(comm, &send, &recv);
 }
 

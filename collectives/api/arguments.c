@@ -383,7 +383,7 @@ void bny_call_even(struct bny_call *call, const struct banyan_comm *comm)
     call->scounts = call->rcounts = call->rdispls = NULL;
 }
 
-void bny_call_set_like(struct bny_call *call, const struct banyan_comm *comm)
+void bny_call_set_shape(struct bny_call *call, const struct banyan_comm *comm)
 {
     int is_message = call->collective == BNY_SENDRECV;
 
@@ -392,13 +392,13 @@ void bny_call_set_like(struct bny_call *call, const struct banyan_comm *comm)
         call->redop.wire >= BANYAN_OP_BUILTIN_COUNT || strcmp(call->schedule, "auto") != 0 ||
         (is_message && call->root == comm->rank))
         return;
-    call->like = (struct bny_like){ .count = call->count,
-                                    .root = call->root,
-                                    .tag = call->tag,
-                                    .collective = call->collective,
-                                    .is_send = call->is_send,
-                                    .dtype = (uint8_t)call->dtype,
-                                    .op = call->redop.wire,
-                                    .deterministic = call->deterministic,
-                                    .is_set = 1 };
+    call->shape = (struct bny_call_shape){ .count = call->count,
+                                           .root = call->root,
+                                           .tag = call->tag,
+                                           .collective = call->collective,
+                                           .is_send = call->is_send,
+                                           .dtype = (uint8_t)call->dtype,
+                                           .op = call->redop.wire,
+                                           .deterministic = call->deterministic,
+                                           .is_set = 1 };
 }

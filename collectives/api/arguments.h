@@ -42,6 +42,6 @@ void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_
 void bny_call_even(struct bny_call *call, const struct banyan_comm *comm);
 /* Calls that differ in their buffers alone need not be checked again, where the options are
  * ordinary ones: again.c. Last. */
-void bny_call_set_like(struct bny_call *call, const struct banyan_comm *comm);
+void bny_call_set_shape(struct bny_call *call, const struct banyan_comm *comm);
 
 #endif

@@ -123,16 +123,16 @@ int bny_submit_pair(struct banyan_comm *comm, const struct bny_call *send,
 int bny_run_taken(struct bny_op *op);
 int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc);
 
-/* ---- again.c ---- */
+/* ---- call_cache.c ---- */
 
 /* A blocking call, where the communicator has the operation of one that differs in its buffers
- * alone: 1, it ran and *rc is its result. like: all but tag, deterministic and is_set; op
+ * alone: 1, it ran and *rc is its result. shape: all but tag, deterministic and is_set; op
  * beyond the built-in ones: 0. */
-int bny_again(struct banyan_comm *comm, const struct banyan_opts *opts, struct bny_like *like,
-              const void *send, void *recv, int *rc);
-int bny_again_pair(struct banyan_comm *comm, const struct banyan_opts *opts,
-                   struct bny_like *send, struct bny_like *recv, const void *from, void *to,
-                   int *rc);
+int bny_cached_call(struct banyan_comm *comm, const struct banyan_opts *opts,
+                    struct bny_call_shape *shape, const void *send, void *recv, int *rc);
+int bny_cached_pair(struct banyan_comm *comm, const struct banyan_opts *opts,
+                    struct bny_call_shape *send, struct bny_call_shape *recv, const void *from,
+                    void *to, int *rc);
 
 /* Requests that are no operations, but borrow one's state to be waited for. */
 struct bny_request_kind {

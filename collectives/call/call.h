@@ -14,13 +14,13 @@
 
 /* What calls have in common that differ in their buffers alone: compared as bytes. Of those
  * with ordinary options only; is_set 0: of no call. */
-struct bny_like {
+struct bny_call_shape {
     uint64_t count;
     int32_t root; /* or the peer */
     uint32_t tag;
     uint8_t collective, is_send, dtype, op, deterministic, is_set, zero[2];
 };
-_Static_assert(sizeof(struct bny_like) == 24, "no padding");
+_Static_assert(sizeof(struct bny_call_shape) == 24, "no padding");
 
 struct bny_call {
     /* The key: all that a plan and an operation's tables rest on, compared as bytes. */
@@ -57,7 +57,7 @@ struct bny_call {
     uint8_t *contributors;            /* [n] or NULL: told whose inputs are in the result */
     const uint8_t *present;           /* [n] has_set: the set, 0 or 1; of an op its own copy */
     double timeout_s;                 /* < 0: the communicator's */
-    struct bny_like like;           /* calls that may take over what was checked of this one */
+    struct bny_call_shape shape;    /* calls that may take over what was checked of this one */
     uint8_t takes_send, takes_recv; /* sendbuf, recvbuf must not be NULL */
 };
 

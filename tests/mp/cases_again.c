@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Blocking calls that are like one before but for their buffers, or for one thing more, by
- * turns with others: api/again.c takes over what was checked before, and must see each
+ * turns with others: api/call_cache.c takes over what was checked before, and must see each
  * difference. */
 #include <math.h>
 #include <pthread.h>

@@ -12,7 +12,7 @@
 
 #define LOOKS 4 /* operations of the pool that are looked at: those used last */
 
-static int is_same(const struct bny_like *a, const struct bny_like *b)
+static int is_same(const struct bny_call_shape *a, const struct bny_call_shape *b)
 {
     return memcmp(a, b, sizeof *a) == 0;
 }
@@ -28,15 +28,15 @@ static int is_ordinary(const struct banyan_opts *o, const struct banyan_comm *co
            !o->participants && !o->at_least && !o->contributors;
 }
 
-/* Completes `like`. 1: such a call may be among those that were made. */
+/* Completes `shape`. 1: such a call may be among those that were made. */
 static int complete(const struct banyan_comm *comm, const struct banyan_opts *opts,
-                    struct bny_like *like)
+                    struct bny_call_shape *shape)
 {
-    like->is_set = 1;
-    like->tag = opts ? opts->tag : 0;
-    like->deterministic = (opts && opts->deterministic >= 0 ? opts->deterministic
-                                                            : comm->scope.deterministic) != 0;
-    return like->collective < BNY_COLLECTIVE_COUNT;
+    shape->is_set = 1;
+    shape->tag = opts ? opts->tag : 0;
+    shape->deterministic = (opts && opts->deterministic >= 0 ? opts->deterministic
+                                                             : comm->scope.deterministic) != 0;
+    return shape->collective < BNY_COLLECTIVE_COUNT;
 }
 
 static int may_run(const struct banyan_comm *comm, const struct banyan_opts *opts)
@@ -47,14 +47,14 @@ static int may_run(const struct banyan_comm *comm, const struct banyan_opts *opt
 
 /* From the pool, with its new buffers; NULL: it is elsewhere, or lacks a buffer. */
 static struct bny_op *take(struct banyan_comm *comm, const struct banyan_opts *opts,
-                           const struct bny_like *like, const void *send, void *recv)
+                           const struct bny_call_shape *shape, const void *send, void *recv)
 {
     struct bny_op **at = &comm->pool, *op;
 
-    for (int i = 0; i < LOOKS && *at && !is_same(&(*at)->call.like, like); i++)
+    for (int i = 0; i < LOOKS && *at && !is_same(&(*at)->call.shape, shape); i++)
         at = &(*at)->next;
     op = *at;
-    if (!op || !op->planned || !is_same(&op->call.like, like) ||
+    if (!op || !op->planned || !is_same(&op->call.shape, shape) ||
         (op->call.takes_send && !send) || (op->call.takes_recv && !recv))
         return NULL;
     *at = op->next;
@@ -65,20 +65,20 @@ static struct bny_op *take(struct banyan_comm *comm, const struct banyan_opts *o
 }
 
 /* A receive from itself returns if there is a message: the long way looks. */
-static int is_from_itself(const struct banyan_comm *comm, const struct bny_like *like)
+static int is_from_itself(const struct banyan_comm *comm, const struct bny_call_shape *shape)
 {
-    return like->collective == BNY_SENDRECV && !like->is_send && like->root == comm->rank;
+    return shape->collective == BNY_SENDRECV && !shape->is_send && shape->root == comm->rank;
 }
 
-int bny_again(struct banyan_comm *comm, const struct banyan_opts *opts, struct bny_like *like,
-              const void *send, void *recv, int *rc)
+int bny_cached_call(struct banyan_comm *comm, const struct banyan_opts *opts,
+                    struct bny_call_shape *shape, const void *send, void *recv, int *rc)
 {
     struct bny_op *op;
 
-    if (!may_run(comm, opts) || !complete(comm, opts, like) || is_from_itself(comm, like))
+    if (!may_run(comm, opts) || !complete(comm, opts, shape) || is_from_itself(comm, shape))
         return 0;
     bny_world_lock(comm->world);
-    op = take(comm, opts, like, send, recv);
+    op = take(comm, opts, shape, send, recv);
     if (!op) {
         bny_world_unlock(comm->world);
         return 0;
@@ -87,9 +87,9 @@ int bny_again(struct banyan_comm *comm, const struct banyan_opts *opts, struct b
     return 1;
 }
 
-int bny_again_pair(struct banyan_comm *comm, const struct banyan_opts *opts,
-                   struct bny_like *send, struct bny_like *recv, const void *from, void *to,
-                   int *rc)
+int bny_cached_pair(struct banyan_comm *comm, const struct banyan_opts *opts,
+                    struct bny_call_shape *send, struct bny_call_shape *recv, const void *from,
+                    void *to, int *rc)
 {
     struct bny_op *there, *here;
 

@@ -37,7 +37,7 @@ void bny_outbox_add(struct bny_op *op, struct bny_outbox *box, int to, uint32_t 
     box->at[box->n++] = (struct bny_posted){ .to = to, .seq = seq, .word = *word };
     /* A coordinator speaks before it begins: its first turn takes that along. */
     if (atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_IDLE)
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
 }
 
 /* Does it tell of a parent whose own place is still to be told? What comes there before that is
@@ -82,7 +82,7 @@ int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box)
     }
     box->n = kept;
     if (kept)
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
     return kept != before;
 }
 
@@ -208,7 +208,7 @@ static void wake_others(struct bny_op *op)
 {
     for (struct bny_op *o = op->comm->active_first; o; o = o->next)
         if (o->plan.late_s > 0 && bny_op_is_active(o) && !bny_arrival_of(o)->begun)
-            bny_op_stir(o);
+            bny_op_mark_runnable(o);
 }
 
 /* All ranks are told the same of this sum. */
@@ -254,7 +254,7 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
         a->server < 0 ? from == 0 || (from == 1 && n >= BNY_COORDINATORS) : from == a->server;
     uint32_t said = op->plan.late_s > 0 ? w->said & ~(uint32_t)BNY_SAID_WAS_LATE : w->said;
 
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
     if (is_coordinator && is_new && a->begun && said == BNY_SAID_SLOT && is_slot(op, w)) {
         int rc = take_slot(op, w);
         if (rc)
@@ -508,7 +508,7 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
     struct bny_arrival *a = bny_arrival_of(op);
     struct bny_arrival_word w;
 
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
     if (msg->hdr.kind == BNY_MSG_READY) {
         bny_msg_release(&op->comm->world->held, msg);
     } else if (bny_arrival_read_word(msg, &w)) {

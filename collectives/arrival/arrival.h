@@ -278,7 +278,7 @@ void bny_coordinator_word(struct bny_coordinator *coordinator, int from,
 void bny_coordinator_keep(struct bny_coordinator *coordinator, uint32_t c);
 void bny_coordinator_keep_set(struct bny_coordinator *coordinator);
 /* Are its member's own sums to wait, as words to others would stand behind them? Not for long:
- * the member is to ask again then, and has been stirred for it. */
+ * the member is to ask again then, and has been runnable for it. */
 int bny_coordinator_goes_first(struct bny_coordinator *coordinator);
 /* Passes op's result on to rank `to`, also when the call has ended. 0 or an error. */
 int bny_coordinator_feed(struct bny_op *op, int to);

@@ -186,7 +186,7 @@ static int waits_until(struct bny_op *op, uint64_t *until_ns)
     }
     if (!w->due_ns || *until_ns < w->due_ns)
         w->due_ns = *until_ns;
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
     return 1;
 }
 
@@ -258,7 +258,7 @@ void bny_coordinator_word(struct bny_coordinator *d, int from, const struct bny_
     elect(d);
     hand_out(d);
     bny_outbox_flush(&d->op, &d->out); /* before this rank's own sums */
-    bny_op_stir(&d->op);
+    bny_op_mark_runnable(&d->op);
 }
 
 int bny_coordinator_lacks(const struct bny_coordinator *d, int r)
@@ -306,7 +306,7 @@ void bny_coordinator_keep(struct bny_coordinator *d, uint32_t c)
                         bny_arrival_chunk(&d->op, c) * d->op.esz);
     d->have[c] = 1;
     d->nkept++;
-    bny_op_stir(&d->op);
+    bny_op_mark_runnable(&d->op);
 }
 
 void bny_coordinator_keep_set(struct bny_coordinator *d)
@@ -321,13 +321,13 @@ void bny_coordinator_keep_set(struct bny_coordinator *d)
         return;
     }
     memcpy(d->set, bny_arrival_of(d->member)->set, bytes);
-    bny_op_stir(&d->op);
+    bny_op_mark_runnable(&d->op);
 }
 
 void bny_coordinator_alone(struct bny_coordinator *d)
 {
     d->member = NULL;
-    bny_op_stir(&d->op);
+    bny_op_mark_runnable(&d->op);
 }
 
 static int is_fed(const struct bny_coordinator *d, const struct bny_feed *f)
@@ -557,7 +557,7 @@ static int advance(struct bny_op *op)
     if (d->out.n)
         moved |= bny_outbox_flush(op, &d->out);
     if (d->member && !bny_coordinator_is_needed(d)) /* it may have waited for that */
-        bny_op_stir(d->member);
+        bny_op_mark_runnable(d->member);
     kept = (struct bny_kept){ .raw = d->kept, /* there since our own slot was told, perhaps */
                               .coded = d->kept,
                               .raw_stride = d->stride,
@@ -587,7 +587,7 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
 static void sent(struct bny_op *op, uint32_t cookie)
 {
     coordinator_of(op)->late[cookie & 0x7fffffffu].borrowed--;
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
 }
 
 static void drop(struct bny_op *op, int result)

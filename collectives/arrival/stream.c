@@ -53,7 +53,7 @@ static int send_to(struct bny_op *op, int to, struct bny_hdr *h, const char *ptr
     if (rc > 0)
         op->wire_bytes += bytes;
     if (rc == BNY_AGAIN)
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
     else if (rc < 0)
         failed(op, to, rc, "");
     return rc > 0 ? rc : 0;
@@ -72,7 +72,7 @@ static int send_set(struct bny_op *op, int to, enum bny_arrival_step step, uint3
     h.len = h.codec_len_raw = (uint32_t)bny_arrival_set_bytes(op);
     rc = ep->ops->eager(ep, &h, set);
     if (rc == BNY_AGAIN)
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
     else if (rc < 0)
         failed(op, to, rc, "");
     return rc == 0;
@@ -209,7 +209,7 @@ void bny_stream_sent(struct bny_op *op, uint32_t cookie)
         a->feeds[cookie & ~FEED_COOKIE].borrowed--;
     else
         freed(a, cookie);
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
 }
 
 /* ---- what has come ---- */
@@ -530,7 +530,7 @@ static int apply_all(struct bny_op *op, struct bny_source *s)
             failed(op, s->rank, rc, what);
         }
         if (rc == 0) /* the rest of it is on its way: nobody tells when it is here */
-            bny_op_stir(op);
+            bny_op_mark_runnable(op);
         if (rc != 1)
             break;
         s->view_off = 0;

@@ -319,7 +319,7 @@ static void step_done(struct bny_op *op, uint32_t i, uint32_t chunks)
     st->done += chunks;
     if (st->done == st->nchunks)
         e->steps_left--;
-    bny_engine_rouse_users(op, i);
+    bny_engine_wake_users(op, i);
 }
 
 /* The latest chunk posted was copied: its memory is free already. What depends on chunks before
@@ -345,7 +345,7 @@ void bny_engine_sent(struct bny_op *op, uint32_t i)
         more += st->early;
         st->early = 0;
     }
-    bny_engine_rouse(op, i);
+    bny_engine_wake_step(op, i);
     step_done(op, i, more);
 }
 
@@ -361,7 +361,7 @@ static int fail_step(struct bny_op *op, uint32_t i, uint32_t chunk, int rc)
 }
 
 /* What advance_step() says of a step that did not move. */
-#define STUCK 0    /* until something rouses it */
+#define STUCK 0    /* until something wakes it */
 #define AGAIN (-1) /* no event tells when it can: it stays roused */
 
 static int advance_send(struct bny_op *op, uint32_t i)
@@ -431,7 +431,7 @@ static int advance_step(struct bny_op *op, uint32_t i)
         rc = 1;
     }
     if (rc == AGAIN)
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
     return rc;
 }
 
@@ -446,7 +446,7 @@ static uint32_t next_ready(const struct bny_engine *e, uint32_t from)
     return bits ? w * 64 + (uint32_t)__builtin_ctzll(bits) : UINT32_MAX;
 }
 
-/* One look at a roused step. 1: moved. It may rouse itself by what it does. */
+/* One look at a roused step. 1: moved. It may wake itself by what it does. */
 static int look_at(struct bny_op *op, uint32_t i)
 {
     struct bny_engine *e = bny_engine_of(op);
@@ -603,7 +603,7 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
     struct bny_step_state *st;
     uint32_t i;
 
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
     if (msg->hdr.kind == BNY_MSG_READY) {
         bny_engine_announced(op, from, msg);
         return;
@@ -619,7 +619,7 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
      * copied aside. */
     while (st->view_off && !st->arrived.first->descriptor && advance_step(op, i) == 1)
         ;
-    bny_engine_rouse(op, i);
+    bny_engine_wake_step(op, i);
     if (!use_at_once(op, i, msg))
         enqueue(op, from, i, msg);
 }

@@ -83,10 +83,10 @@ static inline size_t bny_engine_chunk(const struct bny_op *op, const struct bny_
 }
 
 /* Step i may be able to move: the next pass looks at it. */
-static inline void bny_engine_rouse(struct bny_op *op, uint32_t i)
+static inline void bny_engine_wake_step(struct bny_op *op, uint32_t i)
 {
     bny_engine_of(op)->ready[i / 64] |= 1ull << (i % 64);
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
 }
 
 /* chunk.c */
@@ -105,11 +105,11 @@ int bny_engine_operands(struct bny_op *op);
 /* Are the elements of chunk c ready in all steps that step i depends on? */
 int bny_engine_is_ready(const struct bny_op *op, uint32_t i, uint32_t c);
 enum bny_may { BNY_MAY_NOT, BNY_MAY_LATER, BNY_MAY };
-/* May a SEND's next chunk leave now? LATER: only time is missing, and stirred, and the world's
+/* May a SEND's next chunk leave now? LATER: only time is missing, and runnable, and the world's
  * alarm are set. */
 enum bny_may bny_engine_may_send(struct bny_op *op, uint32_t i);
 /* Chunks of step i are done: those that depend on it are looked at. */
-void bny_engine_rouse_users(struct bny_op *op, uint32_t i);
+void bny_engine_wake_users(struct bny_op *op, uint32_t i);
 
 /* open.c */
 /* May chunks of this step be put straight into the peer's output? Both ends decide alike. */

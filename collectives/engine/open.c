@@ -206,7 +206,7 @@ int bny_engine_announce(struct bny_op *op)
         BNY_ASSERT(r != op->comm->rank);
         rc = bny_xfer_announce(op, op->comm->peers[r].ep, x, op->out, output_bytes(op));
         if (rc == BNY_AGAIN) { /* no event tells when there is room again */
-            bny_op_stir(op);
+            bny_op_mark_runnable(op);
             continue;
         }
         e->unannounced--;
@@ -240,7 +240,7 @@ static void unpark(struct bny_op *op, int peer)
         uint32_t i = pr->parked - 1;
         pr->parked = e->steps[i].parked;
         e->steps[i].is_parked = 0;
-        bny_engine_rouse(op, i);
+        bny_engine_wake_step(op, i);
     }
 }
 
@@ -271,7 +271,7 @@ static void changed(struct bny_op *op, enum bny_notice change)
         e->unannounced++;
     }
     unpark(op, op->call.root);
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
 }
 
 static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
@@ -313,7 +313,7 @@ static int close_windows(struct bny_op *op)
         if (bny_xfer_close(op->comm->peers[r].ep, &bny_engine_of(op)->peers[r].xfer,
                            op->result != 0) == BNY_AGAIN &&
             !gives_up(op, r)) {
-            bny_op_stir(op);
+            bny_op_mark_runnable(op);
             rc = BNY_AGAIN;
         }
     return rc;

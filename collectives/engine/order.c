@@ -53,7 +53,7 @@ static int too_early(struct bny_op *op, const struct bny_step_state *st)
     due = e->start_ns + (uint64_t)(wait * 1e9);
     if (wait <= 0 || bny_now_ns() >= due)
         return 0;
-    bny_op_stir(op); /* no event tells when it is time */
+    bny_op_mark_runnable(op); /* no event tells when it is time */
     if (!*first || due < *first)
         *first = due;
     return 1;
@@ -69,7 +69,7 @@ enum bny_may bny_engine_may_send(struct bny_op *op, uint32_t i)
     return e->start_ns && too_early(op, st) ? BNY_MAY_LATER : BNY_MAY;
 }
 
-void bny_engine_rouse_users(struct bny_op *op, uint32_t i)
+void bny_engine_wake_users(struct bny_op *op, uint32_t i)
 {
     struct bny_engine *e = bny_engine_of(op);
     const struct bny_program *p = e->program;

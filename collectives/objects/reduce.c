@@ -379,7 +379,7 @@ void bny_sum_progress(struct bny_store *st)
     if (bny_ring_is_empty(&st->sums) && bny_ring_is_empty(&st->partials_here))
         return;
     st->sums_stirred = 1;
-    bny_store_stir(st);
+    bny_store_mark_runnable(st);
 }
 
 int bny_sums_run(struct bny_store *st)

@@ -281,7 +281,7 @@ void bny_entry_grew(struct bny_entry *e)
     if (e->state == BNY_ENTRY_WHOLE || !bny_ring_is_empty(&st->partials_here))
         bny_sum_progress(st);
     if (e->nout)
-        bny_store_stir(st);
+        bny_store_mark_runnable(st);
 }
 
 /* ---- who waits ---- */
@@ -790,7 +790,7 @@ static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
         (struct bny_store *)(void *)((char *)op - offsetof(struct bny_store, carrier));
 
     st->sweep = 1;
-    bny_store_stir(st);
+    bny_store_mark_runnable(st);
 }
 
 static const struct bny_way carrier_way = { .notify = notify };

@@ -285,7 +285,7 @@ int bny_store_begin(struct bny_store *st, struct banyan_comm *comm);
 void bny_store_message(struct bny_store *st, int from, enum bny_object_msg kind,
                        const struct bny_obj_wire *m, const char *data);
 void bny_store_end(struct bny_store *st); /* its tables; store's own memory is the caller's */
-static inline void bny_store_stir(struct bny_store *st)
+static inline void bny_store_mark_runnable(struct bny_store *st)
 {
     st->world->has_work = 1;
 }

@@ -31,7 +31,7 @@ void bny_transfer_data(struct bny_store *st, int from, struct bny_msg *msg)
     }
     bny_msg_list_push_back(&e->incoming, msg);
     bny_link_in(&st->moving, &e->moving);
-    bny_store_stir(st);
+    bny_store_mark_runnable(st);
 }
 
 /* Bytes of the first message that have been placed, 0: none yet, or an error: the transport's,
@@ -162,7 +162,7 @@ void bny_transfer_pull(struct bny_store *st, int from, const struct bny_obj_wire
     };
     e->nout++;
     bny_link_in(&st->transfers, &t->link);
-    bny_store_stir(st);
+    bny_store_mark_runnable(st);
 }
 
 void bny_transfer_stop(struct bny_store *st, int from, const struct bny_obj_wire *m)
@@ -264,7 +264,7 @@ static int serve(struct bny_transfer *t)
         n += rc == 0;
     }
     if (rc == BNY_AGAIN || (rc == 0 && t->offset < e->have))
-        bny_store_stir(e->store);
+        bny_store_mark_runnable(e->store);
     if (rc == -BANYAN_ENOMEM || rc == -BANYAN_ESYSTEM)
         say_none(t, -BANYAN_ENOMEM);
     if ((rc && rc != BNY_AGAIN) || t->offset == e->bytes)
@@ -286,7 +286,7 @@ static int read_all(struct bny_store *st)
         moved |= take(e);
     }
     if (!bny_ring_is_empty(&st->moving))
-        bny_store_stir(st);
+        bny_store_mark_runnable(st);
     return moved;
 }
 

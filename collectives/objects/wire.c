@@ -114,7 +114,7 @@ static void enqueue(struct bny_store *st, int to, struct post *p)
         box->first = p;
     box->last = p;
     st->nposts++;
-    bny_store_stir(st);
+    bny_store_mark_runnable(st);
 }
 
 void bny_obj_send(struct bny_store *st, int to, enum bny_object_msg kind,
@@ -182,7 +182,7 @@ int bny_obj_flush(struct bny_store *st)
         }
     }
     if (st->nposts)
-        bny_store_stir(st);
+        bny_store_mark_runnable(st);
     return moved;
 }
 

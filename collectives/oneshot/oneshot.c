@@ -194,7 +194,7 @@ static int shoot_all(struct bny_op *op)
             bny_call_sends(&op->call, me, to) ? shoot(op, op->comm->peers[to].ep, &h, to) : 0;
 
         if (rc == BNY_AGAIN)
-            bny_op_stir(op);
+            bny_op_mark_runnable(op);
         else if (rc < 0)
             bny_op_send_failed(op, to, rc, "");
         if (rc != 0)
@@ -236,7 +236,7 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
     struct shots *s = shots_of(op);
     struct bny_held_pool *pool = &op->comm->world->held;
 
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
     if (msg->hdr.kind != BNY_MSG_DATA || msg->hdr.len != bny_direct_bytes(op) || s->of[from] ||
         !bny_call_sends(&op->call, from, op->comm->rank)) {
         bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,

@@ -111,7 +111,7 @@ void bny_comm_talk(struct banyan_comm *c)
 
     while ((rc = bny_match_changed(c->match, &what))) {
         struct bny_op *op = op_of(rc);
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
         if (bny_op_is_active(op) && op->way->notify)
             op->way->notify(op, notice_of(what), 0);
     }

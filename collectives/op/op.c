@@ -143,7 +143,7 @@ static void unlink_active(struct bny_op *op)
 
     *(op->prev ? &op->prev->next : &c->active_first) = op->next;
     *(op->next ? &op->next->prev : &c->active_last) = op->prev;
-    bny_link_out(&op->stirred);
+    bny_link_out(&op->runnable);
 }
 
 /* What came for it before it began. */
@@ -192,9 +192,9 @@ static int begin(struct bny_op *op)
     if (bny_match_has_early(c->match))
         take_early(op);
     if (bny_op_is_active(op)) {
-        bny_link_out(&op->stirred);
+        bny_link_out(&op->runnable);
         if (bny_op_advance(op) && bny_op_is_active(op))
-            bny_op_stir(op);
+            bny_op_mark_runnable(op);
     }
     if (bny_match_is_busy(c->match))
         bny_comm_talk(c);
@@ -316,7 +316,7 @@ static int is_unsent(const struct bny_op *op)
 /* A stage is over: its operation goes on, or, when it waited for that to end, ends. */
 static void tell_parent(struct bny_op *parent)
 {
-    bny_op_stir(parent);
+    bny_op_mark_runnable(parent);
     if (atomic_load_explicit(&parent->state, memory_order_relaxed) == BNY_OP_CLOSING)
         bny_op_complete(parent, parent->result);
 }
@@ -336,7 +336,7 @@ void bny_op_complete(struct bny_op *op, int result)
     if (op->way->close && op->way->close(op) == BNY_AGAIN)
         return;
     if (op->result == 0 && is_unsent(op)) {
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
         return;
     }
     if (op->result == 0 && bny_op_is_staged(op) && bny_op_unstage(op) != 0) {

@@ -40,8 +40,8 @@ struct bny_op {
     struct bny_op *prev; /* active list */
     const char *in;      /* the user's buffers or staging */
     char *out;
-    struct bny_link stirred; /* something happened: it is to be advanced */
-    size_t esz;              /* bytes of the datatype */
+    struct bny_link runnable; /* something happened: it is to be advanced */
+    size_t esz;               /* bytes of the datatype */
     size_t chunk_elems;
     uint8_t has_asked; /* something of it is set */
     uint8_t is_used;   /* a transport knows which memory it works on */
@@ -86,11 +86,11 @@ struct bny_op *bny_op_take(struct banyan_comm *comm, const struct bny_call *call
 void bny_op_give(struct bny_op *op); /* back to the pool */
 
 /* Something happened to an active operation: progress advances it. */
-static inline void bny_op_stir(struct bny_op *op)
+static inline void bny_op_mark_runnable(struct bny_op *op)
 {
     BNY_ASSERT(atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_ACTIVE ||
                atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING);
-    bny_link_in(&op->comm->stirred, &op->stirred);
+    bny_link_in(&op->comm->runnable, &op->runnable);
     op->comm->world->has_work = 1;
 }
 

@@ -10,11 +10,10 @@
  *
  *   init     makes tables for a plan, which are kept for the next operation with this plan
  *   start    the operation has its number; messages may come from now on
- *   advance  is called whenever something may have changed (bny_op_stir); at the end it calls
- *            bny_op_complete()
- *   message  one message of a peer with the operation's signature
- *   drop     the operation ends: releases messages, gives up cookies; result 0 or the error
- *   close    may it be forgotten? BNY_AGAIN while peers may still write into its memory
+ *   advance  is called whenever something may have changed (bny_op_mark_runnable); at the end
+ * it calls bny_op_complete() message  one message of a peer with the operation's signature drop
+ * the operation ends: releases messages, gives up cookies; result 0 or the error close    may
+ * it be forgotten? BNY_AGAIN while peers may still write into its memory
  *
  * A new way is a folder and one row of BNY_WAYS. */
 #ifndef BNY_COLLECTIVES_WAY_H
@@ -104,7 +103,7 @@ struct bny_way {
     void (*notify)(struct bny_op *op, enum bny_notice what, uint32_t step);
     /* Idempotent. May be NULL. */
     void (*drop)(struct bny_op *op, int result);
-    /* 0 or BNY_AGAIN: it is called again, when it is stirred. May be NULL. */
+    /* 0 or BNY_AGAIN: it is called again, when it is runnable. May be NULL. */
     int (*close)(struct bny_op *op);
     /* enum bny_pending_flags, of rank r. */
     unsigned (*pending)(const struct bny_op *op, int r);

@@ -115,21 +115,21 @@ static int advance_op(struct bny_op *op)
     if (!bny_op_advance(op))
         return 0;
     if (bny_op_is_active(op))
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
     return 1;
 }
 
-/* Operations that something happened to; those that stir themselves again wait for the next
- * pass. */
+/* Operations that something happened to; those that mark_runnable themselves again wait for the
+ * next pass. */
 static int advance_comm(struct banyan_comm *c)
 {
     struct bny_link todo = { 0 };
     int moved = 0;
 
-    bny_ring_move(&todo, &c->stirred);
+    bny_ring_move(&todo, &c->runnable);
     while (!bny_ring_is_empty(&todo)) {
-        struct bny_op *op = BNY_LINK_OF(todo.next, struct bny_op, stirred);
-        bny_link_out(&op->stirred);
+        struct bny_op *op = BNY_LINK_OF(todo.next, struct bny_op, runnable);
+        bny_link_out(&op->runnable);
         moved |= advance_op(op);
     }
     if (bny_match_is_busy(c->match))
@@ -146,8 +146,8 @@ static int advance_ops(struct bny_world *w, int all)
     w->has_work = 0;
     for (struct banyan_comm *c = w->comms; c; c = c->next_comm) {
         for (struct bny_op *op = all ? c->active_first : NULL; op; op = op->next)
-            bny_op_stir(op);
-        if (!bny_ring_is_empty(&c->stirred) || bny_match_is_busy(c->match))
+            bny_op_mark_runnable(op);
+        if (!bny_ring_is_empty(&c->runnable) || bny_match_is_busy(c->match))
             moved |= advance_comm(c);
         if (c->service)
             moved |= c->service->ops->advance(c);

@@ -363,8 +363,8 @@ static int poll_peers(struct bny_op *op)
             bny_world_event(op->comm->world, &ev[i]);
         n += k > 0 ? k : 0;
     }
-    if (bny_link_is_in(&op->stirred) && bny_op_is_active(op)) {
-        bny_link_out(&op->stirred);
+    if (bny_link_is_in(&op->runnable) && bny_op_is_active(op)) {
+        bny_link_out(&op->runnable);
         bny_op_advance(op);
     }
     return n;

@@ -49,7 +49,7 @@ struct banyan_comm {
     struct bny_scope scope;                    /* what plans rest on */
     struct bny_match *match;                   /* which message is for whom */
     struct bny_op *active_first, *active_last; /* started, not complete; in order of start */
-    struct bny_link stirred;                   /* of these, something happened to */
+    struct bny_link runnable;                  /* of these, something happened to */
     struct bny_op *pool;                       /* idle operations of blocking calls */
     double op_timeout_s;                       /* this rank's own */
     void (*progress_hook)(void *);

@@ -227,7 +227,7 @@ static int advance(struct bny_op *op)
         return 1;
     }
     if (!has_failed(s) && (s->part == FIRST || s->part == LAST))
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
     return moved;
 }
 

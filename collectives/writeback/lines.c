@@ -270,7 +270,7 @@ static int advance(struct bny_op *op)
     int moved = 0;
 
     if (s->missing && !bny_cell_has(s->missing, bny_op_seq(op))) { /* most often */
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
         return 0;
     }
     if (!s->failed && (s->is_shown || (moved = show(op, s))))
@@ -280,7 +280,7 @@ static int advance(struct bny_op *op)
         bny_op_complete(op, 0);
         return 1;
     }
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
     return moved;
 }
 

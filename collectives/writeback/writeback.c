@@ -3,7 +3,7 @@
  * begins, waits its turn and ends.
  *
  * Ranks that share memory write into each other's areas (area.c) and look at them: no message
- * is sent but the first one of a communicator, by which areas become known. So nothing stirs
+ * is sent but the first one of a communicator, by which areas become known. So nothing marks
  * such an operation; it is looked at whenever its rank waits. What an operation is stands
  * beside its first count in the area, and is compared as a message's signature would be. An
  * area is its communicator's alone, and a communicator with a failed operation runs no other
@@ -326,7 +326,7 @@ static int advance(struct bny_op *op)
         bny_op_complete(op, 0);
         return 1;
     }
-    bny_op_stir(op);
+    bny_op_mark_runnable(op);
     return moved;
 }
 
@@ -340,7 +340,7 @@ static int close(struct bny_op *op)
     int rc = close_loans(op);
 
     if (rc)
-        bny_op_stir(op);
+        bny_op_mark_runnable(op);
     return rc;
 }
 

@@ -72,7 +72,7 @@ const struct bny_way bny_way_alone = {
  * way of all messages. */
 static int make_messages(struct bny_op *op, struct bny_msg_list *out)
 {
-    struct bny_held_pool *pool = &op->comm->world->held;
+    struct bny_buffer_pool *pool = &op->comm->world->held;
     size_t count = op->call.count, piece = op->chunk_elems;
     struct bny_msg *msg;
     struct bny_hdr h;

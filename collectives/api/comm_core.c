@@ -136,7 +136,7 @@ void bny_comm_settle(struct banyan_comm *c)
     c->position.comm = c->id;
     if (w->control)
         bny_control_position_add(w->control, &c->position);
-    early = bny_unclaimed_take(w, c->id);
+    early = bny_orphans_take(w, c->id);
     while ((msg = bny_msg_list_pop_front(&early)))
         bny_comm_message(c, msg->ep ? bny_rank_of(&c->ranks, msg->ep->peer) : c->rank, msg);
 }
@@ -208,7 +208,7 @@ void bny_comm_end(struct banyan_comm *comm)
         bny_comm_set_failure(comm, &f);
     }
     if (!comm->finalized || comm->had_coordinator)
-        bny_unclaimed_end(w, comm->id);
+        bny_orphans_end(w, comm->id);
     bny_lock_take(&bny_comm_ending);
     bny_comm_free(comm);
     bny_lock_give(&bny_comm_ending);

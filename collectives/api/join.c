@@ -583,7 +583,7 @@ int bny_init_progress(struct banyan_comm *comm)
         return rc;
     }
     if (in->w->nranks > 1)
-        bny_held_make(&in->w->held);
+        bny_buffered_make(&in->w->held);
     bny_worlds_add(in->w);
     bny_comm_settle(comm);
     comm->init = NULL;

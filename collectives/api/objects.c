@@ -154,7 +154,7 @@ static void destroy(struct banyan_objects *s)
 
     bny_world_lock(w);
     bny_store_end(&s->store);
-    bny_unclaimed_end(w, own->id);
+    bny_orphans_end(w, own->id);
     bny_comm_free(own);
     bny_world_unlock(w);
     bny_handle_free(&handles, &s->store.handle);

@@ -545,7 +545,7 @@ static void note_served(struct bny_op *op)
 static void drop(struct bny_op *op, int result)
 {
     struct bny_arrival *a = bny_arrival_of(op);
-    struct bny_held_pool *pool = &op->comm->world->held;
+    struct bny_buffer_pool *pool = &op->comm->world->held;
 
     note_served(op);
     bny_arrival_coded_end(op, result);

@@ -341,7 +341,7 @@ static int takes(const struct bny_op *op, const struct bny_source *s, const stru
 
 static void take_set(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
 {
-    struct bny_held_pool *pool = &op->comm->world->held;
+    struct bny_buffer_pool *pool = &op->comm->world->held;
     size_t bytes = bny_arrival_set_bytes(op);
     uint64_t set[BNY_ARRIVAL_RANKS_MAX / 64];
 

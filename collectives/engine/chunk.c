@@ -573,7 +573,7 @@ static void enqueue(struct bny_op *op, int from, uint32_t i, struct bny_msg *msg
 {
     struct bny_engine *e = bny_engine_of(op);
     struct bny_msg_list *list = &e->steps[i].arrived;
-    struct bny_held_pool *pool = &op->comm->world->held;
+    struct bny_buffer_pool *pool = &op->comm->world->held;
     struct bny_msg *before = NULL, *at = list->first;
 
     if (at && list->last->hdr.chunk < msg->hdr.chunk) {

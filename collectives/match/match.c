@@ -23,7 +23,7 @@ static void make_idle(struct bny_match *m)
     }
 }
 
-struct bny_match *bny_match_create(struct bny_held_pool *pool, int n, int rank)
+struct bny_match *bny_match_create(struct bny_buffer_pool *pool, int n, int rank)
 {
     struct bny_match *m = calloc(1, sizeof *m);
 
@@ -63,7 +63,7 @@ static uint64_t cost_of(const struct bny_msg *msg)
 }
 
 /* Takes msg. */
-static int keep_in(struct bny_held_pool *pool, struct bny_msg_list *list, struct bny_msg *msg)
+static int keep_in(struct bny_buffer_pool *pool, struct bny_msg_list *list, struct bny_msg *msg)
 {
     if (msg->ep && msg->ep->kept + cost_of(msg) > BNY_KEPT_MAX) {
         int peer = msg->ep->peer;
@@ -449,7 +449,7 @@ int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag)
 
 /* ---- communicators that do not exist here yet, or no more ---- */
 
-int bny_unclaimed_has_ended(const struct bny_world *w, uint32_t comm_id)
+int bny_orphans_has_ended(const struct bny_world *w, uint32_t comm_id)
 {
     for (uint32_t i = 0; i < BNY_ENDED_MAX && i < w->nended; i++)
         if (w->ended[i] == comm_id)
@@ -457,35 +457,35 @@ int bny_unclaimed_has_ended(const struct bny_world *w, uint32_t comm_id)
     return 0;
 }
 
-void bny_unclaimed_end(struct bny_world *w, uint32_t comm_id)
+void bny_orphans_end(struct bny_world *w, uint32_t comm_id)
 {
-    struct bny_msg_list late = bny_unclaimed_take(w, comm_id);
+    struct bny_msg_list late = bny_orphans_take(w, comm_id);
 
     bny_msg_list_release(&w->held, &late);
-    if (!bny_unclaimed_has_ended(w, comm_id))
+    if (!bny_orphans_has_ended(w, comm_id))
         w->ended[w->nended++ % BNY_ENDED_MAX] = comm_id;
 }
 
-void bny_unclaimed_begin(struct bny_world *w, uint32_t comm_id)
+void bny_orphans_begin(struct bny_world *w, uint32_t comm_id)
 {
     for (uint32_t i = 0; i < BNY_ENDED_MAX; i++)
         if (w->ended[i] == comm_id)
             w->ended[i] = 0; /* nobody's id */
 }
 
-int bny_unclaimed_keep(struct bny_world *w, struct bny_msg *msg)
+int bny_orphans_keep(struct bny_world *w, struct bny_msg *msg)
 {
     int is_over = msg->hdr.kind == BNY_MSG_CREDIT && !(msg->hdr.step & 1); /* for our sends */
 
     if (is_over || msg->hdr.kind == BNY_MSG_PROBE || /* its sender asks again */
-        bny_unclaimed_has_ended(w, msg->hdr.comm)) {
+        bny_orphans_has_ended(w, msg->hdr.comm)) {
         bny_msg_release(&w->held, msg);
         return 0;
     }
     return keep_in(&w->held, &w->unclaimed, msg);
 }
 
-struct bny_msg_list bny_unclaimed_take(struct bny_world *w, uint32_t comm_id)
+struct bny_msg_list bny_orphans_take(struct bny_world *w, uint32_t comm_id)
 {
     struct bny_msg_list all = bny_msg_list_take(&w->unclaimed), mine = { 0 };
     struct bny_msg *msg;

@@ -58,7 +58,7 @@ struct bny_receiver {
 };
 
 /* For rank of n ranks; borrows pool. NULL: no memory. */
-struct bny_match *bny_match_create(struct bny_held_pool *pool, int n, int rank);
+struct bny_match *bny_match_create(struct bny_buffer_pool *pool, int n, int rank);
 void bny_match_destroy(struct bny_match *m); /* takes NULL */
 void bny_match_forget(struct bny_match *m);  /* releases all messages */
 
@@ -196,14 +196,14 @@ static inline int bny_match_is_busy(const struct bny_match *m)
 /* ---- communicators that do not exist here yet, or no more ---- */
 
 /* Takes msg. 0, -BANYAN_ENOMEM, or -BANYAN_EPROTO: its sender has too much here. */
-int bny_unclaimed_keep(struct bny_world *w, struct bny_msg *msg);
+int bny_orphans_keep(struct bny_world *w, struct bny_msg *msg);
 /* Those of a communicator that exists now. */
-struct bny_msg_list bny_unclaimed_take(struct bny_world *w, uint32_t comm_id);
+struct bny_msg_list bny_orphans_take(struct bny_world *w, uint32_t comm_id);
 /* A communicator is no more here while others may still send for it: what is here for it, and
  * what comes, is dropped. The latest BNY_ENDED_MAX are remembered. */
-void bny_unclaimed_end(struct bny_world *w, uint32_t comm_id);
+void bny_orphans_end(struct bny_world *w, uint32_t comm_id);
 /* Its id is given out anew: what comes for it is kept again. */
-void bny_unclaimed_begin(struct bny_world *w, uint32_t comm_id);
-int bny_unclaimed_has_ended(const struct bny_world *w, uint32_t comm_id);
+void bny_orphans_begin(struct bny_world *w, uint32_t comm_id);
+int bny_orphans_has_ended(const struct bny_world *w, uint32_t comm_id);
 
 #endif

@@ -49,7 +49,7 @@ struct bny_kept_numbers { /* of an operation in stages: seq .. seq + n - 1 are s
 
 struct bny_match {
     struct bny_match_news news; /* first: bny_match_is_busy() and others */
-    struct bny_held_pool *pool;
+    struct bny_buffer_pool *pool;
     int n, rank;
     uint32_t next_seq;                     /* of the next collective */
     struct bny_kept_numbers *kept, *spare; /* spare: for those to come */

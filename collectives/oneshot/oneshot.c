@@ -234,7 +234,7 @@ static int advance(struct bny_op *op)
 static void message(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct shots *s = shots_of(op);
-    struct bny_held_pool *pool = &op->comm->world->held;
+    struct bny_buffer_pool *pool = &op->comm->world->held;
 
     bny_op_mark_runnable(op);
     if (msg->hdr.kind != BNY_MSG_DATA || msg->hdr.len != bny_direct_bytes(op) || s->of[from] ||

@@ -25,7 +25,7 @@ static struct bny_op *op_of(struct bny_receiver *rc)
 
 static void hand_over(struct bny_op *op, int from, struct bny_msg *msg)
 {
-    struct bny_held_pool *pool = &op->comm->world->held;
+    struct bny_buffer_pool *pool = &op->comm->world->held;
 
     if (memcmp(&op->sig, &msg->hdr.sig, sizeof op->sig) != 0) {
         bny_mismatch_report(op, from, msg);

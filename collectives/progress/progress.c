@@ -26,7 +26,7 @@ static void message(struct bny_world *w, struct bny_msg *msg)
         for (c = w->comms; c && c->id != msg->hdr.comm; c = c->next_comm)
             ;
         if (!c) {
-            int peer = msg->ep->peer, rc = bny_unclaimed_keep(w, msg);
+            int peer = msg->ep->peer, rc = bny_orphans_keep(w, msg);
             if (rc)
                 bny_report(w, NULL, BNY_CAUSE_RESET, (enum banyan_error) - rc,
                            rc == -BANYAN_EPROTO ? peer : w->rank, "rank %d: %s", w->rank,
@@ -170,7 +170,7 @@ int bny_world_progress(struct bny_world *w)
         total += n > 0 ? n : 0;
     }
     if (w->held.draining)
-        drained = bny_held_drain(&w->held);
+        drained = bny_buffered_drain(&w->held);
     total += drained + advance_ops(w, drained);
     if (w->has_local_failure)
         bny_failure_adopt(w);

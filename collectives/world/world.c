@@ -108,7 +108,7 @@ static void plain_free(struct bny_plain *p)
 void bny_world_delete(struct bny_world *w)
 {
     plain_free(w->plain);
-    bny_held_free(&w->held);
+    bny_buffered_free(&w->held);
     bny_members_free(&w->members);
     free(w->memory_of);
     free(w->on_memory);

@@ -16,7 +16,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "collectives/plan/scope.h"
-#include "collectives/world/held.h"
+#include "collectives/world/buffered.h"
 #include "collectives/world/members.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/msg_list.h"
@@ -60,7 +60,7 @@ struct bny_world {
     int ntps;
     struct bny_members members;
     struct bny_control *control; /* NULL when alone, and in bny_comm_loop of tests */
-    struct bny_held_pool held;
+    struct bny_buffer_pool held;
     uint8_t job[8];
     uint8_t secret[32]; /* the job's; 0 in bny_comm_loop of tests */
     /* Agreed by all ranks at init, from all peer infos */

@@ -35,7 +35,7 @@ void *__wrap_calloc(size_t k, size_t n)
 
 /* ---- one end ---- */
 
-static struct bny_held_pool pool;
+static struct bny_buffer_pool pool;
 static struct bny_match *m;
 
 static void open_one(void)
@@ -47,7 +47,7 @@ static void open_one(void)
 static void close_one(void)
 {
     bny_match_destroy(m);
-    bny_held_free(&pool);
+    bny_buffered_free(&pool);
 }
 
 static struct bny_sig sig_of(uint64_t count)
@@ -266,7 +266,7 @@ Test(match, tables_grow)
 
 /* ---- point to point: two ends, by hand ---- */
 
-static struct bny_held_pool pools[2];
+static struct bny_buffer_pool pools[2];
 static struct bny_match *end[2];
 
 static void open_two(void)
@@ -279,7 +279,7 @@ static void close_two(void)
 {
     for (int r = 0; r < 2; r++) {
         bny_match_destroy(end[r]);
-        bny_held_free(&pools[r]);
+        bny_buffered_free(&pools[r]);
     }
 }
 
@@ -860,14 +860,14 @@ Test(match, what_waits_for_communicators_is_bounded)
         for (uint32_t i = 0; i < 4; i++) {
             msg = giant(&ep, i);
             msg->hdr.comm = 7 + i % 2;
-            cr_assert_eq(bny_unclaimed_keep(&w, msg), i < 3 ? 0 : -BANYAN_EPROTO);
+            cr_assert_eq(bny_orphans_keep(&w, msg), i < 3 ? 0 : -BANYAN_EPROTO);
         }
         for (uint32_t id = 7; id < 9; id++) {
-            mine = bny_unclaimed_take(&w, id);
+            mine = bny_orphans_take(&w, id);
             bny_msg_list_release(&w.held, &mine);
         }
     }
-    bny_held_free(&w.held);
+    bny_buffered_free(&w.held);
 }
 
 /* It may be gone, not to come: credit of it would stay for ever. What a sender asks or says of
@@ -879,13 +879,13 @@ Test(match, credit_of_unknown_communicators_is_not_kept)
         .comm = 7, .kind = BNY_MSG_CREDIT, .started = 300, .sig = { .collective = BNY_SENDRECV }
     };
 
-    cr_assert_eq(bny_unclaimed_keep(&w, bny_msg_make(&w.held, &h, NULL)), 0);
+    cr_assert_eq(bny_orphans_keep(&w, bny_msg_make(&w.held, &h, NULL)), 0);
     cr_assert_null(w.unclaimed.first);
     h.step = 3;
-    cr_assert_eq(bny_unclaimed_keep(&w, bny_msg_make(&w.held, &h, NULL)), 0);
+    cr_assert_eq(bny_orphans_keep(&w, bny_msg_make(&w.held, &h, NULL)), 0);
     cr_assert_not_null(w.unclaimed.first);
     bny_msg_list_release(&w.held, &w.unclaimed);
-    bny_held_free(&w.held);
+    bny_buffered_free(&w.held);
 }
 
 /* Of a communicator that failed and was destroyed its peers may send for as long as they have
@@ -898,19 +898,18 @@ Test(match, messages_for_ended_communicators_are_not_kept)
         static const char payload[64];
         struct bny_hdr h = { .comm = id, .kind = BNY_MSG_DATA, .len = sizeof payload };
 
-        cr_assert_eq(bny_unclaimed_keep(&w, bny_msg_make(&w.held, &h, payload)), 0);
+        cr_assert_eq(bny_orphans_keep(&w, bny_msg_make(&w.held, &h, payload)), 0);
         cr_assert_not_null(w.unclaimed.first);
-        bny_unclaimed_end(&w, id);
+        bny_orphans_end(&w, id);
         cr_assert_null(w.unclaimed.first, "what was here is dropped");
-        cr_assert_eq(bny_unclaimed_keep(&w, bny_msg_make(&w.held, &h, payload)), 0);
+        cr_assert_eq(bny_orphans_keep(&w, bny_msg_make(&w.held, &h, payload)), 0);
         cr_assert_null(w.unclaimed.first, "what comes is dropped");
     }
-    cr_assert(bny_unclaimed_has_ended(&w, 6 + 2 * BNY_ENDED_MAX));
-    cr_assert_not(bny_unclaimed_has_ended(&w, 7), "the oldest are forgotten");
-    bny_unclaimed_begin(&w, 6 + 2 * BNY_ENDED_MAX);
-    cr_assert_not(bny_unclaimed_has_ended(&w, 6 + 2 * BNY_ENDED_MAX),
-                  "its id is another's now");
-    bny_held_free(&w.held);
+    cr_assert(bny_orphans_has_ended(&w, 6 + 2 * BNY_ENDED_MAX));
+    cr_assert_not(bny_orphans_has_ended(&w, 7), "the oldest are forgotten");
+    bny_orphans_begin(&w, 6 + 2 * BNY_ENDED_MAX);
+    cr_assert_not(bny_orphans_has_ended(&w, 6 + 2 * BNY_ENDED_MAX), "its id is another's now");
+    bny_buffered_free(&w.held);
 }
 
 /* The first message of a peer makes an account of it; without memory it is not lost in silence.

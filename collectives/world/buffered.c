@@ -6,19 +6,19 @@
  * released. How much that can be is bounded: what peers may send before an operation has
  * started here by credit and a limit (match/), the rest by the operation's own size (bulk is
  * sent only after our READY). */
-#include "collectives/world/held.h"
+#include "collectives/world/buffered.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 
-struct bny_held {
-    struct bny_msg msg;           /* first: what holders see */
-    struct bny_msg *inner;        /* still draining from the transport */
-    struct bny_held *next, *prev; /* pool->draining */
+struct bny_buffered {
+    struct bny_msg msg;               /* first: what holders see */
+    struct bny_msg *inner;            /* still draining from the transport */
+    struct bny_buffered *next, *prev; /* pool->draining */
     uint32_t got;
-    int size_class; /* BNY_HELD_CLASSES: of its own size */
+    int size_class; /* BNY_BUFFERED_CLASSES: of its own size */
     char bytes[];
 };
 
@@ -28,7 +28,7 @@ struct bny_held {
 static const struct {
     uint32_t bytes;
     uint16_t keep, first; /* buffers: kept at most; made at init */
-} sizes[BNY_HELD_CLASSES] = {
+} sizes[BNY_BUFFERED_CLASSES] = {
     { 256, 64, 32 }, { 4096, 64, 16 }, { 16384, 16, 8 }, { 65536, 16, 0 }, { 262144, 4, 0 }
 };
 
@@ -39,20 +39,20 @@ static int is_held(const struct bny_msg *msg)
     return msg->user == &held_mark;
 }
 
-static struct bny_held *held_alloc(uint32_t bytes, int size_class)
+static struct bny_buffered *held_alloc(uint32_t bytes, int size_class)
 {
-    struct bny_held *held = malloc(sizeof *held + bytes);
+    struct bny_buffered *held = malloc(sizeof *held + bytes);
 
     if (held)
         held->size_class = size_class;
     return held;
 }
 
-static void held_free(struct bny_held_pool *pool, struct bny_held *held)
+static void held_free(struct bny_buffer_pool *pool, struct bny_buffered *held)
 {
     int k = held->size_class;
 
-    if (k == BNY_HELD_CLASSES || pool->classes[k].kept == sizes[k].keep) {
+    if (k == BNY_BUFFERED_CLASSES || pool->classes[k].kept == sizes[k].keep) {
         free(held);
         return;
     }
@@ -61,14 +61,14 @@ static void held_free(struct bny_held_pool *pool, struct bny_held *held)
     pool->classes[k].kept++;
 }
 
-static struct bny_held *held_take(struct bny_held_pool *pool, uint32_t bytes)
+static struct bny_buffered *held_take(struct bny_buffer_pool *pool, uint32_t bytes)
 {
-    struct bny_held *held;
+    struct bny_buffered *held;
     int k = 0;
 
-    while (k < BNY_HELD_CLASSES && bytes > sizes[k].bytes)
+    while (k < BNY_BUFFERED_CLASSES && bytes > sizes[k].bytes)
         k++;
-    if (k == BNY_HELD_CLASSES)
+    if (k == BNY_BUFFERED_CLASSES)
         return held_alloc(bytes, k);
     held = pool->classes[k].first;
     if (!held)
@@ -78,31 +78,31 @@ static struct bny_held *held_take(struct bny_held_pool *pool, uint32_t bytes)
     return held;
 }
 
-void bny_held_make(struct bny_held_pool *pool)
+void bny_buffered_make(struct bny_buffer_pool *pool)
 {
-    for (int k = 0; k < BNY_HELD_CLASSES; k++)
+    for (int k = 0; k < BNY_BUFFERED_CLASSES; k++)
         while (pool->classes[k].kept < sizes[k].first) {
-            struct bny_held *held = held_alloc(sizes[k].bytes, k);
+            struct bny_buffered *held = held_alloc(sizes[k].bytes, k);
             if (!held)
                 return;
             held_free(pool, held);
         }
 }
 
-void bny_held_free(struct bny_held_pool *pool)
+void bny_buffered_free(struct bny_buffer_pool *pool)
 {
-    for (int k = 0; k < BNY_HELD_CLASSES; k++)
+    for (int k = 0; k < BNY_BUFFERED_CLASSES; k++)
         while (pool->classes[k].first) {
-            struct bny_held *held = pool->classes[k].first;
+            struct bny_buffered *held = pool->classes[k].first;
             pool->classes[k].first = held->next;
             free(held);
         }
 }
 
-static struct bny_held *held_new(struct bny_held_pool *pool, const struct bny_hdr *hdr,
-                                 struct bny_ep *ep)
+static struct bny_buffered *held_new(struct bny_buffer_pool *pool, const struct bny_hdr *hdr,
+                                     struct bny_ep *ep)
 {
-    struct bny_held *held = held_take(pool, hdr->len);
+    struct bny_buffered *held = held_take(pool, hdr->len);
     int size_class;
 
     if (!held)
@@ -116,10 +116,10 @@ static struct bny_held *held_new(struct bny_held_pool *pool, const struct bny_hd
     return held;
 }
 
-struct bny_msg *bny_msg_make(struct bny_held_pool *pool, const struct bny_hdr *hdr,
+struct bny_msg *bny_msg_make(struct bny_buffer_pool *pool, const struct bny_hdr *hdr,
                              const void *payload)
 {
-    struct bny_held *held = held_new(pool, hdr, NULL);
+    struct bny_buffered *held = held_new(pool, hdr, NULL);
 
     if (!held)
         return NULL;
@@ -129,7 +129,7 @@ struct bny_msg *bny_msg_make(struct bny_held_pool *pool, const struct bny_hdr *h
     return &held->msg;
 }
 
-static void drain_unlink(struct bny_held_pool *pool, struct bny_held *held)
+static void drain_unlink(struct bny_buffer_pool *pool, struct bny_buffered *held)
 {
     if (held->prev)
         held->prev->next = held->next;
@@ -140,7 +140,7 @@ static void drain_unlink(struct bny_held_pool *pool, struct bny_held *held)
 }
 
 /* 1: something moved. */
-static int drain_one(struct bny_held_pool *pool, struct bny_held *held)
+static int drain_one(struct bny_buffer_pool *pool, struct bny_buffered *held)
 {
     const void *ptr;
     long n = held->inner->ep->ops->view(held->inner, held->got, held->msg.hdr.len - held->got,
@@ -161,11 +161,11 @@ static int drain_one(struct bny_held_pool *pool, struct bny_held *held)
     return 1;
 }
 
-int bny_held_drain(struct bny_held_pool *pool)
+int bny_buffered_drain(struct bny_buffer_pool *pool)
 {
     int moved = 0;
 
-    for (struct bny_held *held = pool->draining, *next; held; held = next) {
+    for (struct bny_buffered *held = pool->draining, *next; held; held = next) {
         next = held->next;
         moved |= drain_one(pool, held);
     }
@@ -177,9 +177,9 @@ int bny_msg_is_draining(const struct bny_msg *msg)
     return is_held(msg) && !msg->data;
 }
 
-struct bny_msg *bny_msg_hold(struct bny_held_pool *pool, struct bny_msg *msg)
+struct bny_msg *bny_msg_hold(struct bny_buffer_pool *pool, struct bny_msg *msg)
 {
-    struct bny_held *held;
+    struct bny_buffered *held;
 
     if (is_held(msg) || msg->descriptor)
         return msg;
@@ -203,9 +203,9 @@ struct bny_msg *bny_msg_hold(struct bny_held_pool *pool, struct bny_msg *msg)
     return &held->msg;
 }
 
-void bny_msg_release(struct bny_held_pool *pool, struct bny_msg *msg)
+void bny_msg_release(struct bny_buffer_pool *pool, struct bny_msg *msg)
 {
-    struct bny_held *held = (struct bny_held *)msg;
+    struct bny_buffered *held = (struct bny_buffered *)msg;
 
     if (!is_held(msg)) {
         msg->ep->ops->release(msg);
@@ -218,7 +218,7 @@ void bny_msg_release(struct bny_held_pool *pool, struct bny_msg *msg)
     held_free(pool, held);
 }
 
-void bny_msg_list_release(struct bny_held_pool *pool, struct bny_msg_list *list)
+void bny_msg_list_release(struct bny_buffer_pool *pool, struct bny_msg_list *list)
 {
     struct bny_msg *msg;
 

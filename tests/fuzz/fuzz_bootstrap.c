@@ -26,7 +26,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "transport/bootstrap/agree.h"
+#include "transport/bootstrap/consensus.h"
 #include "transport/bootstrap/control.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
@@ -44,7 +44,8 @@ _Static_assert(sizeof(struct gather_peer_infos) == 16, "large-root-*, served-ran
 _Static_assert(sizeof(struct gather_all) == 8, "root-tells-all, root-gives-place");
 _Static_assert(sizeof(struct gather_here) == 24, "large-root-places");
 _Static_assert(sizeof(struct gather_place) == 28, "root-gives-place, root-sends-on");
-_Static_assert(offsetof(struct bny_failure, text) == 24, "failure-and-farewell, agree_view");
+_Static_assert(offsetof(struct bny_failure, text) == 24,
+               "failure-and-farewell, consensus_view");
 _Static_assert(sizeof(struct bny_newcomer_place) == 8 + 128, "newcomer_placed");
 
 static uint64_t rng;
@@ -270,7 +271,7 @@ static void control(struct input *in, const struct bny_id *id)
     c->connected = 1;
     peer_open(&p, in, &c->self, 1);
     c->half[c->nhalf++] = bny_conn_new(p.pair.fd[0], c->epfd, 0, &nobody, &c->self,
-                                       (uint32_t)bny_agree_message_max(NRANKS));
+                                       (uint32_t)bny_consensus_message_max(NRANKS));
     for (int turn = 0, more = 1; more || turn < TURNS; turn++) {
         more = peer_says(&p, in);
         c->busy = 1;
@@ -285,52 +286,53 @@ static void control(struct input *in, const struct bny_id *id)
 }
 
 /* The key is a hash, which no input guesses: the message gets the right one. */
-static int take(struct bny_agree *a, int from, uint8_t *data, size_t len)
+static int take(struct bny_consensus *a, int from, uint8_t *data, size_t len)
 {
-    int rc = bny_agree_take(a, from, from, data, len);
+    int rc = bny_consensus_take(a, from, from, data, len);
 
     if (rc != -BANYAN_EPROTO || len < 24)
         return rc;
     memcpy(data + 16, &a->got->key, 8);
-    return bny_agree_take(a, from, from, data, len);
+    return bny_consensus_take(a, from, from, data, len);
 }
 
 /* Rank 1 of three. What it sends is taken by a rank that has heard nothing yet, and it decides
  * nothing that it has not heard of all. */
 static void agree(struct input *in)
 {
-    struct bny_agree a, fresh;
+    struct bny_consensus a, fresh;
     uint8_t msg[4096], out[4096];
-    size_t len, max = bny_agree_message_max(NRANKS);
+    size_t len, max = bny_consensus_message_max(NRANKS);
 
-    EXPECT(max > sizeof msg && bny_agree_init(&a, 1, NRANKS) == 0);
+    EXPECT(max > sizeof msg && bny_consensus_init(&a, 1, NRANKS) == 0);
     while (in->left) {
         unsigned how = input_byte(in), want = input_short(in);
         const uint8_t *at = input_take(in, want < sizeof msg ? want : sizeof msg, &len);
-        struct bny_agree_id id = { BNY_AGREE_VIEW + how % 3, how % 3 ? 5 : 0,
-                                   how % 3 ? how / 8 : a.view + 1 };
+        struct bny_consensus_id id = { BNY_CONSENSUS_VIEW + how % 3, how % 3 ? 5 : 0,
+                                       how % 3 ? how / 8 : a.view + 1 };
         struct bny_contribution c = { .bits = how };
 
         memcpy(msg, at, len);
         if (how & 64)
-            bny_agree_enter(&a, id, &c);
+            bny_consensus_enter(&a, id, &c);
         else if (how & 32)
-            bny_agree_gone(&a, how & 2, how & 1);
+            bny_consensus_gone(&a, how & 2, how & 1);
         else
             take(&a, how & 2, msg, len);
     }
-    EXPECT(bny_agree_init(&fresh, 2, NRANKS) == 0);
+    EXPECT(bny_consensus_init(&fresh, 2, NRANKS) == 0);
     for (struct bny_instance *it = a.first; it; it = it->next) {
-        EXPECT(it->nrecords <= BNY_AGREE_RECORDS);
+        EXPECT(it->nrecords <= BNY_CONSENSUS_RECORDS);
         it->unsent = 1;
         len = 0;
         if (it->nrecords < 8)
-            len = bny_agree_next(&a, 0, out);
+            len = bny_consensus_next(&a, 0, out);
         if (len && !bny_bit(it->gone, 2))
-            EXPECT(bny_agree_take(&fresh, 1, 1, out, len) == 0 || a.count > BNY_AGREE_KEPT);
+            EXPECT(bny_consensus_take(&fresh, 1, 1, out, len) == 0 ||
+                   a.count > BNY_CONSENSUS_KEPT);
     }
-    bny_agree_finish(&fresh);
-    bny_agree_finish(&a);
+    bny_consensus_finish(&fresh);
+    bny_consensus_finish(&a);
 }
 
 /* A job's rank listens at a port of loopback. */

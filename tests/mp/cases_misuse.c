@@ -795,12 +795,12 @@ static int dead_handles(struct test *t)
 static int others_have_begun(const struct test *t)
 {
     struct bny_control *c = t->comm->world->control;
-    struct bny_agree_id id = { BNY_AGREE_CALL, t->comm->id, t->comm->agree_calls + 1 };
+    struct bny_consensus_id id = { BNY_CONSENSUS_CALL, t->comm->id, t->comm->agree_calls + 1 };
     const struct bny_instance *it;
     int have = 0;
 
     pthread_mutex_lock(&c->lock);
-    it = bny_agree_find(&c->agree, id);
+    it = bny_consensus_find(&c->agree, id);
     for (int r = 0; it && r < t->n; r++)
         have += bny_bit(it->has, r);
     pthread_mutex_unlock(&c->lock);

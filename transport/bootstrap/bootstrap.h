@@ -199,7 +199,7 @@ struct bny_contribution {
     uint64_t bits;                     /* combined by AND */
     const struct bny_failure *records; /* not for calls */
     int nrecords;
-    unsigned each;    /* bytes of each rank, equal on all, at most BNY_AGREE_EACH; 0: none */
+    unsigned each; /* bytes of each rank, equal on all, at most BNY_CONSENSUS_EACH; 0: none */
     const void *mine; /* [each] */
     int hasty;        /* this rank alone: does not wait for members that do not answer */
     uint32_t parent;  /* this rank alone; 0: none. Once it is aborted, missing members are not
@@ -214,7 +214,7 @@ struct bny_agreed {
     uint8_t *given;              /* [nranks * each]; 0 for ranks not in has */
     unsigned each;               /* as this rank contributed */
 };
-#define BNY_AGREE_EACH 32
+#define BNY_CONSENSUS_EACH 32
 int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
                             const struct bny_contribution *mine, uint64_t deadline_ns);
 /* BANYAN_QUORUM: 0: majority; -1: any; else a number of ranks. */

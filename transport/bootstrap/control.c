@@ -69,7 +69,7 @@ static void accept_all(struct bny_control *c)
             if (c->nhalf == HALF_MAX)
                 half_remove(c, 0, "too many connections without proof; it was the oldest");
             conn = bny_conn_new(fd, c->epfd, 0, &peer, &c->self,
-                                (uint32_t)bny_agree_message_max(c->nranks));
+                                (uint32_t)bny_consensus_message_max(c->nranks));
             if (conn)
                 c->half[c->nhalf++] = conn;
         }

@@ -7,12 +7,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "transport/bootstrap/agree.h"
+#include "transport/bootstrap/consensus.h"
 #include "transport/bootstrap/conn.h"
 #include "transport/bootstrap/failures.h"
 
-#define LINKS_MAX BNY_AGREE_LINKS /* 2 per power of two below 2^31, and two repaired */
-#define HALF_MAX  64              /* connections not yet authenticated */
+#define LINKS_MAX BNY_CONSENSUS_LINKS /* 2 per power of two below 2^31, and two repaired */
+#define HALF_MAX  64                  /* connections not yet authenticated */
 /* Longest silence of a link while it owes an answer. */
 #define CONTROL_QUIET_MS 3500
 #define FULL_MESH        8 /* up to this size all ranks are linked to each other */
@@ -20,7 +20,7 @@
 enum control_frame {
     CONTROL_RECORD = 1,
     CONTROL_FAREWELL, /* payload: gone ranks, and those of them that left; sets of ranks */
-    CONTROL_AGREE,    /* agree.h */
+    CONTROL_AGREE,    /* consensus.h */
     CONTROL_EXCLUDED, /* the sender accepts nothing from us any more */
     CONTROL_MISSED,   /* a rank receives nothing from another: struct control_missed */
 };
@@ -88,8 +88,8 @@ struct bny_control {
     struct bny_foreign foreign;
     uint64_t silent_ns; /* how long a link may be lost before its peer counts as dead */
     /* control_view.c */
-    struct bny_agree agree;
-    uint8_t *frame;       /* [bny_agree_message_max()] */
+    struct bny_consensus agree;
+    uint8_t *frame;       /* [bny_consensus_message_max()] */
     uint64_t view_due_ns; /* time at which known failures become a view; 0: none pending */
     uint32_t view_logged;
     uint64_t awake_ns, looked_ns; /* a clock that stops while this process is stopped */

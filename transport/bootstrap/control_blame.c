@@ -23,7 +23,8 @@ enum {
     WHERE_KNOWN = 1,
     WHERE_INSIDE = 2
 }; /* it has the communicator; it is inside the library */
-_Static_assert(sizeof(struct where) == 24 && sizeof(struct where) <= BNY_AGREE_EACH, "wire");
+_Static_assert(sizeof(struct where) == 24 && sizeof(struct where) <= BNY_CONSENSUS_EACH,
+               "wire");
 
 void bny_control_position_add(struct bny_control *c, struct bny_position *p)
 {
@@ -100,13 +101,13 @@ static void tell(struct bny_control *c, struct bny_instance *it)
     if (!published(p))
         return;
     w = where_are_we(c, p);
-    bny_agree_enter(&c->agree, it->id, &mine);
+    bny_consensus_enter(&c->agree, it->id, &mine);
 }
 
 void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
                        const uint64_t *members, const char *what)
 {
-    struct bny_agree_id id = { BNY_AGREE_BLAME, comm, seq };
+    struct bny_consensus_id id = { BNY_CONSENSUS_BLAME, comm, seq };
     struct bny_failure f = { .cause = BNY_CAUSE_DEADLINE,
                              .code = BANYAN_ETIMEDOUT,
                              .blamed = -1,
@@ -124,11 +125,11 @@ void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
     pthread_mutex_lock(&c->lock);
     if (!c->agree.leaving && !c->agree.excluded) {
         struct bny_position *p = position_of(c, comm);
-        const struct bny_instance *it = bny_agree_find(&c->agree, id);
+        const struct bny_instance *it = bny_consensus_find(&c->agree, id);
 
         if (!(it && (it->entered || it->decided)) && published(p)) {
             w = where_are_we(c, p);
-            bny_agree_enter(&c->agree, id, &mine);
+            bny_consensus_enter(&c->agree, id, &mine);
             c->busy = 1;
         }
     }
@@ -139,7 +140,7 @@ void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
 int blame_asked(const struct bny_control *c)
 {
     for (const struct bny_instance *it = c->agree.first; it; it = it->next)
-        if (it->id.kind == BNY_AGREE_BLAME && !it->decided && !it->entered)
+        if (it->id.kind == BNY_CONSENSUS_BLAME && !it->decided && !it->entered)
             return 1;
     return 0;
 }
@@ -268,7 +269,7 @@ static void judge(struct bny_control *c, struct bny_instance *it)
 void blame_run(struct bny_control *c)
 {
     for (struct bny_instance *it = c->agree.first; it; it = it->next) {
-        if (it->id.kind != BNY_AGREE_BLAME || it->judged)
+        if (it->id.kind != BNY_CONSENSUS_BLAME || it->judged)
             continue;
         if (it->decided)
             judge(c, it);

@@ -39,7 +39,7 @@ void control_add(struct bny_control *c, const struct bny_failure *f, int source)
     if ((f->cause == BNY_CAUSE_DEATH || silent) && f->blamed == c->rank)
         c->agree.excluded = 1;
     else if ((f->cause == BNY_CAUSE_DEATH || silent) && f->blamed >= 0)
-        bny_agree_gone(&c->agree, f->blamed, silent ? BNY_GONE_SILENT : BNY_GONE_PROVEN);
+        bny_consensus_gone(&c->agree, f->blamed, silent ? BNY_GONE_SILENT : BNY_GONE_PROVEN);
     c->busy = 1;
     rc = bny_failures_add(&c->known, f, bny_now_ns(), source);
     if (rc < 0)
@@ -83,9 +83,9 @@ void control_push(struct bny_control *c, struct link *l)
         }
     }
     while (l->state == LINK_UP && !c->agree.leaving && !c->agree.excluded &&
-           (len = bny_agree_next(&c->agree, (int)(l - c->links), c->frame)))
+           (len = bny_consensus_next(&c->agree, (int)(l - c->links), c->frame)))
         if (bny_conn_send(l->conn, CONTROL_AGREE, c->frame, len) != 0) {
-            bny_agree_again(&c->agree, (int)(l - c->links));
+            bny_consensus_again(&c->agree, (int)(l - c->links));
             return;
         }
 }
@@ -277,7 +277,7 @@ static void link_refused(struct bny_control *c, struct link *l)
 
     link_close(l);
     if (l->repaired)
-        bny_agree_gone(&c->agree, l->peer, away ? BNY_GONE_SILENT : BNY_GONE_PROVEN);
+        bny_consensus_gone(&c->agree, l->peer, away ? BNY_GONE_SILENT : BNY_GONE_PROVEN);
     else if (away)
         control_record_death(c, l->peer, BNY_CAUSE_SILENT,
                              "nothing was heard of it, and then its process had ended");
@@ -309,7 +309,7 @@ void link_up(struct bny_control *c, struct link *l, struct bny_conn *conn)
     l->local = bny_addr_is_loopback(&conn->peer);
     l->repaired = 0;
     l->next_record = 0;
-    bny_agree_again(&c->agree, (int)(l - c->links));
+    bny_consensus_again(&c->agree, (int)(l - c->links));
 }
 
 /* The failure to connect at all. */
@@ -322,8 +322,8 @@ static void link_failed(struct bny_control *c, struct link *l, const char *why)
         control_lack(c, l->lacks);
         return;
     }
-    bny_agree_gone(&c->agree, l->peer,
-                   link_is_refused(l, REFUSALS_MAX) ? BNY_GONE_PROVEN : BNY_GONE_SILENT);
+    bny_consensus_gone(&c->agree, l->peer,
+                       link_is_refused(l, REFUSALS_MAX) ? BNY_GONE_PROVEN : BNY_GONE_SILENT);
     link_close(l);
     snprintf(text, sizeof text, "rank %d cannot connect to rank %d at %s: %s; %s", c->rank,
              l->peer, bny_addr_text(&l->addr[0], at), why,
@@ -387,8 +387,8 @@ static void link_try(struct bny_control *c, struct link *l)
         return;
     }
     l->attempt_ns = bny_now_ns();
-    l->conn =
-        bny_conn_new(fd, c->epfd, 1, a, &c->self, (uint32_t)bny_agree_message_max(c->nranks));
+    l->conn = bny_conn_new(fd, c->epfd, 1, a, &c->self,
+                           (uint32_t)bny_consensus_message_max(c->nranks));
     if (!l->conn) {
         link_retry(c, l, strerror(ENOMEM), ENOMEM);
         return;
@@ -516,7 +516,7 @@ static void take_record(struct bny_control *c, struct link *l, const uint8_t *da
 static void take_agree(struct bny_control *c, struct link *l, const uint8_t *data, size_t len)
 {
     char text[100];
-    int rc = bny_agree_take(&c->agree, l->peer, (int)(l - c->links), data, len);
+    int rc = bny_consensus_take(&c->agree, l->peer, (int)(l - c->links), data, len);
 
     c->busy = 1;
     if (rc != -BANYAN_EPROTO)

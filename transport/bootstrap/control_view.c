@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The agreements over the links: failures, in views of the world, and users' calls.
  *
- * A view is an instance of the agreement (agree.h) that every rank enters by itself, with the
- * failures that it knows and no view contains yet. So all survivors have the same list of
+ * A view is an instance of the agreement (consensus.h) that every rank enters by itself, with
+ * the failures that it knows and no view contains yet. So all survivors have the same list of
  * failures in the same order, and a communicator fails with the first that concerns it. Ranks
  * act on a failure only after its view, so any consequence follows the decision, to which every
  * rank has contributed. Clocks only set when a view begins: some ms after the first known
@@ -38,11 +38,11 @@
 
 int view_init(struct bny_control *c)
 {
-    int rc = bny_agree_init(&c->agree, c->rank, c->nranks);
+    int rc = bny_consensus_init(&c->agree, c->rank, c->nranks);
 
     c->log = rc == 0 ? malloc(LOG_CAP * sizeof *c->log) : NULL;
     c->log_cap = LOG_CAP;
-    c->frame = rc == 0 ? malloc(bny_agree_message_max(c->nranks)) : NULL;
+    c->frame = rc == 0 ? malloc(bny_consensus_message_max(c->nranks)) : NULL;
     c->sleepers = rc == 0 ? calloc((size_t)c->agree.words, sizeof *c->sleepers) : NULL;
     if (rc == 0 && !(c->log && c->frame && c->sleepers))
         rc = bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the control plane", c->rank);
@@ -51,7 +51,7 @@ int view_init(struct bny_control *c)
 
 void view_finish(struct bny_control *c)
 {
-    bny_agree_finish(&c->agree);
+    bny_consensus_finish(&c->agree);
     free(c->frame);
     free(c->sleepers);
     free(c->log);
@@ -138,7 +138,7 @@ static void ask_quorum(struct bny_control *c, const struct bny_instance *it)
     int cut, all;
 
     if (c->quorum < 0 || c->out_why[0] ||
-        bny_agree_quorum(&c->agree, it, c->quorum, &cut, &all))
+        bny_consensus_quorum(&c->agree, it, c->quorum, &cut, &all))
         return;
     bny_snprintf(
         c->out_why, sizeof c->out_why,
@@ -178,8 +178,8 @@ static void log_views(struct bny_control *c)
     int before = c->nlog;
 
     while (c->view_logged < c->agree.view) {
-        struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = ++c->view_logged };
-        const struct bny_instance *it = bny_agree_find(&c->agree, id);
+        struct bny_consensus_id id = { .kind = BNY_CONSENSUS_VIEW, .seq = ++c->view_logged };
+        const struct bny_instance *it = bny_consensus_find(&c->agree, id);
 
         if (it)
             ask_quorum(c, it);
@@ -301,12 +301,12 @@ int bny_control_pending(struct bny_control *c, uint32_t comm)
 
 uint32_t bny_control_gone(struct bny_control *c, uint64_t *gone)
 {
-    struct bny_agree_id id = { .kind = BNY_AGREE_VIEW };
+    struct bny_consensus_id id = { .kind = BNY_CONSENSUS_VIEW };
     const struct bny_instance *it;
 
     pthread_mutex_lock(&c->lock);
     id.seq = c->agree.view;
-    it = bny_agree_find(&c->agree, id);
+    it = bny_consensus_find(&c->agree, id);
     memset(gone, 0, (size_t)c->agree.words * sizeof *gone);
     if (it)
         memcpy(gone, it->gone, (size_t)c->agree.words * sizeof *gone);
@@ -328,15 +328,15 @@ int bny_control_left(struct bny_control *c, int rank)
 
 static const struct bny_instance *last_view(const struct bny_control *c)
 {
-    struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = c->agree.view };
+    struct bny_consensus_id id = { .kind = BNY_CONSENSUS_VIEW, .seq = c->agree.view };
 
-    return bny_agree_find(&c->agree, id);
+    return bny_consensus_find(&c->agree, id);
 }
 
 /* Is there a dead rank that the last view does not record? */
 static int death_untold(const struct bny_control *c)
 {
-    const struct bny_agree *a = &c->agree;
+    const struct bny_consensus *a = &c->agree;
     const struct bny_instance *it = last_view(c);
 
     for (int i = 0; i < a->words; i++)
@@ -365,7 +365,7 @@ static uint64_t due(struct bny_control *c, uint64_t now)
 
 static void enter_view(struct bny_control *c)
 {
-    struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = c->agree.view + 1 };
+    struct bny_consensus_id id = { .kind = BNY_CONSENSUS_VIEW, .seq = c->agree.view + 1 };
     struct bny_contribution mine = { .bits = ~(uint64_t)0 };
     struct bny_failure *list =
         calloc((size_t)(c->known.count ? c->known.count : 1), sizeof *list);
@@ -376,7 +376,7 @@ static void enter_view(struct bny_control *c)
         if (!c->known.list[i].told)
             list[mine.nrecords++] = c->known.list[i].f;
     mine.records = list;
-    bny_agree_enter(&c->agree, id, &mine);
+    bny_consensus_enter(&c->agree, id, &mine);
     free(list);
 }
 
@@ -388,16 +388,16 @@ static void enter_views(struct bny_control *c, uint64_t now)
     }
     for (;;) {
         uint32_t view = c->agree.view;
-        struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = view + 1 };
+        struct bny_consensus_id id = { .kind = BNY_CONSENSUS_VIEW, .seq = view + 1 };
         const struct bny_instance *it;
 
         c->view_due_ns = due(c, now);
-        it = bny_agree_find(&c->agree, id);
+        it = bny_consensus_find(&c->agree, id);
         if (it && it->entered) {
             c->view_due_ns = 0; /* it waits for the others */
             return;
         }
-        if (!bny_agree_next_view(&c->agree) && (!c->view_due_ns || now < c->view_due_ns))
+        if (!bny_consensus_next_view(&c->agree) && (!c->view_due_ns || now < c->view_due_ns))
             return;
         enter_view(c);
         log_views(c);
@@ -443,7 +443,7 @@ static int is_given_up(const struct bny_control *c, const struct bny_instance *i
 static void leave_out_the_late(struct bny_control *c, uint64_t now)
 {
     for (struct bny_instance *it = c->agree.first; it; it = it->next) {
-        int user = it->id.kind == BNY_AGREE_CALL, missing, heard;
+        int user = it->id.kind == BNY_CONSENSUS_CALL, missing, heard;
         uint64_t most, still;
 
         if (it->decided || !it->entered)
@@ -461,7 +461,7 @@ static void leave_out_the_late(struct bny_control *c, uint64_t now)
         if ((missing && heard && it->deadline_ns && now >= it->deadline_ns) ||
             (missing && heard && is_given_up(c, it)) || (!(user && missing) && still > most) ||
             (it->hasty && most == LATE_AGAIN_NS && still > LATE_NS))
-            bny_agree_late(&c->agree, it);
+            bny_consensus_late(&c->agree, it);
     }
 }
 
@@ -634,10 +634,10 @@ void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, s
 
     l->left = 1;
     atomic_store_explicit(&c->some_left, 1, memory_order_release);
-    bny_agree_gone(&c->agree, l->peer, BNY_GONE_LEFT);
+    bny_consensus_gone(&c->agree, l->peer, BNY_GONE_LEFT);
     for (int r = 0; len == 2 * bytes && r < c->nranks; r++)
         if (data[bytes + (size_t)r / 8] >> (r % 8) & 1)
-            bny_agree_gone(&c->agree, r, BNY_GONE_LEFT);
+            bny_consensus_gone(&c->agree, r, BNY_GONE_LEFT);
 }
 
 /* ---- users' calls ---- */
@@ -688,13 +688,13 @@ int bny_control_quorum(const struct bny_control *c)
 int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
                             const struct bny_contribution *mine, uint64_t deadline_ns)
 {
-    struct bny_agree_id id = { BNY_AGREE_CALL, comm, call };
+    struct bny_consensus_id id = { BNY_CONSENSUS_CALL, comm, call };
     struct bny_instance *it;
     int rc;
 
     pthread_mutex_lock(&c->lock);
     rc = out_of_it(c);
-    it = rc == 0 ? bny_agree_enter(&c->agree, id, mine) : NULL;
+    it = rc == 0 ? bny_consensus_enter(&c->agree, id, mine) : NULL;
     if (it) {
         it->deadline_ns = deadline_ns;
         it->hasty = mine->hasty;
@@ -713,13 +713,13 @@ int bny_control_agree_start(struct bny_control *c, uint32_t comm, uint32_t call,
 int bny_control_agree_test(struct bny_control *c, uint32_t comm, uint32_t call,
                            const struct bny_agreed *out)
 {
-    struct bny_agree_id id = { BNY_AGREE_CALL, comm, call };
+    struct bny_consensus_id id = { BNY_CONSENSUS_CALL, comm, call };
     size_t bytes = (size_t)c->agree.words * sizeof(uint64_t);
     const struct bny_instance *it;
     int rc = 0;
 
     pthread_mutex_lock(&c->lock);
-    it = bny_agree_find(&c->agree, id);
+    it = bny_consensus_find(&c->agree, id);
     if (it && it->decided && is_viewed(c, it) && !c->out_why[0]) {
         rc = 1;
         if (out->bits)

@@ -16,7 +16,7 @@
 /* Our own copy of the file, with the mistake of this moment. */
 static int mutant;
 #define AGREE_MUTANT mutant
-#include "transport/bootstrap/agree.c"
+#include "transport/bootstrap/consensus.c"
 
 TestSuite(agree, .timeout = 120);
 
@@ -32,7 +32,7 @@ struct frame {
     uint8_t data[];
 };
 struct model_rank {
-    struct bny_agree a;
+    struct bny_consensus a;
     int alive, stopped, was_stopped, left;
     int nrecords; /* reported */
     struct bny_failure records[RECORDS];
@@ -89,7 +89,7 @@ static void pump(struct model *m, int r)
     size_t len;
 
     for (int q = 0; q < m->n; q++)
-        while (m->up[r][q] && (len = bny_agree_next(&m->r[r].a, q, buf)))
+        while (m->up[r][q] && (len = bny_consensus_next(&m->r[r].a, q, buf)))
             push(m, r, q, FRAME_AGREE, buf, len);
 }
 
@@ -119,13 +119,13 @@ static void repair(struct model *m, int r)
         if (q == r || m->up[r][q] || bny_bit(m->r[q].a.gone, r))
             continue;
         if (!m->r[q].alive) {
-            bny_agree_gone(&m->r[r].a, q, 0);
+            bny_consensus_gone(&m->r[r].a, q, 0);
             dir -= 2; /* once more */
             continue;
         }
         m->up[r][q] = m->up[q][r] = 1;
-        bny_agree_again(&m->r[r].a, q);
-        bny_agree_again(&m->r[q].a, r);
+        bny_consensus_again(&m->r[r].a, q);
+        bny_consensus_again(&m->r[q].a, r);
         pump(m, q);
     }
 }
@@ -145,10 +145,10 @@ static int pending(struct model_rank *r, struct bny_failure *out)
     return n;
 }
 
-static int death_untold(const struct bny_agree *a)
+static int death_untold(const struct bny_consensus *a)
 {
-    struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = a->view };
-    const struct bny_instance *it = bny_agree_find(a, id);
+    struct bny_consensus_id id = { .kind = BNY_CONSENSUS_VIEW, .seq = a->view };
+    const struct bny_instance *it = bny_consensus_find(a, id);
 
     return (a->gone[0] & ~a->left[0] & (it ? ~it->gone[0] : ~(uint64_t)0)) != 0;
 }
@@ -168,12 +168,12 @@ static void owner(struct model *m, int r)
     if (m->ring)
         repair(m, r);
     n = pending(me, records);
-    while (bny_agree_next_view(&me->a) || n || death_untold(&me->a)) {
-        struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = me->a.view + 1 };
+    while (bny_consensus_next_view(&me->a) || n || death_untold(&me->a)) {
+        struct bny_consensus_id id = { .kind = BNY_CONSENSUS_VIEW, .seq = me->a.view + 1 };
         struct bny_contribution c = { .bits = ~0ull, .records = records, .nrecords = n };
         uint32_t view = me->a.view;
 
-        bny_agree_enter(&me->a, id, &c);
+        bny_consensus_enter(&me->a, id, &c);
         if (me->a.view == view)
             break;
         n = pending(me, records);
@@ -184,14 +184,16 @@ static void owner(struct model *m, int r)
 static void call(struct model *m, int r)
 {
     struct model_rank *me = &m->r[r];
-    struct bny_agree_id id = { .kind = BNY_AGREE_CALL, .comm = COMM, .seq = me->next_call };
+    struct bny_consensus_id id = { .kind = BNY_CONSENSUS_CALL,
+                                   .comm = COMM,
+                                   .seq = me->next_call };
     struct bny_contribution c = { .members = m->members, .each = 8 };
     const struct bny_instance *it;
     uint64_t mine = (uint64_t)r * 1000 + me->next_call;
 
     if (!bny_bit(m->members, r) || me->next_call > CALLS)
         return;
-    it = bny_agree_find(&me->a, id);
+    it = bny_consensus_find(&me->a, id);
     if (it && it->decided) { /* perhaps without us */
         me->next_call++;
         return;
@@ -200,7 +202,7 @@ static void call(struct model *m, int r)
         return;
     c.bits = me->bits[id.seq] = bny_rng_next(&m->s) | bny_rng_next(&m->s);
     c.mine = &mine;
-    bny_agree_enter(&me->a, id, &c);
+    bny_consensus_enter(&me->a, id, &c);
     owner(m, r);
 }
 
@@ -250,7 +252,7 @@ static int is_true(const struct model *m, const struct bny_instance *it)
         /* On a ring those who sleep cut off others. */
         if (bny_bit(it->late, r) && p->alive && !p->was_stopped && !m->ring)
             return 0;
-        if (it->id.kind == BNY_AGREE_CALL && bny_bit(it->has, r)) {
+        if (it->id.kind == BNY_CONSENSUS_CALL && bny_bit(it->has, r)) {
             bits &= p->bits[it->id.seq];
             memcpy(&given, it->given + 8 * (size_t)r, 8);
             if (given != (uint64_t)r * 1000 + it->id.seq)
@@ -266,13 +268,13 @@ static int is_true(const struct model *m, const struct bny_instance *it)
         if (!found)
             return 0;
     }
-    return it->id.kind == BNY_AGREE_VIEW || it->bits == bits;
+    return it->id.kind == BNY_CONSENSUS_VIEW || it->bits == bits;
 }
 
 static void check(struct model *m)
 {
     for (int r = 0; r < m->n && !m->why; r++) {
-        const struct bny_agree *a = &m->r[r].a;
+        const struct bny_consensus *a = &m->r[r].a;
 
         if (!m->r[r].alive || a->excluded)
             continue;
@@ -284,7 +286,7 @@ static void check(struct model *m)
             if (!is_true(m, it))
                 m->why = "it decided what is not true";
             for (int q = r + 1; q < m->n; q++) {
-                const struct bny_instance *other = bny_agree_find(&m->r[q].a, it->id);
+                const struct bny_instance *other = bny_consensus_find(&m->r[q].a, it->id);
 
                 /* Who slept may have decided otherwise, until it hears so. */
                 if (m->r[q].alive && other && other->decided && other->key != it->key &&
@@ -304,7 +306,7 @@ static void check_end(struct model *m)
         if (!m->r[r].alive && !m->r[r].left)
             dead |= (uint64_t)1 << r;
     for (int r = 0; r < m->n && !m->why; r++) {
-        const struct bny_agree *a = &m->r[r].a;
+        const struct bny_consensus *a = &m->r[r].a;
         struct bny_failure records[RECORDS];
 
         if (!m->r[r].alive)
@@ -333,10 +335,10 @@ static void deliver(struct model *m, int from, int to)
         m->q[from][to] = f->next;
     if (me->alive) {
         if (f->kind == FRAME_AGREE) {
-            if (bny_agree_take(&me->a, from, from, f->data, f->len) != 0)
+            if (bny_consensus_take(&me->a, from, from, f->data, f->len) != 0)
                 m->why = "a good message was refused";
         } else {
-            bny_agree_gone(&me->a, from, f->kind == FRAME_FAREWELL);
+            bny_consensus_gone(&me->a, from, f->kind == FRAME_FAREWELL);
         }
         owner(m, to);
     }
@@ -385,7 +387,8 @@ static int some_late(struct model *m)
         struct model_rank *me = &m->r[at % m->n];
 
         for (struct bny_instance *it = me->a.first; it; it = it->next)
-            if (me->alive && !me->stopped && is_overdue(m, it) && bny_agree_late(&me->a, it)) {
+            if (me->alive && !me->stopped && is_overdue(m, it) &&
+                bny_consensus_late(&me->a, it)) {
                 owner(m, at % m->n);
                 check(m);
                 return 1;
@@ -437,7 +440,7 @@ static void model_start(struct model *m, uint64_t seed)
     m->n = 2 + (int)below(m, RANKS - 1);
     m->ring = (int)below(m, 2);
     for (int r = 0; r < m->n; r++) {
-        cr_assert_eq(bny_agree_init(&m->r[r].a, r, m->n), 0);
+        cr_assert_eq(bny_consensus_init(&m->r[r].a, r, m->n), 0);
         m->r[r].alive = 1;
         m->r[r].next_call = 1;
         if (below(m, 4))
@@ -487,7 +490,7 @@ static const char *model_run(uint64_t seed, int stops)
     if (!m.why)
         check_end(&m);
     for (int r = 0; r < m.n; r++) {
-        bny_agree_finish(&m.r[r].a);
+        bny_consensus_finish(&m.r[r].a);
         for (int q = 0; q < m.n; q++)
             cut(&m.q[r][q]);
     }
@@ -555,25 +558,25 @@ Test(agree, the_model_notices_a_broken_rule)
 
 /* ---- two ranks by hand ---- */
 
-static void enter(struct bny_agree *a, uint32_t seq, unsigned each)
+static void enter(struct bny_consensus *a, uint32_t seq, unsigned each)
 {
-    static const uint8_t mine[BNY_AGREE_EACH];
-    struct bny_agree_id id = { .kind = BNY_AGREE_CALL, .comm = COMM, .seq = seq };
+    static const uint8_t mine[BNY_CONSENSUS_EACH];
+    struct bny_consensus_id id = { .kind = BNY_CONSENSUS_CALL, .comm = COMM, .seq = seq };
     struct bny_contribution c = { .bits = 1, .each = each, .mine = mine };
 
-    cr_assert_not_null(bny_agree_enter(a, id, &c));
+    cr_assert_not_null(bny_consensus_enter(a, id, &c));
 }
 
 /* All that `from` has to say, or the first `most` of it. The answer to the last. */
-static int carry(struct bny_agree *from, struct bny_agree *to, int most)
+static int carry(struct bny_consensus *from, struct bny_consensus *to, int most)
 {
     static uint8_t buf[1 << 16];
     size_t len;
     int rc = 0;
 
-    cr_assert_leq(bny_agree_message_max(2), sizeof buf);
-    while (most-- && (len = bny_agree_next(from, 0, buf)) != 0)
-        rc = bny_agree_take(to, from->rank, 0, buf, len);
+    cr_assert_leq(bny_consensus_message_max(2), sizeof buf);
+    while (most-- && (len = bny_consensus_next(from, 0, buf)) != 0)
+        rc = bny_consensus_take(to, from->rank, 0, buf, len);
     return rc;
 }
 
@@ -581,46 +584,46 @@ static int carry(struct bny_agree *from, struct bny_agree *to, int most)
  * goes another way. What rank 0 says when it wakes is not broken: it is told that it is out. */
 Test(agree, who_was_left_behind_is_told_so)
 {
-    struct bny_agree a[2];
+    struct bny_consensus a[2];
 
     for (int r = 0; r < 2; r++) {
-        cr_assert_eq(bny_agree_init(&a[r], r, 2), 0);
+        cr_assert_eq(bny_consensus_init(&a[r], r, 2), 0);
         enter(&a[r], 1, 4);
     }
     carry(&a[0], &a[1], 1); /* its state, in which rank 1 locks it */
     carry(&a[1], &a[0], -1);
     cr_assert(a[0].first->decided && !a[1].first->decided);
-    cr_assert_eq(bny_agree_late(&a[1], a[1].first), 1);
+    cr_assert_eq(bny_consensus_late(&a[1], a[1].first), 1);
     cr_assert(a[1].first->decided);
-    bny_agree_again(&a[1], 0); /* a new connection, on which rank 0 is the first to speak */
-    bny_agree_again(&a[0], 0);
+    bny_consensus_again(&a[1], 0); /* a new connection, on which rank 0 is the first to speak */
+    bny_consensus_again(&a[0], 0);
     enter(&a[0], 2, 12);
     enter(&a[1], 2, 4);
     cr_assert_eq(carry(&a[0], &a[1], -1), 0);
     cr_assert_eq(carry(&a[1], &a[0], -1), 0);
     cr_assert(a[0].excluded && !a[1].excluded);
     for (int r = 0; r < 2; r++)
-        bny_agree_finish(&a[r]);
+        bny_consensus_finish(&a[r]);
 }
 
 /* Where nobody was left out, two ways at once are a mistake of the peer's. */
 Test(agree, another_call_of_the_same_number_is_broken)
 {
-    struct bny_agree a[2];
+    struct bny_consensus a[2];
 
     for (int r = 0; r < 2; r++) {
-        cr_assert_eq(bny_agree_init(&a[r], r, 2), 0);
+        cr_assert_eq(bny_consensus_init(&a[r], r, 2), 0);
         enter(&a[r], 1, r ? 4 : 12);
     }
     cr_assert_eq(carry(&a[0], &a[1], -1), -BANYAN_EPROTO);
     for (int r = 0; r < 2; r++)
-        bny_agree_finish(&a[r]);
+        bny_consensus_finish(&a[r]);
 }
 
 #define PARTS 5
 
 /* What each has to say to the others whom it reaches, until nobody has any more. */
-static void carry_all(struct bny_agree *a, int (*reaches)(int from, int to))
+static void carry_all(struct bny_consensus *a, int (*reaches)(int from, int to))
 {
     static uint8_t buf[1 << 16];
     size_t len;
@@ -630,10 +633,10 @@ static void carry_all(struct bny_agree *a, int (*reaches)(int from, int to))
         for (int i = 0; i < PARTS * PARTS; i++) {
             int from = i / PARTS, to = i % PARTS;
 
-            while (from != to && (len = bny_agree_next(&a[from], to, buf)) != 0) {
+            while (from != to && (len = bny_consensus_next(&a[from], to, buf)) != 0) {
                 said = 1;
                 if (reaches(from, to))
-                    cr_assert_eq(bny_agree_take(&a[to], from, from, buf, len), 0);
+                    cr_assert_eq(bny_consensus_take(&a[to], from, from, buf, len), 0);
             }
         }
     }
@@ -658,40 +661,40 @@ static int one_way(int from, int to)
  * others, and then the way is back. Returns how many are excluded. */
 static int cut_for_a_while(int below, int also_dead)
 {
-    struct bny_agree a[PARTS];
+    struct bny_consensus a[PARTS];
     int excluded = 0;
 
     few = below;
     for (int r = 0; r < PARTS; r++) {
-        cr_assert_eq(bny_agree_init(&a[r], r, PARTS), 0);
+        cr_assert_eq(bny_consensus_init(&a[r], r, PARTS), 0);
         enter(&a[r], 1, 4);
     }
     for (int r = 0; r < few; r++) /* they know of all contributions, and lock */
         for (int q = 0; q < PARTS; q++) {
             static uint8_t buf[1 << 16];
-            size_t len = r == q ? 0 : bny_agree_next(&a[q], r, buf);
+            size_t len = r == q ? 0 : bny_consensus_next(&a[q], r, buf);
 
             if (len)
-                cr_assert_eq(bny_agree_take(&a[r], q, q, buf, len), 0);
+                cr_assert_eq(bny_consensus_take(&a[r], q, q, buf, len), 0);
         }
     carry_all(a, one_way);
     if (also_dead)
         for (int r = 0; r < few; r++)
-            bny_agree_gone(&a[r], PARTS - 1, BNY_GONE_PROVEN);
+            bny_consensus_gone(&a[r], PARTS - 1, BNY_GONE_PROVEN);
     for (int r = 0; r < few; r++) {
-        bny_agree_late(&a[r], a[r].first);
+        bny_consensus_late(&a[r], a[r].first);
         carry_all(a, one_way);
     }
     for (int r = 0; r < PARTS; r++) {
         cr_assert(a[r].first->decided, "rank %d", r);
         for (int q = 0; q < PARTS; q++)
-            bny_agree_again(&a[r], q);
+            bny_consensus_again(&a[r], q);
     }
     carry_all(a, all_ways);
     for (int r = 0; r < PARTS; r++) {
         cr_assert_eq(a[r].conflicts, 0);
         excluded += a[r].excluded;
-        bny_agree_finish(&a[r]);
+        bny_consensus_finish(&a[r]);
     }
     return excluded;
 }
@@ -727,29 +730,29 @@ Test(agree, who_is_no_member_and_slept_is_not_excluded)
 {
     static const uint8_t mine[4];
     uint64_t members = (1u << (PARTS - 1)) - 1;
-    struct bny_agree_id id = { .kind = BNY_AGREE_CALL, .comm = COMM, .seq = 1 };
+    struct bny_consensus_id id = { .kind = BNY_CONSENSUS_CALL, .comm = COMM, .seq = 1 };
     struct bny_contribution c = { .members = &members, .bits = 1, .each = 4, .mine = mine };
-    struct bny_agree a[PARTS];
+    struct bny_consensus a[PARTS];
 
     for (int r = 0; r < PARTS; r++) {
-        cr_assert_eq(bny_agree_init(&a[r], r, PARTS), 0);
-        cr_assert(r == PARTS - 1 || bny_agree_enter(&a[r], id, &c));
+        cr_assert_eq(bny_consensus_init(&a[r], r, PARTS), 0);
+        cr_assert(r == PARTS - 1 || bny_consensus_enter(&a[r], id, &c));
     }
     carry_all(a, but_the_last);
     for (int r = 0; r < PARTS; r++)
         cr_assert_eq(a[r].first->decided, r == PARTS - 1, "rank %d", r);
     for (int r = 0; r < PARTS - 1; r++) {
-        bny_agree_late(&a[r], a[r].first);
+        bny_consensus_late(&a[r], a[r].first);
         carry_all(a, but_the_last);
     }
     for (int r = 0; r < PARTS; r++) {
         cr_assert(a[r].first->decided, "rank %d", r);
         for (int q = 0; q < PARTS; q++)
-            bny_agree_again(&a[r], q);
+            bny_consensus_again(&a[r], q);
     }
     carry_all(a, all_ways);
     for (int r = 0; r < PARTS; r++) {
         cr_assert(!a[r].excluded && a[r].conflicts == 0, "rank %d", r);
-        bny_agree_finish(&a[r]);
+        bny_consensus_finish(&a[r]);
     }
 }

@@ -1093,7 +1093,7 @@ Test(control, who_sleeps_is_left_out_and_adopts)
 static int has_heard(const struct bny_control *c, int rank)
 {
     const struct bny_instance *it =
-        bny_agree_find(&c->agree, (struct bny_agree_id){ BNY_AGREE_CALL, 7, 1 });
+        bny_consensus_find(&c->agree, (struct bny_consensus_id){ BNY_CONSENSUS_CALL, 7, 1 });
 
     return it && bny_bit(it->has, rank);
 }

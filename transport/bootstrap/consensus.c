@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lattice agreement with sticky decisions: agree.h has the rules. */
-#include "transport/bootstrap/agree.h"
+/* Lattice agreement with sticky decisions: consensus.h has the rules. */
+#include "transport/bootstrap/consensus.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static int set_add(uint64_t *set, const uint64_t *more, int words)
 }
 
 /* Is the rank left out? Not if the ranks that left it out are gone: the rest must go on. */
-static int is_late(const struct bny_agree *a, const struct bny_instance *it, int rank)
+static int is_late(const struct bny_consensus *a, const struct bny_instance *it, int rank)
 {
     if (!bny_bit(it->late, rank))
         return 0;
@@ -74,14 +74,14 @@ static int is_late(const struct bny_agree *a, const struct bny_instance *it, int
 }
 
 /* Is the rank needed for the set (has or locks) and missing? Members contribute; all lock. */
-static int is_missing(const struct bny_agree *a, const struct bny_instance *it,
+static int is_missing(const struct bny_consensus *a, const struct bny_instance *it,
                       const uint64_t *set, int rank)
 {
     return !bny_bit(set, rank) && !bny_bit(it->gone, rank) && !is_late(a, it, rank) &&
            (set == it->locks || bny_bit(it->members, rank));
 }
 
-static int any_missing(const struct bny_agree *a, const struct bny_instance *it,
+static int any_missing(const struct bny_consensus *a, const struct bny_instance *it,
                        const uint64_t *set)
 {
     for (int r = 0; r < a->nranks; r++)
@@ -92,7 +92,7 @@ static int any_missing(const struct bny_agree *a, const struct bny_instance *it,
 
 /* ---- instances ---- */
 
-static struct bny_instance *instance_new(const struct bny_agree *a, unsigned each)
+static struct bny_instance *instance_new(const struct bny_consensus *a, unsigned each)
 {
     size_t words = (size_t)a->words, bytes = SETS * words * sizeof(uint64_t);
     struct bny_instance *it = calloc(1, sizeof *it + bytes + (size_t)a->nranks * each);
@@ -119,15 +119,15 @@ static void instance_free(struct bny_instance *it)
     free(it);
 }
 
-int bny_agree_init(struct bny_agree *a, int rank, int nranks)
+int bny_consensus_init(struct bny_consensus *a, int rank, int nranks)
 {
-    *a = (struct bny_agree){ .rank = rank, .nranks = nranks, .words = (nranks + 63) / 64 };
+    *a = (struct bny_consensus){ .rank = rank, .nranks = nranks, .words = (nranks + 63) / 64 };
     a->gone = calloc(3 * (size_t)a->words, sizeof *a->gone);
-    a->got = instance_new(a, BNY_AGREE_EACH);
+    a->got = instance_new(a, BNY_CONSENSUS_EACH);
     if (a->got)
-        a->got->records = calloc(BNY_AGREE_RECORDS, sizeof *a->got->records);
+        a->got->records = calloc(BNY_CONSENSUS_RECORDS, sizeof *a->got->records);
     if (!a->gone || !a->got || !a->got->records) {
-        bny_agree_finish(a);
+        bny_consensus_finish(a);
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory to agree on failures", rank);
     }
     a->left = a->gone + a->words;
@@ -135,7 +135,7 @@ int bny_agree_init(struct bny_agree *a, int rank, int nranks)
     return 0;
 }
 
-void bny_agree_finish(struct bny_agree *a)
+void bny_consensus_finish(struct bny_consensus *a)
 {
     while (a->first) {
         struct bny_instance *it = a->first;
@@ -145,10 +145,11 @@ void bny_agree_finish(struct bny_agree *a)
     }
     instance_free(a->got);
     free(a->gone);
-    *a = (struct bny_agree){ 0 };
+    *a = (struct bny_consensus){ 0 };
 }
 
-struct bny_instance *bny_agree_find(const struct bny_agree *a, struct bny_agree_id id)
+struct bny_instance *bny_consensus_find(const struct bny_consensus *a,
+                                        struct bny_consensus_id id)
 {
     struct bny_instance *it = a->first;
 
@@ -157,30 +158,31 @@ struct bny_instance *bny_agree_find(const struct bny_agree *a, struct bny_agree_
     return it;
 }
 
-struct bny_instance *bny_agree_next_view(const struct bny_agree *a)
+struct bny_instance *bny_consensus_next_view(const struct bny_consensus *a)
 {
-    struct bny_agree_id id = { .kind = BNY_AGREE_VIEW, .seq = a->view + 1 };
-    struct bny_instance *it = a->excluded || a->leaving ? NULL : bny_agree_find(a, id);
+    struct bny_consensus_id id = { .kind = BNY_CONSENSUS_VIEW, .seq = a->view + 1 };
+    struct bny_instance *it = a->excluded || a->leaving ? NULL : bny_consensus_find(a, id);
 
     return it && !it->entered && !it->decided ? it : NULL;
 }
 
 /* Can no rank ask for it any more? A communicator keeps its last two, since a rank enters
  * number i only after number i - 1. */
-static int outdated(const struct bny_agree *a, struct bny_agree_id old, struct bny_agree_id now)
+static int outdated(const struct bny_consensus *a, struct bny_consensus_id old,
+                    struct bny_consensus_id now)
 {
-    if (old.kind == BNY_AGREE_VIEW)
-        return old.seq + BNY_AGREE_VIEWS <= a->view;
+    if (old.kind == BNY_CONSENSUS_VIEW)
+        return old.seq + BNY_CONSENSUS_VIEWS <= a->view;
     return old.kind == now.kind && old.comm == now.comm && (int32_t)(now.seq - old.seq) >= 2;
 }
 
-static void make_room(struct bny_agree *a, struct bny_agree_id now)
+static void make_room(struct bny_consensus *a, struct bny_consensus_id now)
 {
     for (struct bny_instance **at = &a->first; *at;) {
         struct bny_instance *it = *at;
 
-        if (it->decided && (outdated(a, it->id, now) ||
-                            (a->count >= BNY_AGREE_KEPT && it->id.kind != BNY_AGREE_VIEW))) {
+        if (it->decided && (outdated(a, it->id, now) || (a->count >= BNY_CONSENSUS_KEPT &&
+                                                         it->id.kind != BNY_CONSENSUS_VIEW))) {
             *at = it->next;
             a->count--;
             instance_free(it);
@@ -191,24 +193,24 @@ static void make_room(struct bny_agree *a, struct bny_agree_id now)
 }
 
 /* Returns 1 when the instance's state grew. */
-static int see_gone(const struct bny_agree *a, struct bny_instance *it)
+static int see_gone(const struct bny_consensus *a, struct bny_instance *it)
 {
     return set_add(it->gone, a->gone, a->words) | set_add(it->left, a->left, a->words) |
            set_add(it->proven, a->proven, a->words);
 }
 
 /* members NULL: all. */
-static struct bny_instance *instance_get(struct bny_agree *a, struct bny_agree_id id,
+static struct bny_instance *instance_get(struct bny_consensus *a, struct bny_consensus_id id,
                                          const uint64_t *members, unsigned each)
 {
-    struct bny_instance *it = bny_agree_find(a, id), **end = &a->first;
+    struct bny_instance *it = bny_consensus_find(a, id), **end = &a->first;
 
     if (it)
         return it;
     make_room(a, id);
     it = instance_new(a, each);
-    if (it && id.kind != BNY_AGREE_CALL &&
-        !(it->records = calloc(BNY_AGREE_RECORDS, sizeof *it->records))) {
+    if (it && id.kind != BNY_CONSENSUS_CALL &&
+        !(it->records = calloc(BNY_CONSENSUS_RECORDS, sizeof *it->records))) {
         instance_free(it);
         it = NULL;
     }
@@ -240,7 +242,7 @@ static void hash_more(uint64_t key[2], const void *data, size_t len)
 }
 
 /* A 64-bit hash: equal keys count as equal states. */
-static uint64_t state_key(const struct bny_agree *a, const struct bny_instance *it)
+static uint64_t state_key(const struct bny_consensus *a, const struct bny_instance *it)
 {
     uint64_t key[2] = { it->bits, 0 };
 
@@ -261,7 +263,7 @@ static void changed(struct bny_instance *it)
     it->unsent = ~(uint64_t)0;
 }
 
-static void state_grew(const struct bny_agree *a, struct bny_instance *it)
+static void state_grew(const struct bny_consensus *a, struct bny_instance *it)
 {
     if (AGREE_MUTANT != LOCKS_STAY)
         memset(it->locks, 0, (size_t)a->words * sizeof *it->locks);
@@ -270,7 +272,7 @@ static void state_grew(const struct bny_agree *a, struct bny_instance *it)
 }
 
 /* Locks and decides if possible. */
-static void settle(struct bny_agree *a, struct bny_instance *it)
+static void settle(struct bny_consensus *a, struct bny_instance *it)
 {
     if (it->decided || !it->entered || a->excluded || a->leaving || is_late(a, it, a->rank))
         return;
@@ -289,7 +291,7 @@ static void settle(struct bny_agree *a, struct bny_instance *it)
     }
     it->decided = 1;
     changed(it);
-    if (it->id.kind == BNY_AGREE_VIEW)
+    if (it->id.kind == BNY_CONSENSUS_VIEW)
         a->view = it->id.seq;
 }
 
@@ -309,9 +311,9 @@ static int add_record(struct bny_instance *it, const struct bny_failure *f)
         it->records[at] = *f;
         return 1;
     }
-    if (at == BNY_AGREE_RECORDS)
+    if (at == BNY_CONSENSUS_RECORDS)
         return 0;
-    if (it->nrecords == BNY_AGREE_RECORDS)
+    if (it->nrecords == BNY_CONSENSUS_RECORDS)
         it->nrecords--;
     memmove(it->records + at + 1, it->records + at,
             (size_t)(it->nrecords - at) * sizeof *it->records);
@@ -320,7 +322,7 @@ static int add_record(struct bny_instance *it, const struct bny_failure *f)
     return 1;
 }
 
-static int add_given(const struct bny_agree *a, struct bny_instance *it,
+static int add_given(const struct bny_consensus *a, struct bny_instance *it,
                      const struct bny_instance *from)
 {
     int grew = 0;
@@ -334,7 +336,7 @@ static int add_given(const struct bny_agree *a, struct bny_instance *it,
     return grew;
 }
 
-static int merge(const struct bny_agree *a, struct bny_instance *it,
+static int merge(const struct bny_consensus *a, struct bny_instance *it,
                  const struct bny_instance *from)
 {
     int grew = add_given(a, it, from);
@@ -352,7 +354,7 @@ static int merge(const struct bny_agree *a, struct bny_instance *it,
 }
 
 /* Adds the gone ranks to all undecided instances. */
-static void spread_gone(struct bny_agree *a)
+static void spread_gone(struct bny_consensus *a)
 {
     for (struct bny_instance *it = a->first; it; it = it->next) {
         if (!it->decided && see_gone(a, it)) {
@@ -362,7 +364,7 @@ static void spread_gone(struct bny_agree *a)
     }
 }
 
-void bny_agree_gone(struct bny_agree *a, int rank, enum bny_gone how)
+void bny_consensus_gone(struct bny_consensus *a, int rank, enum bny_gone how)
 {
     if (rank == a->rank)
         return;
@@ -372,11 +374,11 @@ void bny_agree_gone(struct bny_agree *a, int rank, enum bny_gone how)
     spread_gone(a);
 }
 
-int bny_agree_quorum(const struct bny_agree *a, const struct bny_instance *it, int least,
-                     int *cut, int *all)
+int bny_consensus_quorum(const struct bny_consensus *a, const struct bny_instance *it,
+                         int least, int *cut, int *all)
 {
-    struct bny_agree_id before_id = { .kind = BNY_AGREE_VIEW, .seq = it->id.seq - 1 };
-    const struct bny_instance *before = bny_agree_find(a, before_id);
+    struct bny_consensus_id before_id = { .kind = BNY_CONSENSUS_VIEW, .seq = it->id.seq - 1 };
+    const struct bny_instance *before = bny_consensus_find(a, before_id);
     int live = 0, silent = 0, first = -1;
 
     *cut = *all = 0;
@@ -398,8 +400,8 @@ int bny_agree_quorum(const struct bny_agree *a, const struct bny_instance *it, i
     return least > 0 ? live >= least : live > *cut || (live == *cut && first == 1);
 }
 
-struct bny_instance *bny_agree_enter(struct bny_agree *a, struct bny_agree_id id,
-                                     const struct bny_contribution *c)
+struct bny_instance *bny_consensus_enter(struct bny_consensus *a, struct bny_consensus_id id,
+                                         const struct bny_contribution *c)
 {
     struct bny_instance *it = instance_get(a, id, c->members, c->each);
 
@@ -417,7 +419,7 @@ struct bny_instance *bny_agree_enter(struct bny_agree *a, struct bny_agree_id id
     return it;
 }
 
-int bny_agree_late(struct bny_agree *a, struct bny_instance *it)
+int bny_consensus_late(struct bny_consensus *a, struct bny_instance *it)
 {
     const uint64_t *set = it->has;
     int n = 0;
@@ -440,13 +442,13 @@ int bny_agree_late(struct bny_agree *a, struct bny_instance *it)
 
 /* ---- messages ---- */
 
-size_t bny_agree_message_max(int nranks)
+size_t bny_consensus_message_max(int nranks)
 {
     size_t words = ((size_t)nranks + 63) / 64;
 
     return sizeof(struct agree_head) + SETS * words * sizeof(uint64_t) +
-           (size_t)nranks * BNY_AGREE_EACH +
-           BNY_AGREE_RECORDS * (sizeof(struct bny_failure) + 2);
+           (size_t)nranks * BNY_CONSENSUS_EACH +
+           BNY_CONSENSUS_RECORDS * (sizeof(struct bny_failure) + 2);
 }
 
 static uint8_t *put(uint8_t *at, const void *data, size_t len)
@@ -455,7 +457,7 @@ static uint8_t *put(uint8_t *at, const void *data, size_t len)
     return at + len;
 }
 
-static size_t encode(const struct bny_agree *a, const struct bny_instance *it, uint8_t *buf)
+static size_t encode(const struct bny_consensus *a, const struct bny_instance *it, uint8_t *buf)
 {
     struct agree_head h = { .kind = it->id.kind,
                             .comm = it->id.comm,
@@ -499,7 +501,7 @@ static int get(struct reader *in, void *to, size_t len)
     return 0;
 }
 
-static int get_records(const struct bny_agree *a, struct reader *in, int n)
+static int get_records(const struct bny_consensus *a, struct reader *in, int n)
 {
     struct bny_instance *g = a->got;
 
@@ -520,7 +522,7 @@ static int get_records(const struct bny_agree *a, struct reader *in, int n)
 }
 
 /* Do the sets contain only members, and all ranks for a view? */
-static int sets_valid(const struct bny_agree *a, const struct bny_instance *g)
+static int sets_valid(const struct bny_consensus *a, const struct bny_instance *g)
 {
     uint64_t last = a->nranks % 64 ? ((uint64_t)1 << (a->nranks % 64)) - 1 : ~(uint64_t)0;
 
@@ -528,7 +530,7 @@ static int sets_valid(const struct bny_agree *a, const struct bny_instance *g)
         uint64_t all = i + 1 < a->words ? ~(uint64_t)0 : last, m = g->members[i];
 
         if ((m & ~all) || ((g->left[i] | g->proven[i]) & ~g->gone[i]) ||
-            (g->id.kind == BNY_AGREE_VIEW && m != all) || (g->has[i] & ~m) ||
+            (g->id.kind == BNY_CONSENSUS_VIEW && m != all) || (g->has[i] & ~m) ||
             ((g->gone[i] | g->late[i] | g->locks[i]) & ~all))
             return 0;
     }
@@ -536,23 +538,24 @@ static int sets_valid(const struct bny_agree *a, const struct bny_instance *g)
 }
 
 /* Into a->got. */
-static int decode(struct bny_agree *a, const uint8_t *data, size_t len)
+static int decode(struct bny_consensus *a, const uint8_t *data, size_t len)
 {
     struct reader in = { data, len };
     struct bny_instance *g = a->got;
     struct agree_head h;
 
     g->nrecords = 0;
-    memset(g->given, 0, (size_t)a->nranks * BNY_AGREE_EACH);
-    if (get(&in, &h, sizeof h) || h.kind < BNY_AGREE_VIEW || h.kind > BNY_AGREE_BLAME ||
-        h.nranks != (uint32_t)a->nranks || h.decided > 1 || h.each > BNY_AGREE_EACH ||
-        h.nrecords > BNY_AGREE_RECORDS || h.zero || (h.kind == BNY_AGREE_VIEW && h.comm) ||
+    memset(g->given, 0, (size_t)a->nranks * BNY_CONSENSUS_EACH);
+    if (get(&in, &h, sizeof h) || h.kind < BNY_CONSENSUS_VIEW || h.kind > BNY_CONSENSUS_BLAME ||
+        h.nranks != (uint32_t)a->nranks || h.decided > 1 || h.each > BNY_CONSENSUS_EACH ||
+        h.nrecords > BNY_CONSENSUS_RECORDS || h.zero ||
+        (h.kind == BNY_CONSENSUS_VIEW && h.comm) ||
         get(&in, g->has, SETS * (size_t)a->words * sizeof *g->has))
         return -1;
     for (int i = 0; i < 6; i++)
         if (h.zeros[i])
             return -1;
-    g->id = (struct bny_agree_id){ h.kind, h.comm, h.seq };
+    g->id = (struct bny_consensus_id){ h.kind, h.comm, h.seq };
     g->decided = h.decided;
     g->bits = h.bits;
     g->each = h.each;
@@ -567,7 +570,8 @@ static int decode(struct bny_agree *a, const uint8_t *data, size_t len)
     return h.key == g->key ? 0 : -1;
 }
 
-static void adopt(struct bny_agree *a, struct bny_instance *it, const struct bny_instance *g)
+static void adopt(struct bny_consensus *a, struct bny_instance *it,
+                  const struct bny_instance *g)
 {
     memcpy(it->has, g->has, SETS_KEY * (size_t)a->words * sizeof *it->has);
     memcpy(it->given, g->given, (size_t)a->nranks * it->each);
@@ -578,7 +582,7 @@ static void adopt(struct bny_agree *a, struct bny_instance *it, const struct bny
     it->key = g->key;
     it->decided = 1;
     changed(it);
-    if (it->id.kind == BNY_AGREE_VIEW)
+    if (it->id.kind == BNY_CONSENSUS_VIEW)
         a->view = it->id.seq;
 }
 
@@ -589,7 +593,7 @@ static int takes_part(const struct bny_instance *it, int rank)
 
 /* Two decisions that each leave the other rank out, as after a long cut of the network: the one
  * of more ranks counts, of equally many the one with the smallest rank. Is that theirs? */
-static int theirs_counts(const struct bny_agree *a, const struct bny_instance *ours,
+static int theirs_counts(const struct bny_consensus *a, const struct bny_instance *ours,
                          const struct bny_instance *theirs)
 {
     int more = 0, smallest = 0;
@@ -605,7 +609,7 @@ static int theirs_counts(const struct bny_agree *a, const struct bny_instance *o
 
 /* Do two decisions differ only in the ranks left out? Then the result is the same for the
  * caller. */
-static int says_same(const struct bny_agree *a, const struct bny_instance *x,
+static int says_same(const struct bny_consensus *a, const struct bny_instance *x,
                      const struct bny_instance *y)
 {
     size_t sets = (size_t)(x->late - x->has) * sizeof *x->has;
@@ -619,7 +623,7 @@ static int says_same(const struct bny_agree *a, const struct bny_instance *x,
 }
 
 /* Does this decision leave out more ranks than made it, as in the minority of a cut network? */
-static int leaves_out_most(const struct bny_agree *a, const struct bny_instance *it)
+static int leaves_out_most(const struct bny_consensus *a, const struct bny_instance *it)
 {
     int more = 0;
 
@@ -638,7 +642,7 @@ static void tell_again(struct bny_instance *it, int link)
 }
 
 /* Answers a message about an instance that is decided here. */
-static void answer(struct bny_agree *a, struct bny_instance *it, int from, int link)
+static void answer(struct bny_consensus *a, struct bny_instance *it, int from, int link)
 {
     const struct bny_instance *g = a->got;
     int without_us = bny_bit(g->late, a->rank), without_it = bny_bit(it->late, from);
@@ -662,9 +666,9 @@ static void answer(struct bny_agree *a, struct bny_instance *it, int from, int l
 
 /* Was `from` left out of a decision of the same communicator? It may have decided otherwise and
  * gone on: the decision is sent to it and excludes it. */
-static int left_behind(const struct bny_agree *a, int from, int link)
+static int left_behind(const struct bny_consensus *a, int from, int link)
 {
-    const struct bny_agree_id *id = &a->got->id;
+    const struct bny_consensus_id *id = &a->got->id;
 
     for (struct bny_instance *it = a->first; it; it = it->next)
         if (it->decided && it->id.kind == id->kind && it->id.comm == id->comm &&
@@ -676,19 +680,19 @@ static int left_behind(const struct bny_agree *a, int from, int link)
 }
 
 /* NULL: the message is ignored. */
-static struct bny_instance *instance_of_message(struct bny_agree *a, int from, int link,
+static struct bny_instance *instance_of_message(struct bny_consensus *a, int from, int link,
                                                 int *rc)
 {
-    struct bny_instance *g = a->got, *it = bny_agree_find(a, g->id);
-    struct bny_agree_id want = { .kind = BNY_AGREE_VIEW, .seq = a->view + 1 };
+    struct bny_instance *g = a->got, *it = bny_consensus_find(a, g->id);
+    struct bny_consensus_id want = { .kind = BNY_CONSENSUS_VIEW, .seq = a->view + 1 };
 
     *rc = 0;
-    if (!it && g->id.kind == BNY_AGREE_VIEW) {
+    if (!it && g->id.kind == BNY_CONSENSUS_VIEW) {
         if (g->id.seq <= a->view)
             return NULL;
         if (g->id.seq >
             want.seq) { /* we missed one: a rank that receives ours answers with it */
-            it = bny_agree_find(a, want);
+            it = bny_consensus_find(a, want);
             if (!it && (it = instance_get(a, want, NULL, 0)))
                 state_grew(a, it);
             if (it)
@@ -697,9 +701,9 @@ static struct bny_instance *instance_of_message(struct bny_agree *a, int from, i
         }
     }
     for (const struct bny_instance *i = it ? NULL : a->first; i; i = i->next)
-        if (g->id.kind != BNY_AGREE_VIEW && outdated(a, g->id, i->id))
+        if (g->id.kind != BNY_CONSENSUS_VIEW && outdated(a, g->id, i->id))
             return NULL;
-    if (!it && a->count >= 2 * BNY_AGREE_KEPT) { /* no rank has that many in progress */
+    if (!it && a->count >= 2 * BNY_CONSENSUS_KEPT) { /* no rank has that many in progress */
         *rc = -BANYAN_EPROTO;
     } else if (!it) {
         it = instance_get(a, g->id, g->members, g->each);
@@ -715,7 +719,8 @@ static struct bny_instance *instance_of_message(struct bny_agree *a, int from, i
     return it;
 }
 
-int bny_agree_take(struct bny_agree *a, int from, int link, const uint8_t *data, size_t len)
+int bny_consensus_take(struct bny_consensus *a, int from, int link, const uint8_t *data,
+                       size_t len)
 {
     struct bny_instance *g = a->got, *it;
     int rc;
@@ -760,7 +765,7 @@ int bny_agree_take(struct bny_agree *a, int from, int link, const uint8_t *data,
     return 0;
 }
 
-size_t bny_agree_next(struct bny_agree *a, int link, uint8_t *buf)
+size_t bny_consensus_next(struct bny_consensus *a, int link, uint8_t *buf)
 {
     for (struct bny_instance *it = a->first; it; it = it->next)
         if (!it->held && it->unsent >> link & 1) {
@@ -770,7 +775,7 @@ size_t bny_agree_next(struct bny_agree *a, int link, uint8_t *buf)
     return 0;
 }
 
-void bny_agree_again(struct bny_agree *a, int link)
+void bny_consensus_again(struct bny_consensus *a, int link)
 {
     for (struct bny_instance *it = a->first; it; it = it->next)
         it->unsent |= (uint64_t)1 << link;

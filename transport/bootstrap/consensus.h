@@ -35,39 +35,40 @@
  * ranks over the links, which the owner keeps connected.
  *
  * Why rule 6 is harmless: the result of a call is has, gone, bits and each rank's bytes; that
- * of a view also its records. They are equal, so no rank computes differently. bny_agree_quorum
- * decides whether ranks may continue from a view, and counts left-out ranks as lost: if any
- * rank is silent it fails the minority by default; with BANYAN_QUORUM=any or a number it may
- * not, and both parts may continue. Late is a result only in a growth's last call: the minority
- * has not joined, as after a longer cut. (For views and growth's last call this is argued, not
- * tested.) If the two values differ rule 5 holds.
+ * of a view also its records. They are equal, so no rank computes differently.
+ * bny_consensus_quorum decides whether ranks may continue from a view, and counts left-out
+ * ranks as lost: if any rank is silent it fails the minority by default; with BANYAN_QUORUM=any
+ * or a number it may not, and both parts may continue. Late is a result only in a growth's last
+ * call: the minority has not joined, as after a longer cut. (For views and growth's last call
+ * this is argued, not tested.) If the two values differ rule 5 holds.
  *
  * Why rule 5 believes any accuser, even one of a minority: an accuser accepts nothing from us
  * any more, nor does a rank that received the accusation, so it is too late to disagree. (If
  * only quorate views counted, the majority would still end, as its own members believe the
  * accusation; 1 of 6000 simulated jobs went on in two parts.) So ranks that lost many hosts
  * report later (control_silence.c). */
-#ifndef BNY_BOOTSTRAP_AGREE_H
-#define BNY_BOOTSTRAP_AGREE_H
+#ifndef BNY_BOOTSTRAP_CONSENSUS_H
+#define BNY_BOOTSTRAP_CONSENSUS_H
 
 #include "transport/bootstrap/bootstrap.h"
 
-#define BNY_AGREE_RECORDS 32 /* per instance; the smallest stay */
-#define BNY_AGREE_VIEWS   16 /* decided views kept for ranks that enter late */
-#define BNY_AGREE_KEPT    64 /* instances in all */
-#define BNY_AGREE_LINKS   64
+#define BNY_CONSENSUS_RECORDS 32 /* per instance; the smallest stay */
+#define BNY_CONSENSUS_VIEWS   16 /* decided views kept for ranks that enter late */
+#define BNY_CONSENSUS_KEPT    64 /* instances in all */
+#define BNY_CONSENSUS_LINKS   64
 
-enum bny_agree_kind {
-    BNY_AGREE_VIEW = 1, /* of the world: failures, one view after another; all are members */
-    BNY_AGREE_CALL,     /* a user's call: identified by communicator and number of the call */
-    BNY_AGREE_BLAME,    /* each member's position: identified by communicator and operation */
+enum bny_consensus_kind {
+    BNY_CONSENSUS_VIEW =
+        1,               /* of the world: failures, one view after another; all are members */
+    BNY_CONSENSUS_CALL,  /* a user's call: identified by communicator and number of the call */
+    BNY_CONSENSUS_BLAME, /* each member's position: identified by communicator and operation */
 };
-struct bny_agree_id {
+struct bny_consensus_id {
     uint32_t kind, comm, seq;
 };
 
 struct bny_instance {
-    struct bny_agree_id id;
+    struct bny_consensus_id id;
     struct bny_instance *next;
     int entered; /* we have contributed, or are no member */
     int decided;
@@ -93,7 +94,7 @@ struct bny_instance {
     int log_from;
 };
 
-struct bny_agree {
+struct bny_consensus {
     int rank, nranks, words;
     uint64_t *gone, *left, *proven; /* gone, of all ranks, as far as we know; its subsets */
     uint32_t view;                  /* the latest decided here; numbers have no gaps */
@@ -121,42 +122,44 @@ static inline void bny_bit_set(uint64_t *set, int rank)
 int bny_failure_compare(const struct bny_failure *a, const struct bny_failure *b);
 
 /* 0 or -BANYAN_ENOMEM. */
-int bny_agree_init(struct bny_agree *a, int rank, int nranks);
-void bny_agree_finish(struct bny_agree *a);
+int bny_consensus_init(struct bny_consensus *a, int rank, int nranks);
+void bny_consensus_finish(struct bny_consensus *a);
 
 /* Copies this rank's contribution; only the first call counts. Returns the instance, which
  * lives until newer ones push it out, or NULL: no memory. */
-struct bny_instance *bny_agree_enter(struct bny_agree *a, struct bny_agree_id id,
-                                     const struct bny_contribution *c);
-struct bny_instance *bny_agree_find(const struct bny_agree *a, struct bny_agree_id id);
+struct bny_instance *bny_consensus_enter(struct bny_consensus *a, struct bny_consensus_id id,
+                                         const struct bny_contribution *c);
+struct bny_instance *bny_consensus_find(const struct bny_consensus *a,
+                                        struct bny_consensus_id id);
 /* The view that others have begun and this rank has not entered, or NULL. */
-struct bny_instance *bny_agree_next_view(const struct bny_agree *a);
+struct bny_instance *bny_consensus_next_view(const struct bny_consensus *a);
 
 /* Evidence that a rank is gone: a kernel reported the end of its process; it sent a farewell;
  * or it is silent, and may live on where we cannot reach it. */
 enum bny_gone { BNY_GONE_PROVEN, BNY_GONE_LEFT, BNY_GONE_SILENT };
 /* The rank takes no part any more. */
-void bny_agree_gone(struct bny_agree *a, int rank, enum bny_gone how);
+void bny_consensus_gone(struct bny_consensus *a, int rank, enum bny_gone how);
 /* May the ranks that decided this view go on? P: ranks not gone in the view before; K: those of
  * P that left or whose end is proven; live: ranks neither gone nor late. If no rank of P has
  * fallen silent: yes. Else if live > (P - K) / 2, or equal and the smallest of P - K is live;
  * so at most one of two separated parts goes on. least > 0: if live >= least instead. *cut
  * becomes the number of ranks of P - K that are not live, *all the size of P. A proven dead
  * rank cannot be part of another half. */
-int bny_agree_quorum(const struct bny_agree *a, const struct bny_instance *it, int least,
-                     int *cut, int *all);
+int bny_consensus_quorum(const struct bny_consensus *a, const struct bny_instance *it,
+                         int least, int *cut, int *all);
 /* The state has not changed for too long: leaves out missing members. Returns how many. */
-int bny_agree_late(struct bny_agree *a, struct bny_instance *it);
+int bny_consensus_late(struct bny_consensus *a, struct bny_instance *it);
 
 /* Upper bound of a message's bytes. */
-size_t bny_agree_message_max(int nranks);
+size_t bny_consensus_message_max(int nranks);
 /* Processes a message of neighbour `from`, over link `link`. Untrusted bytes. Returns 0;
  * -BANYAN_EPROTO: malformed; -BANYAN_ENOMEM. */
-int bny_agree_take(struct bny_agree *a, int from, int link, const uint8_t *data, size_t len);
+int bny_consensus_take(struct bny_consensus *a, int from, int link, const uint8_t *data,
+                       size_t len);
 /* Writes the next message for the link, from instances that are not held, into
- * buf[bny_agree_message_max()]. Returns its length, or 0: none. */
-size_t bny_agree_next(struct bny_agree *a, int link, uint8_t *buf);
+ * buf[bny_consensus_message_max()]. Returns its length, or 0: none. */
+size_t bny_consensus_next(struct bny_consensus *a, int link, uint8_t *buf);
 /* The link has a new connection: everything is sent again. */
-void bny_agree_again(struct bny_agree *a, int link);
+void bny_consensus_again(struct bny_consensus *a, int link);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "compress/kernels/linear.h"
+#include "compress/kernels/linear_kernels.h"
 #include "compress/linear.h"
 
 /* The smallest width for limit and the number of ranks; 0: none is large enough. */

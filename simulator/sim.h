@@ -3,8 +3,8 @@
  * sockets, clocks and random numbers that this program makes. All that happens is an event with
  * a time; one seed gives one run.
  *
- * - sched.c: time, events, threads of which one runs at a time; turn.c: from one to another
- * - net.c: hosts and the links between them, how long a segment takes, what is cut
+ * - sched.c: time, events, threads of which one runs at a time; sim_turn.c: from one to another
+ * - job_net.c: hosts and the links between them, how long a segment takes, what is cut
  * - sock.c: TCP sockets; file.c: descriptors, epoll, timers
  * - libc.c: the functions of libc and libsodium that the copies call instead
  * - rank.c: the copies of the library, what a rank does
@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
-#include "simulator/turn.h"
+#include "simulator/sim_turn.h"
 
 #define SIM_NEVER UINT64_MAX
 #define SIM_US    1000u
@@ -83,7 +83,7 @@ uint64_t sim_random(void);
 void sim_seed(uint64_t seed);
 void sim_mix(uint64_t x); /* into the hash */
 
-/* ---- net.c ---- */
+/* ---- job_net.c ---- */
 
 /* The network: link_Bps, latency_ns of each host's port; or a graph, where text is one. 0 or -1
  * after a message. */

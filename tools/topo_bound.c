@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 static int compute(struct bny_bound *b, const struct bny_graph *g, const struct topo_opts *o)
 {

@@ -10,7 +10,7 @@
 #include "tools/topo.h"
 #include "tools/topo_svg.h"
 #include "topo/bound.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 #define MAIN  640.0 /* size of the large panel */
 #define TOP   64.0

@@ -10,7 +10,7 @@
 #include "collectives/program/program.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 #include "topo/route.h"
 
 int topo_plan_load(struct bny_plan_file *plan, const char *name)

@@ -10,7 +10,7 @@
 #include "tools/topo.h"
 #include "topo/bound.h"
 #include "topo/pareto.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 struct row {
     int slots, height;

@@ -12,7 +12,7 @@
 #include "collectives/plan/topology_made.h"
 #include "tools/predict.h"
 #include "tools/topo.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 /* Fitted to steps that perf/predict.py measured on two CPUs of an AMD EPYC, sockets over shaped
  * veth links: what a message and a byte cost the CPU at either end. Messages that a call finds

@@ -10,7 +10,7 @@
 #include "topo/import.h"
 #include "topo/machine.h"
 #include "transport/shm/shm_tune.h"
-#include "transport/verbs/near.h"
+#include "transport/verbs/device_choice.h"
 #include "transport/verbs/slab.h"
 
 static const char *const kinds[] = { "compute", "switch", "nic" };

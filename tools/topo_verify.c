@@ -10,7 +10,7 @@
 #include "collectives/program/msccl.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 #include "topo/route.h"
 
 struct report {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads plan files (plan.h has the format). Nothing in them is trusted: every number has a
+/* Reads plan files (plan_file.h has the format). Nothing in them is trusted: every number has a
  * range, every list a required length, and memory is allocated only for what the file
  * contains. */
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "base/lazy_cjson.h"
 #include "base/text.h"
 #include "topo/bound.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 #define RANKS_MAX 65536
 #define NODES_MAX (1 << 24)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Writes plan files (plan.h has the format). */
+/* Writes plan files (plan_file.h has the format). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/filesize.h"
 #include "topo/bound.h"
 #include "topo/dual.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {

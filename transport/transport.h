@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Transport contract: reliable tagged messages between ranks. One table for each back end,
- * listed in registry.c; the conformance suite (tests/transport/) loops over that list.
+ * listed in transports.c; the conformance suite (tests/transport/) loops over that list.
  *
  * A transport knows bytes and ranks, no floats and no operations. Nothing here blocks; a call
  * that cannot proceed returns BNY_AGAIN. All calls on one bny_tp come from one thread at a time

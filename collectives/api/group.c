@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "base/place.h"
+#include "base/thread_context.h"
 
 _Thread_local struct bny_group bny_group;
 static pthread_key_t

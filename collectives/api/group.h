@@ -19,7 +19,7 @@ struct bny_group {
     int lacks; /* of a call that could not be kept: the group does not run; < 0 */
     char why[256];
 };
-extern _Thread_local struct bny_group bny_group; /* base/place.h has its depth */
+extern _Thread_local struct bny_group bny_group; /* base/thread_context.h has its depth */
 
 /* Room for a call more: 0 or -BANYAN_ENOMEM. */
 int bny_group_room(void);

@@ -10,7 +10,7 @@
 
 #include "collectives/local/workers.h"
 #include "collectives/oneshot/oneshot.h"
-#include "collectives/op/cookie.h"
+#include "collectives/op/op_cookie.h"
 #include "collectives/plan/topology.h"
 #include "collectives/progress/progress.h"
 #include "transport/loop/loop.h"

@@ -5,7 +5,7 @@
 #define BNY_COLLECTIVES_JOB_H
 
 #include "base/fork.h"
-#include "base/place.h"
+#include "base/thread_context.h"
 #include "collectives/op/op.h"
 
 /* ---- job.c ---- */

@@ -5,8 +5,8 @@
 #define BNY_API_CARDS_H
 
 #include "collectives/world/world.h"
-#include "transport/bootstrap/pack.h"
-#include "transport/place.h"
+#include "transport/bootstrap/wire_pack.h"
+#include "transport/process_place.h"
 
 #define BNY_PEER_INFO_MAGIC     0x64726163u
 #define BNY_PEER_INFO_CPU_WORDS 16 /* 1024 CPUs */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where an arrival reduction begins and ends: memory, words, completion. */
 #include "collectives/arrival/arrival.h"
-#include "collectives/arrival/choice.h"
+#include "collectives/arrival/arrival_choice.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* Reductions in order of arrival (Hoplite, SIGCOMM 2021): a path on which ranks take the slots
  * of a tree as they come, and sums flow through it at once, chunk by chunk. Who is late holds
  * up nobody but those who need its data, and that for one hop. shape.c: the tree.
- * coordinator.c: who gets which slot. stream.c: chunks. coded.c: their codec. arrival.c: where
+ * coordinator.c: who gets which slot. stream.c: chunks. arrival_coded.c: their codec. arrival.c: where
  * an operation begins and ends.
  *
  * The coordinator is a rank that knows who has come. Every rank sends it a word; it answers
@@ -109,7 +109,7 @@ struct bny_source {
     size_t tile_cap;
 };
 
-/* What a codec needs: coded.c. */
+/* What a codec needs: arrival_coded.c. */
 struct bny_arrival_coded {
     char *wire;    /* [nchunks] of stride bytes: of our sum; then of the result */
     uint32_t *len; /* [nchunks] bytes there, BNY_ARRIVAL_RAW, or 0: not encoded yet */
@@ -236,7 +236,7 @@ void bny_stream_added(struct bny_op *op, uint32_t c);
 void bny_stream_sent(struct bny_op *op, uint32_t cookie);
 void bny_source_free(struct bny_source *s);
 
-/* ---- coded.c: nothing where the plan has no codec ---- */
+/* ---- arrival_coded.c: nothing where the plan has no codec ---- */
 
 /* Memory, for a plan. 0 or an error. */
 int bny_arrival_coded_init(struct bny_op *op);

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/fork.h"
 #include "base/fpmode.h"
-#include "base/place.h"
+#include "base/thread_context.h"
 
 #define FIRST_HANDLE 0x100u
 #define MAX_HANDLES  4096u

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Partial sums of objects, made where the objects are (Hoplite, section 4.2, its chains): each
  * rank adds its object to the sum of those before it, as far as both have come, and the next
- * rank pulls what has been added. Who asked for the sum (reduce.c) says who stands behind whom,
+ * rank pulls what has been added. Who asked for the sum (object_reduce.c) says who stands behind whom,
  * and takes the last one.
  *
  * A sum comes into the memory that it is added in: behind what has been added it is the sum

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/objects/wire.h"
-#include "collectives/op/cookie.h"
+#include "collectives/objects/object_wire.h"
+#include "collectives/op/op_cookie.h"
 
 /* ---- tables by name ---- */
 

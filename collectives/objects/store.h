@@ -12,10 +12,10 @@
  *              the holders, too: where a home dies they tell the next one (view.c). What only
  *              a home would know (that it exists, small objects' bytes, that it was deleted)
  *              the replica has.
- *   sums       reductions (reduce.c).
+ *   sums       reductions (object_reduce.c).
  *
  * All is guarded by the world's lock. Ranks are the communicator's. Messages are foreign input:
- * wire.c checks their form, the parts what they mean. */
+ * object_wire.c checks their form, the parts what they mean. */
 #ifndef BNY_COLLECTIVES_STORE_H
 #define BNY_COLLECTIVES_STORE_H
 
@@ -42,7 +42,7 @@ struct bny_node *bny_names_find(const struct bny_names *t, const struct bny_name
 int bny_names_add(struct bny_names *t, struct bny_node *node); /* 0 or -BANYAN_ENOMEM */
 void bny_names_remove(struct bny_names *t, struct bny_node *node);
 
-/* ---- messages: wire.c ---- */
+/* ---- messages: object_wire.c ---- */
 
 enum bny_object_msg {
     /* to an object's home */
@@ -320,7 +320,7 @@ void bny_transfers_end(const struct bny_entry *e); /* it will never be whole */
 void bny_view_look(struct bny_store *st);
 void bny_view_sync(struct bny_store *st, int from, const struct bny_obj_wire *m);
 
-/* ---- reduce.c ---- */
+/* ---- object_reduce.c ---- */
 
 struct bny_sum_call {
     const struct bny_name *names; /* [n], copied */

@@ -6,8 +6,8 @@
 
 #include "collectives/local/local.h"
 #include "collectives/objects/store.h"
-#include "collectives/objects/wire.h"
-#include "collectives/op/cookie.h"
+#include "collectives/objects/object_wire.h"
+#include "collectives/op/op_cookie.h"
 
 #define TURN 4 /* messages of a transfer, until others have their turn */
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "collectives/oneshot/oneshot.h"
-#include "collectives/op/cookie.h"
+#include "collectives/op/op_cookie.h"
 #include "collectives/op/direct.h"
 #include "collectives/plan/cost.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "collectives/op/cookie.h"
+#include "collectives/op/op_cookie.h"
 
 /* ---- init ---- */
 

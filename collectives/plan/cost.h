@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the choice of all ways needs: predicted costs (cost.c) and chunk sizes (chunk.c). All
+/* What the choice of all ways needs: predicted costs (cost.c) and chunk sizes (chunk_size.c). All
  * are pure functions of the call and of constants that all ranks agreed on, so every rank
  * computes the same. */
 #ifndef BNY_COLLECTIVES_COST_H
@@ -57,7 +57,7 @@ double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, si
 double bny_cost_result_bytes(const struct bny_scope *s, const struct bny_call *call,
                              const struct bny_codec_speed *k);
 
-/* chunk.c: bytes before encoding. schedule: NULL for messages between two ranks. */
+/* chunk_size.c: bytes before encoding. schedule: NULL for messages between two ranks. */
 size_t bny_chunk_of(const struct bny_scope *s, const struct bny_call *call,
                     const char *schedule, const struct bny_program *p);
 

@@ -7,7 +7,7 @@
 #include "collectives/program/msccl.h"
 #include "collectives/plan/topology.h"
 #include "topo/bound.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 #define BNY_DIRECTS_MAX 8
 /* Up to so many ranks auto builds every kind of forest: seconds at most, once. */

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "collectives/program/msccl.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 #include "transport/wire.h"
 
 #define DENOMINATOR_MAX 4096

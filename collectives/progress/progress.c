@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/text.h"
-#include "collectives/op/cookie.h"
+#include "collectives/op/op_cookie.h"
 #include "collectives/op/op.h"
 
 #define WORD_NS       10000000000u /* of an operation, until a word on whom it waits for */
@@ -119,7 +119,7 @@ static int advance_op(struct bny_op *op)
     return 1;
 }
 
-/* Operations that something happened to; those that mark_runnable themselves again wait for the
+/* Operations that something happened to; those that become runnable again wait for the
  * next pass. */
 static int advance_comm(struct banyan_comm *c)
 {

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "collectives/op/child.h"
-#include "collectives/writeback/choice.h"
+#include "collectives/writeback/writeback_choice.h"
 #include "collectives/writeback/turn.h"
 #include "collectives/writeback/writeback.h"
 

@@ -16,7 +16,7 @@
 #include "base/cpu.h"
 #include "collectives/op/direct.h"
 #include "collectives/writeback/area.h"
-#include "collectives/writeback/choice.h"
+#include "collectives/writeback/writeback_choice.h"
 
 /* Bytes of a rank's next operation that are read ahead; the processor goes on by itself. */
 #define FETCHED 512u

@@ -15,7 +15,7 @@
 
 #include "collectives/local/local.h"
 #include "collectives/op/op.h"
-#include "collectives/writeback/choice.h"
+#include "collectives/writeback/writeback_choice.h"
 #include "collectives/writeback/turn.h"
 
 _Static_assert(BNY_WRITEBACK_RANKS_MAX == BNY_PASS_RANKS_MAX, "a list of their inputs");

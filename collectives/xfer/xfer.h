@@ -15,7 +15,7 @@
 #define BNY_COLLECTIVES_XFER_H
 
 #include "base/err.h"
-#include "collectives/op/cookie.h"
+#include "collectives/op/op_cookie.h"
 
 /* What an operation and a peer have told each other. */
 struct bny_xfer {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Chooses the linear codecs' loops. */
-#include "compress/kernels/linear.h"
+#include "compress/kernels/linear_kernels.h"
 
 #include "base/cpu.h"
 

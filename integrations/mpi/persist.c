@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "integrations/mpi/job.h"
+#include "integrations/mpi/mpi_job.h"
 
 /* Tags of shim_self that nothing else uses: types.c's are below, and every MPI has these. */
 #define TAG_FIRST 30001

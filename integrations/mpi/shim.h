@@ -198,7 +198,7 @@ int shim_is_of_session(MPI_Comm comm);
 int shim_comm_born(int rc, MPI_Comm parent, const MPI_Comm *child);
 void shim_comm_forgotten(MPI_Comm comm); /* before it is freed */
 
-/* ---- join.c ---- */
+/* ---- mpi_join.c ---- */
 extern struct banyan_comm *shim_world; /* all ranks of the job; NULL: all stays on MPI */
 void shim_world_join(void);            /* all ranks, in MPI_Init */
 /* All ranks, until shim_world_joined(): for what MPI_Init agrees on. */
@@ -278,7 +278,7 @@ void shim_redop_done(struct shim_redop *r);
 int shim_user_has_op(const struct shim_user *u, MPI_Op op);
 int shim_user_has_type(const struct shim_user *u, MPI_Datatype type);
 
-/* ---- job.c: one collective call ---- */
+/* ---- mpi_job.c: one collective call ---- */
 enum shim_call {
     SHIM_ALLREDUCE,
     SHIM_REDUCE,
@@ -363,7 +363,7 @@ void shim_persistent_stop(void);                        /* at MPI_Finalize */
  * the job owns nothing. Lock held. */
 int shim_prepare(struct shim_job *j, const struct shim_args *args);
 
-/* ---- progress.c ---- */
+/* ---- mpi_progress.c ---- */
 /* Tests everything of ours in flight. Lock held. */
 void shim_progress(void);
 /* Nothing of ours is in flight: the next calls of BNY_MPI_STRAIGHT need not come here. */
@@ -385,7 +385,7 @@ void shim_free_laters(void); /* those that nothing uses any more */
 /* Completes what is in flight on a communicator. */
 void shim_drain(MPI_Comm comm);
 int shim_progress_start(void);
-/* A duplicate of MPI_COMM_SELF. Tag 0 is progress.c's, up to 30000 types.c's, then persist.c's.
+/* A duplicate of MPI_COMM_SELF. Tag 0 is mpi_progress.c's, up to 30000 types.c's, then persist.c's.
  */
 extern MPI_Comm shim_self;
 void shim_progress_stop(void);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of LGC share: config.c checks settings and gives each tensor its part, wire.c
- * counts what collectives send, select.c finds the largest values, exchange.c has one function
- * for each way gradients travel, lgc.c is the step, state.c what survives it. */
+/* What the files of LGC share: lgc_config.c checks settings and gives each tensor its part, lgc_wire.c
+ * counts what collectives send, lgc_select.c finds the largest values, lgc_exchange.c has one function
+ * for each way gradients travel, lgc.c is the step, lgc_state.c what survives it. */
 #ifndef BNY_METHODS_LGC_LGC_H
 #define BNY_METHODS_LGC_LGC_H
 
 #include "banyan/methods.h"
-#include "methods/lgc/net.h"
+#include "methods/lgc/lgc_net.h"
 #include "training/object.h"
 #include "training/tensors.h"
 
@@ -80,7 +80,7 @@ struct banyan_lgc {
     uint64_t work_ns[BNY_LGC_WORKS], works[BNY_LGC_WORKS];
 };
 
-/* config.c */
+/* lgc_config.c */
 /* The caller's settings over the defaults, checked alone. 0, -BANYAN_EINVAL. */
 int bny_lgc_config_take(struct banyan_lgc_config *out, const struct banyan_lgc_config *cfg,
                         int n);
@@ -89,12 +89,12 @@ int bny_lgc_parts(struct banyan_lgc *lgc);
 /* Collective. 0, or -BANYAN_EMISMATCH: the first setting that differs from rank 0's. */
 int bny_lgc_config_agree(struct banyan_lgc *lgc);
 
-/* select.c */
+/* lgc_select.c */
 /* The indices of the k largest |x[n]|, ascending; of equal ones the first. histogram: [2048]
  * to work with. k <= n <= UINT32_MAX. NaN counts as largest. */
 void bny_lgc_select(const float *x, size_t n, size_t k, uint32_t *index, uint32_t *histogram);
 
-/* wire.c: the collectives of banyan.h, counted by kind. */
+/* lgc_wire.c: the collectives of banyan.h, counted by kind. */
 int bny_lgc_allreduce(struct banyan_lgc *lgc, enum banyan_lgc_kind kind, void *buf,
                       size_t count, enum banyan_dtype dtype, enum banyan_op_kind op);
 int bny_lgc_broadcast(struct banyan_lgc *lgc, enum banyan_lgc_kind kind, void *buf,
@@ -106,7 +106,7 @@ int bny_lgc_exchange_pairs(struct banyan_lgc *lgc, const uint32_t *send, uint32_
 int bny_lgc_gather(struct banyan_lgc *lgc, enum banyan_lgc_kind kind, const void *send,
                    void *recv);
 
-/* exchange.c: parts of a step. All are collective; gradients with their residuals come in, and
+/* lgc_exchange.c: parts of a step. All are collective; gradients with their residuals come in, and
  * the mean of what was sent goes out only in bny_lgc_commit. */
 enum bny_lgc_way { BNY_LGC_WAY_DENSE, BNY_LGC_WAY_TRAIN, BNY_LGC_WAY_PLAIN, BNY_LGC_WAY_CODED };
 int bny_lgc_leader(const struct banyan_lgc *lgc);

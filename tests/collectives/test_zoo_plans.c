@@ -11,7 +11,7 @@
 #include "collectives/program/msccl.h"
 #include "tests/topo/zoo.h"
 #include "topo/bound.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 #define RANKS_PROVEN 32 /* larger ones for the main builders only */
 #define RANKS_MAX    64

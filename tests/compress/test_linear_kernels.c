@@ -10,7 +10,7 @@
 
 #include "base/cpu.h"
 #include "base/rng.h"
-#include "compress/kernels/linear.h"
+#include "compress/kernels/linear_kernels.h"
 #include "tests/compress/samples.h"
 
 #define SEED  0x5eed0041

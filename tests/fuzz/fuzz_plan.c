@@ -7,7 +7,7 @@
 #include "collectives/program/msccl.h"
 #include "topo/bound.h"
 #include "topo/build_graph.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 #define PROVE_MAX 8 /* ranks and trees: larger ones take too long for a fuzzer */
 

@@ -8,7 +8,7 @@
 
 #include "banyan/banyan.h"
 #include "base/rng.h"
-#include "methods/lgc/net.h"
+#include "methods/lgc/lgc_net.h"
 
 static const char *folder;
 

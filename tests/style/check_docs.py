@@ -17,7 +17,7 @@ import textwrap
 from check_text import tracked
 
 # Forests and direct programs share one table: a user chooses among both.
-REGISTRIES = {"transport/registry.c": "transport/README.md",
+REGISTRIES = {"transport/transports.c": "transport/README.md",
               "compress/codecs.h": "compress/README.md",
               "topo/build.h": "collectives/README.md",
               "topo/build_graph.h": "topo/README.md",

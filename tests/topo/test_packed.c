@@ -14,7 +14,7 @@
 #include "topo/bound.h"
 #include "topo/build_graph.h"
 #include "topo/pareto.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 static struct bny_graph *make(const char *text)
 {

@@ -8,7 +8,7 @@
 
 #include "banyan/banyan.h"
 #include "base/rng.h"
-#include "topo/plan.h"
+#include "topo/plan_file.h"
 
 static char *text_of(const struct bny_forest *f, enum bny_forest_use use, int root, size_t *len)
 {

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
-#include "transport/verbs/near.h"
+#include "transport/verbs/device_choice.h"
 
 TestSuite(verbs_near, .timeout = 60);
 

@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
-#include "transport/bootstrap/pack.h"
+#include "transport/bootstrap/wire_pack.h"
 
 #define MS 1000000u
 /* How long a failure waits for an unresponsive root that must receive it. */

@@ -5,7 +5,7 @@
  * rank but the root has a rank above it (gather_client.c). In small jobs all ranks are below
  * the root. From BANYAN_INIT_TREE ranks on peer infos go up a tree, each rank's with those of
  * all below it, and the table comes down. If the launcher tells which ranks share a host, those
- * are a tree of their own, over Unix sockets (near.h), and its head represents them at the
+ * are a tree of their own, over Unix sockets (host_tree.h), and its head represents them at the
  * root: it reports the ranks that have come. A rank that is alone on its host, or cannot join
  * the host's tree, is a head too. Once all ranks have come the root makes a tree of the heads
  * and sends each its place and the number of ranks below it; at a timeout it makes a tree of
@@ -19,7 +19,7 @@
  *          later ranks
  *   CARD   struct gather_card, the sender's peer info
  *   CARDS  struct gather_cards, ranks (u32 each), their peer infos, each packed as differences
- * from the one before (pack.h): includes those from below READY  empty: the sender has all peer
+ * from the one before (wire_pack.h): includes those from below READY  empty: the sender has all peer
  * infos and is connected to all ranks, as are all ranks whose peer infos it brought; or the
  * ranks (u32 each) that are, when the deadline is near ABORT  u32 code, the sentence: the
  * sender will not join; instead of the others, or after any of them; a BNY_CONN_ABORT
@@ -31,7 +31,7 @@
 
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/conn.h"
-#include "transport/bootstrap/near.h"
+#include "transport/bootstrap/host_tree.h"
 
 #define GATHER_PIECE      65536 /* bytes of peer infos in one frame, about */
 #define GATHER_FRAME_MAX  (2 * GATHER_PIECE)

@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "transport/bootstrap/gather.h"
-#include "transport/bootstrap/pack.h"
+#include "transport/bootstrap/wire_pack.h"
 
 #define MS         1000000u
 #define HALF_EXTRA 256         /* connections without a peer info, besides the ranks expected */

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
-#include "transport/bootstrap/pack.h"
+#include "transport/bootstrap/wire_pack.h"
 #include "transport/wire.h"
 
 #define MS 1000000u

@@ -11,7 +11,7 @@
 
 /* 20 bytes, as in peer infos; port in host order (little endian everywhere). */
 struct bny_addr {
-    uint8_t family; /* 4 or 6; 0: none; 1: a Unix socket (near.h), never on the wire */
+    uint8_t family; /* 4 or 6; 0: none; 1: a Unix socket (host_tree.h), never on the wire */
     uint8_t pad;
     uint16_t port;
     uint8_t ip[16]; /* the first 4 bytes for family 4 */

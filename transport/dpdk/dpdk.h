@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the dpdk transport: reliable messages in UDP, over IPv4 or IPv6, over ethdev ports;
  * with another driver the ud transport, whose frames are datagrams of RDMA devices
- * (transport/ud). tp_dpdk.c: the table, set-up, polling, life and death; settings.c:
+ * (transport/ud). tp_dpdk.c: the table, set-up, polling, life and death; dpdk_settings.c:
  * BANYAN_DPDK_*; ports.c: ports and addresses; iface.h, neighbour.c: facts from the kernel and
- * the link; send.c, recv.c: messages to packets and back; flow.c: reliability; packet.c:
- * frames; held.c: memory that a card may read; fault.c: seeded faults; load.c, module/: DPDK
+ * the link; dpdk_send.c, dpdk_recv.c: messages to packets and back; dpdk_flow.c: reliability; packet.c:
+ * frames; held.c: memory that a card may read; fault.c: seeded faults; dpdk_load.c, module/: DPDK
  * itself.
  *
  * A message is cut into fragments, one for each packet, with their message and offset. Sending:
@@ -281,7 +281,7 @@ static inline uint32_t dp_budget(const struct dp_ep *e)
     return 2 * dp_window(e);
 }
 
-/* settings.c */
+/* dpdk_settings.c */
 int bny_dpdk_settings(struct dp_settings *s);
 int bny_ud_settings(struct dp_settings *s); /* BANYAN_UD_* */
 /* 1: the first `prefix` bits are the same. */
@@ -313,7 +313,7 @@ void bny_dpdk_grants_hear(struct dp_ep *e, const struct bny_dpdk_head *h);
 void bny_dpdk_grants_run(struct dp_tp *t);
 void bny_dpdk_grants_ask(struct dp_ep *e); /* if all are used up and more data waits */
 
-/* send.c */
+/* dpdk_send.c */
 int bny_dpdk_ep_memory(struct dp_ep *e);
 const char *bny_dpdk_more(const struct dp_tp *t); /* remedy for lack of memory: "; ..." or "" */
 uint32_t bny_dpdk_credit(const struct dp_ep *e);  /* packets that the peer may send now */
@@ -348,7 +348,7 @@ void bny_dpdk_held_run(struct dp_tp *t);
 int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes);
 void bny_dpdk_held_free(struct dp_tp *t); /* after the ports are closed */
 
-/* recv.c */
+/* dpdk_recv.c */
 /* Processes a frame; keep: 1 if its buffer is held. */
 int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *rx);
 void bny_dpdk_retry(struct dp_ep *e); /* starved channels */

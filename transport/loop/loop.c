@@ -9,7 +9,7 @@
  * from the sender's memory when the packet arrives, which catches an engine that reuses
  * borrowed memory before SENT.
  *
- * send.c is the sending half. This is the reference, written for reading: it allocates per
+ * loop_send.c is the sending half. This is the reference, written for reading: it allocates per
  * message, copies under one lock, and uses the contract's freedom on purpose: messages of
  * send() have no data pointer, and with faults view() returns BNY_AGAIN or less than
  * requested. */

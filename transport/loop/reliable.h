@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the loop transport: its endpoints, and the interface of send.c for loop.c. The
+/* Inside the loop transport: its endpoints, and the interface of loop_send.c for loop.c. The
  * fabric's lock guards everything but tiles. */
 #ifndef BNY_LOOP_RELIABLE_H
 #define BNY_LOOP_RELIABLE_H

@@ -24,7 +24,7 @@
 #include <sys/types.h>
 
 #include "transport/msg_list.h"
-#include "transport/place.h"
+#include "transport/process_place.h"
 #include "transport/proof.h"
 #include "transport/transport.h"
 

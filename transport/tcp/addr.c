@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
-#include "transport/place.h"
+#include "transport/process_place.h"
 #include "transport/tcp/tcp.h"
 
 /* Processes of one host and network namespace reach each other by any of their addresses. */

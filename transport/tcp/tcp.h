@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the tcp transport. addr.c: listening and address blobs; join.c: connecting, accepting,
- * proving the secret; path.c, recv.c: the bytes; keep.c: bytes that may be sent again;
+/* Inside the tcp transport. addr.c: listening and address blobs; tcp_join.c: connecting, accepting,
+ * proving the secret; tcp_path.c, tcp_recv.c: the bytes; keep.c: bytes that may be sent again;
  * resume.c: lost connections and their replacement; secure.c: authenticated or encrypted bytes;
  * tcp.c: the table, polling, life and death.
  *
@@ -282,7 +282,7 @@ void bny_tcp_prefer_adjacent(const struct tcp_tp *t, struct tcp_blob *blob);
 int bny_tcp_blob_check(const struct tcp_tp *t, int peer, const void *blob, size_t len,
                        struct tcp_blob *out, int *same_host);
 
-/* join.c */
+/* tcp_join.c */
 void bny_tcp_start_connect(struct tcp_conn *c); /* an idle outgoing connection */
 void bny_tcp_accept(struct tcp_tp *t, int listener);
 void bny_tcp_join_event(
@@ -296,7 +296,7 @@ void bny_tcp_join_timers(struct tcp_tp *t);
 void bny_tcp_join_half(struct tcp_tp *t, int rank);
 uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t); /* absolute; UINT64_MAX: none */
 
-/* path.c */
+/* tcp_path.c */
 int bny_tcp_pending(const struct tcp_conn *c); /* bytes wait for the socket */
 /* Writes what the socket accepts. Returns 0, or -1 if the connection is lost (then closed). */
 int bny_tcp_flush(struct tcp_conn *c);
@@ -356,7 +356,7 @@ void bny_tcp_close(struct tcp_conn *c);   /* all its sockets */
 /* Once per second: a connection with waiting output and an unresponsive peer is lost. */
 void bny_tcp_watch_paths(struct tcp_tp *t);
 
-/* recv.c */
+/* tcp_recv.c */
 int bny_tcp_deliver(struct tcp_conn *c, struct bny_event *ev, int n);
 void bny_tcp_read_control(struct tcp_conn *c); /* outgoing connections: farewell or the end */
 long bny_tcp_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr);

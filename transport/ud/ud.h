@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Transport ud: the dpdk transport's messages (transport/dpdk/dpdk.h) over one unconnected
  * queue pair of an RDMA device, for all peers: UD, or SRD of an Amazon EFA. This is a driver as
- * described in transport/dpdk/driver.h. table.c: the driver's table; open.c: device, queue pair
- * and memory; way.c: addresses; io.c: frames.
+ * described in transport/dpdk/driver.h. table.c: the driver's table; ud_open.c: device, queue pair
+ * and memory; way.c: addresses; ud_io.c: frames.
  *
  * A frame is sent without its first 42 bytes (Ethernet, IPv4, UDP): the network has its own
  * headers. Their destination MAC contains the rank. A frame lies at FRAME_AT of its place, so
@@ -102,7 +102,7 @@ struct bny_dpdk_port {
     uint64_t restarted_ns, futile_ns; /* the latest attempt, and the first failed one */
 };
 
-/* open.c */
+/* ud_open.c */
 int bny_ud_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
                 struct bny_dpdk_info *info, char *text);
 void bny_ud_close(struct bny_dpdk_port *p);
@@ -126,7 +126,7 @@ void bny_ud_ways_forget(struct bny_dpdk_port *p);
 void bny_ud_ways_sweep(struct bny_dpdk_port *p); /* no requests are in flight */
 void bny_ud_ways_close(struct bny_dpdk_port *p);
 
-/* io.c */
+/* ud_io.c */
 int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n);
 int bny_ud_rx(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n);
 void bny_ud_free(void *const *bufs, int n);

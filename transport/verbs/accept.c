@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connection requests: which ones are accepted. join.c has the protocol. */
+/* Connection requests: which ones are accepted. verbs_join.c has the protocol. */
 #include <errno.h>
 #include <string.h>
 

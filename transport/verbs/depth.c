@@ -7,7 +7,7 @@
  *   max_qp_wr  sends and receives of a queue pair, each
  *   max_cqe    both together, as a queue pair that breaks completes all of them
  *   max_sge    1: header and payload are two writes, and the immediate follows alone
- * Inline data is what a queue pair gets (conn.c). */
+ * Inline data is what a queue pair gets (verbs_conn.c). */
 #include <string.h>
 
 #include "base/err.h"
@@ -15,7 +15,7 @@
 #include "base/param.h"
 #include "transport/verbs/lane.h"
 
-/* Of records: a message's piece and all bulk slots besides (path.c), those without a
+/* Of records: a message's piece and all bulk slots besides (verbs_path.c), those without a
  * completion, and control messages. */
 #define LEAST_SENDS 20u
 /* Besides eager messages: bulk slots, and their return; counts of freed eager slots and of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Replaces the queue pair of a lane if it breaks. Slabs, credits and all requests in flight
  * stay; only the route changes, possibly to another rail if the lane's own does not work
- * (join.c tries all). First either end processes all completions of the old queue pair, so
+ * (verbs_join.c tries all). First either end processes all completions of the old queue pair, so
  * nothing more can come. Then each reports in its hello the number of immediates that it has,
  * and the other posts the later ones again. Nothing is lost, as requests are kept until
  * acknowledged, and nothing comes twice, as only immediates announce a write. If it takes too
@@ -148,7 +148,7 @@ void bny_verbs_lane_close(struct vb_lane *c)
     c->id = NULL;
     c->established = c->has_qp = 0;
     if (c->lost && !c->dead)
-        c->e->state = VB_IDLE; /* join.c requests it */
+        c->e->state = VB_IDLE; /* verbs_join.c requests it */
 }
 
 /* The peer has received `delivered` immediates: which ones does it lack? 0: impossible. */

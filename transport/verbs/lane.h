@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lanes: each has a queue pair, the requests in flight on it, recorded until the peer has them,
- * and the stripes that arrive on it. conn.c makes and ends lanes, lane.c replaces their queue
- * pairs, path.c and stripe.c send on them, arrive.c handles their completions. */
+ * and the stripes that arrive on it. verbs_conn.c makes and ends lanes, lane.c replaces their queue
+ * pairs, verbs_path.c and stripe.c send on them, arrive.c handles their completions. */
 #ifndef BNY_VERBS_LANE_H
 #define BNY_VERBS_LANE_H
 
@@ -54,7 +54,7 @@ struct vb_lane {
     uint32_t inline_max;
     struct vb_request request;
     uint8_t nonce[16]; /* of the accepting side */
-    struct page *page; /* conn.c */
+    struct page *page; /* verbs_conn.c */
     struct ibv_mr *mr_page;
     uint64_t deadline_ns, born_ns;
     struct vb_lane *next; /* half open, or dead */
@@ -82,7 +82,7 @@ struct vb_lane {
     int overrun; /* more of them arrived than credits allow */
 };
 
-/* conn.c */
+/* verbs_conn.c */
 struct vb_lane *bny_verbs_conn_new(struct vb_tp *t, struct vb_ep *e, struct rdma_cm_id *id,
                                    int active);
 /* p: the peer that it is a lane of; NULL: makes one. */
@@ -158,7 +158,7 @@ void bny_verbs_resume(struct vb_lane *c, struct vb_lane *fresh, const struct vb_
 /* recall.c */
 void bny_verbs_copies_drop(struct vb_lane *c); /* those whose requests are done */
 
-/* path.c */
+/* verbs_path.c */
 void bny_verbs_record(struct vb_lane *c, struct vb_sent s); /* bny_verbs_post() posts it */
 int bny_verbs_has_room(const struct vb_lane *c, uint32_t requests);
 int bny_verbs_may_have_room(const struct vb_tp *t, uint32_t requests);

@@ -102,7 +102,7 @@ int bny_verbs_poll_waiting(struct vb_peer *p, struct bny_event *ev, int n);
 void bny_verbs_closing_arrived(struct vb_ep *e, const struct vb_closing *c); /* validates it */
 void bny_verbs_answer_closing(struct vb_ep *e); /* as far as there is room to send */
 
-/* path.c */
+/* verbs_path.c */
 int bny_verbs_push_longs(struct vb_peer *p);
 
 /* read.c */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Makes connections itself, instead of rdma_cm but with its calls and events, so that join.c
+/* Makes connections itself, instead of rdma_cm but with its calls and events, so that verbs_join.c
  * works with both. A TCP connection between the ranks, one for each queue pair, carries what
  * both ends must know of it:
  *
@@ -23,7 +23,7 @@
  * connected, the asker waits through silence while the peer's kernel answers, and stays with
  * this device: an attempt that it gives up stays in that kernel's short queue.
  *
- * No input is trusted: an offer is checked, what it does not prove (join.c has the proofs)
+ * No input is trusted: an offer is checked, what it does not prove (verbs_join.c has the proofs)
  * opens nothing, and a connection without an offer is closed in time, at the latest when others
  * need its place. It is told to retry, but only after a last check for its offer: both ends may
  * have been away for longer than any timeout. */
@@ -82,13 +82,13 @@ enum call_state {
     CALL_READY,    /* asker: TCP is connected */
     CALL_WAITS,    /* asker: sent its offer */
     CALL_RINGS,    /* answerer: waits for the offer */
-    CALL_ASKED,    /* answerer: join.c decides */
+    CALL_ASKED,    /* answerer: verbs_join.c decides */
     CALL_UP,
     CALL_OVER
 };
 
 struct call {
-    struct rdma_cm_id id; /* join.c's handle */
+    struct rdma_cm_id id; /* verbs_join.c's handle */
     struct call *next;
     struct desk *desk;
     enum call_state state;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the verbs transport: RC queue pairs on InfiniBand, RoCE and iWARP, which we make
- * ourselves (tcp_cm.c, port.c) or through rdma_cm. fn.c: the libraries; device.c: the device
- * choice; rail.c: several devices; tp_verbs.c: the table, polling, life and death; join.c,
- * accept.c: connecting and proving the secret; cq.c, srq.c: a completion queue, and optionally
- * a receive queue, for all of a device; mem.c: registered memory, cache.c: a cache for
- * unregistered memory, watch.c: detects its changes; slab.c: slab sizes. peer.h has the state
- * between two ranks, slabs and credits: peer.c, its memory; read.c, releasing messages. lane.h
- * has a queue pair and its requests: conn.c makes it; lane.c replaces a broken one; path.c:
- * sending; arrive.c: receiving; stripe.c: striping over several; recall.c: returning user
- * memory early.
+ * ourselves (tcp_cm.c, verbs_port.c) or through rdma_cm. fn.c: the libraries; verbs_device.c:
+ * the device choice; rail.c: several devices; tp_verbs.c: the table, polling, life and death;
+ * verbs_join.c, accept.c: connecting and proving the secret; cq.c, srq.c: a completion queue,
+ * and optionally a receive queue, for all of a device; mem.c: registered memory, cache.c: a
+ * cache for unregistered memory, watch.c: detects its changes; slab.c: slab sizes. peer.h has
+ * the state between two ranks, slabs and credits: peer.c, its memory; read.c, releasing
+ * messages. lane.h has a queue pair and its requests: verbs_conn.c makes it; lane.c replaces a
+ * broken one; verbs_path.c: sending; arrive.c: receiving; stripe.c: striping over several;
+ * recall.c: returning user memory early.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with
  * WRITE_WITH_IMM into a slot of the receiver's slab for which it has a credit. There are two
@@ -409,7 +409,7 @@ struct vb_tp {
 int bny_verbs_tcp_cm_open(struct vb_tp *t);
 int bny_verbs_tcp_cm_contexts(const struct vb_tp *t, struct ibv_context *const **out);
 
-/* port.c */
+/* verbs_port.c */
 enum { VB_NO_PORT = 1 };
 /* As bny_verbs_listen, for VB_HOW_QP. VB_NO_PORT: the name matches nothing. */
 int bny_verbs_port_listen(struct vb_tp *t, struct vb_rail *rail, const char *name);
@@ -445,7 +445,7 @@ uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint3
                             uint32_t requests);
 int bny_verbs_depth(struct vb_tp *t); /* sets t->depth. 0, or an error */
 
-/* device.c */
+/* verbs_device.c */
 /* Opens a rail at `name`: interfaces as for tcp, or a device: "mlx5_0", "mlx5_0:1" (its port).
  * Skips the existing rails. */
 int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name);
@@ -501,7 +501,7 @@ struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer,
                                 uint32_t lane); /* NULL: no memory, or no such lane */
 void bny_verbs_grow(struct vb_ep *e); /* requests further lanes if that is this rank's task */
 
-/* route.c */
+/* verbs_route.c */
 int bny_verbs_path_settings(int rank, struct vb_path *p);
 void bny_verbs_path_options(const struct vb_tp *t, struct rdma_cm_id *id); /* for either end */
 unsigned bny_verbs_mtu_bytes(unsigned code);            /* of an enum ibv_mtu; 0 of 0 */
@@ -514,7 +514,7 @@ int bny_verbs_mtu_fits(const struct vb_lane *c, char *why, size_t cap);
 void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data,
                          size_t len);
 
-/* join.c */
+/* verbs_join.c */
 /* The transcript of request and acceptance. Borrows from c. */
 struct bny_transcript bny_verbs_said(const struct vb_lane *c);
 struct rdma_conn_param bny_verbs_param(const struct vb_tp *t, const void *data, size_t len);
@@ -534,7 +534,7 @@ void bny_verbs_srq_leave(struct vb_lane *c); /* before its queue pair goes */
 void bny_verbs_srq_last(struct vb_tp *t,
                         const struct ibv_qp *qp); /* it used its last request */
 
-/* path.c, read.c */
+/* verbs_path.c, read.c */
 int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
 int bny_verbs_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot);
 int bny_verbs_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);

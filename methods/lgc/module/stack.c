@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "methods/lgc/net.h"
+#include "methods/lgc/lgc_net.h"
 
 float *bny_stack_floats(size_t n)
 {

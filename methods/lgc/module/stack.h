@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Convolutions one after another, with bias and leaky ReLU after each: the encoder, or the
- * decoder up to its last map. Flat weights are those of net.h. */
+ * decoder up to its last map. Flat weights are those of encoder_net.h. */
 #ifndef BNY_METHODS_LGC_MODULE_STACK_H
 #define BNY_METHODS_LGC_MODULE_STACK_H
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "transport/bootstrap/pack.h"
+#include "transport/bootstrap/wire_pack.h"
 
 /* n peer infos; each differs from the one before in about so many of 1000 bytes. */
 static uint8_t *some_peer_infos(uint64_t *rng, size_t n, size_t bytes, unsigned differ)

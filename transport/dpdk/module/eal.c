@@ -19,7 +19,7 @@
 #include <rte_malloc.h>
 #include <rte_memory.h>
 
-#include "transport/dpdk/module/module.h"
+#include "transport/dpdk/module/dpdk_module.h"
 
 #define ARGS_MAX   48
 #define HEADS      16384u

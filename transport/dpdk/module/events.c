@@ -2,7 +2,7 @@
 /* Drivers' events for a port, in the EAL's interrupt thread: it needs a reset (a VF, after its
  * PF), was removed, or recovers from an error. The thread that uses the port handles them when
  * it checks the link. */
-#include "transport/dpdk/module/module.h"
+#include "transport/dpdk/module/dpdk_module.h"
 
 static const enum rte_eth_event_type heard[] = {
     RTE_ETH_EVENT_INTR_RESET,       RTE_ETH_EVENT_INTR_RMV,        RTE_ETH_EVENT_ERR_RECOVERING,

@@ -15,7 +15,7 @@
 
 #include <rte_interrupts.h>
 
-#include "transport/dpdk/module/module.h"
+#include "transport/dpdk/module/dpdk_module.h"
 
 /* [0]: the drivers' replacement; [1] receives what they send: a message for each closed port.
  * Used in the interrupt thread alone. */

@@ -11,7 +11,7 @@
 #include <rte_flow.h>
 #include <rte_mbuf_pool_ops.h>
 
-#include "transport/dpdk/module/module.h"
+#include "transport/dpdk/module/dpdk_module.h"
 
 #define ETHER       14u
 #define PAIR_FRAMES 128u /* of a memif ring */

@@ -19,7 +19,7 @@ static int has_f16c(void)
 }
 #endif
 
-static unsigned look(void)
+static unsigned cpu_look(void)
 {
     unsigned flags = 0;
 
@@ -45,6 +45,6 @@ unsigned bny_cpu_flags(void)
     unsigned flags = known;
 
     if (!flags)
-        known = flags = look() | 1u << 31;
+        known = flags = cpu_look() | 1u << 31;
     return flags & ~(1u << 31);
 }

@@ -34,7 +34,7 @@ static void hold(struct held *x)
     pthread_sigmask(SIG_BLOCK, &set, &x->before);
 }
 
-static void release(const struct held *x)
+static void filesize_release(const struct held *x)
 {
     const struct timespec now = { 0 };
     int err = errno;
@@ -56,7 +56,7 @@ int bny_file_resize(int fd, off_t bytes)
 
     hold(&x);
     rc = ftruncate(fd, bytes);
-    release(&x);
+    filesize_release(&x);
     return rc;
 }
 
@@ -67,7 +67,7 @@ ssize_t bny_file_write(int fd, const void *data, size_t len)
 
     hold(&x);
     n = write(fd, data, len);
-    release(&x);
+    filesize_release(&x);
     return n;
 }
 

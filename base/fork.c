@@ -12,7 +12,7 @@ static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bny_lock *_Atomic list;
 
-static void in_child(void)
+static void fork_in_child(void)
 {
     atomic_fetch_add(&bny_generation, 1);
     list_lock = unlocked;
@@ -24,16 +24,16 @@ static void in_child(void)
     }
 }
 
-static void watch(void)
+static void fork_watch(void)
 {
-    pthread_atfork(NULL, NULL, in_child);
+    pthread_atfork(NULL, NULL, fork_in_child);
 }
 
 void bny_fork_watch(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, watch);
+    pthread_once(&once, fork_watch);
 }
 
 /* Registers the lock before its first use: once registered, it may be held in a fork. */

@@ -9,7 +9,7 @@
 #include "base/lazy_expat.h"
 #include "base/lazy_hwloc.h"
 
-static int load(struct bny_lazy *l)
+static int lazy_load(struct bny_lazy *l)
 {
     /* Global: otherwise hwloc's plugins do not find its symbols. */
     void *lib = dlopen(l->soname, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
@@ -35,7 +35,7 @@ int bny_lazy_load(struct bny_lazy *l)
 
     bny_lock_take(&l->lock);
     if (!l->loaded)
-        e = load(l);
+        e = lazy_load(l);
     l->loaded = !e;
     bny_lock_give(&l->lock);
     return e;

@@ -44,7 +44,7 @@ static unsigned far_for(const char *a, const char *b)
     return (unsigned)((n > m ? n : m) / 3);
 }
 
-static void look(const char *text, const char *name, const char **found, unsigned *best)
+static void nearest_look(const char *text, const char *name, const char **found, unsigned *best)
 {
     unsigned d = distance(text, name);
 
@@ -62,9 +62,9 @@ static const char *nearest(const char *text, bny_name_fn name, const char *more)
     unsigned best = FAR;
 
     for (size_t i = 0; strlen(text) <= NAME_MAX_LEN && (known = name(i)); i++)
-        look(text, known, &found, &best);
+        nearest_look(text, known, &found, &best);
     if (more && strlen(text) <= NAME_MAX_LEN)
-        look(text, more, &found, &best);
+        nearest_look(text, more, &found, &best);
     return found;
 }
 

@@ -193,7 +193,7 @@ int banyan_param(size_t i, const char **name, const char **type, const char **de
     return 0;
 }
 
-static const struct param *find(const char *name)
+static const struct param *param_find(const char *name)
 {
     for (size_t i = 0; i < NPARAMS; i++)
         if (!strcmp(params[i].name, name))
@@ -204,7 +204,7 @@ static const struct param *find(const char *name)
 
 const char *bny_param_str(const char *name)
 {
-    const struct param *p = find(name);
+    const struct param *p = param_find(name);
     const char *text = getenv(name);
 
     return text && *text ? text : p->def;
@@ -212,7 +212,7 @@ const char *bny_param_str(const char *name)
 
 int bny_param_is_set(const char *name)
 {
-    const char *text = getenv(find(name)->name);
+    const char *text = getenv(param_find(name)->name);
 
     return text && *text;
 }
@@ -264,12 +264,12 @@ static int parse_int(const char *text, int64_t *out)
 
 int bny_param_first_wrong(const char *name)
 {
-    return !atomic_exchange_explicit(&told[find(name) - params], 1, memory_order_relaxed);
+    return !atomic_exchange_explicit(&told[param_find(name) - params], 1, memory_order_relaxed);
 }
 
 int64_t bny_param_int(const char *name)
 {
-    const struct param *p = find(name);
+    const struct param *p = param_find(name);
     const char *text = bny_param_str(name);
     int64_t v = 0;
 
@@ -291,8 +291,8 @@ double bny_param_real(const char *name)
     if (end != text && *end == '\0' && v >= 0 && isfinite(v))
         return v;
     if (bny_param_first_wrong(name))
-        bny_warn("%s=%s is not a number >= 0; using %s", name, text, find(name)->def);
-    return bny_strtod(find(name)->def, NULL);
+        bny_warn("%s=%s is not a number >= 0; using %s", name, text, param_find(name)->def);
+    return bny_strtod(param_find(name)->def, NULL);
 }
 
 static const char *name_at(size_t i)

@@ -73,8 +73,8 @@ static int scales_ok(const struct bny_block_layout *l, const void *wire, size_t 
     return !bad;
 }
 
-static int check(const struct bny_block_layout *l, const struct bny_codec *c, const void *wire,
-                 size_t len, size_t n)
+static int block_check(const struct bny_block_layout *l, const struct bny_codec *c,
+                       const void *wire, size_t len, size_t n)
 {
     size_t want = bny_block_bytes(l, c, n);
 
@@ -93,7 +93,7 @@ int bny_block_decode(const struct bny_block_layout *l, const struct bny_dec *d, 
                      const void *wire, size_t len, size_t n)
 {
     size_t block = block_of(l, d->codec);
-    int rc = check(l, d->codec, wire, len, n);
+    int rc = block_check(l, d->codec, wire, len, n);
 
     if (rc == 0 && n)
         kernels(l, d->cpu_flags)
@@ -106,7 +106,7 @@ int bny_block_decode_add(const struct bny_block_layout *l, const struct bny_dec 
                          const float *acc, const void *wire, size_t len, size_t n)
 {
     size_t block = block_of(l, d->codec);
-    int rc = check(l, d->codec, wire, len, n);
+    int rc = block_check(l, d->codec, wire, len, n);
 
     if (rc == 0 && n)
         kernels(l, d->cpu_flags)

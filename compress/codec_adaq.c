@@ -43,7 +43,7 @@ static size_t adaq_bound(const struct bny_codec *c, size_t n, enum banyan_dtype 
 }
 
 /* The bits; 0: not finite. Writes the blocks' largest |v|. */
-static unsigned choose(const struct bny_enc *e, char *largest, const char *src, size_t n)
+static unsigned adaq_choose(const struct bny_enc *e, char *largest, const char *src, size_t n)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     double error = e->codec->param[ERROR], step2 = 0, square = 0;
@@ -86,7 +86,7 @@ static long adaq_encode(const struct bny_enc *e, void *wire, size_t cap, const v
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     char *largest = (char *)wire + 4, *out = largest + 4 * blocks(n);
-    unsigned bits = choose(e, largest, src, n);
+    unsigned bits = adaq_choose(e, largest, src, n);
     uint8_t codes[TILE], head[4] = { (uint8_t)bits };
     float v[TILE];
 
@@ -112,7 +112,7 @@ static long adaq_encode(const struct bny_enc *e, void *wire, size_t cap, const v
 }
 
 /* The bits of an untrusted message; < 0: invalid. */
-static int check(const void *wire, size_t len, size_t n)
+static int adaq_check(const void *wire, size_t len, size_t n)
 {
     uint8_t head[4] = { 0 };
 
@@ -127,8 +127,8 @@ static int check(const void *wire, size_t len, size_t n)
 }
 
 /* dst = (acc +) factor * decoded. */
-static void unpack(const struct bny_dec *d, char *dst, const char *acc, const char *wire,
-                   unsigned bits, size_t n, float factor)
+static void adaq_unpack(const struct bny_dec *d, char *dst, const char *acc, const char *wire,
+                        unsigned bits, size_t n, float factor)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(d->cpu_flags);
     const char *largest = wire + 4, *in = largest + 4 * blocks(n);
@@ -155,22 +155,22 @@ static void unpack(const struct bny_dec *d, char *dst, const char *acc, const ch
 static int adaq_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
                        size_t n)
 {
-    int bits = len == 0 && n == 0 ? 2 : check(wire, len, n);
+    int bits = len == 0 && n == 0 ? 2 : adaq_check(wire, len, n);
 
     if (bits < 0)
         return bits;
-    unpack(d, dst, NULL, wire, (unsigned)bits, n, d->scale);
+    adaq_unpack(d, dst, NULL, wire, (unsigned)bits, n, d->scale);
     return 0;
 }
 
 static int adaq_decode_add(const struct bny_dec *d, float *dst, const float *acc,
                            const void *wire, size_t len, size_t n)
 {
-    int bits = len == 0 && n == 0 ? 2 : check(wire, len, n);
+    int bits = len == 0 && n == 0 ? 2 : adaq_check(wire, len, n);
 
     if (bits < 0)
         return bits;
-    unpack(d, (char *)dst, (const char *)acc, wire, (unsigned)bits, n, 1);
+    adaq_unpack(d, (char *)dst, (const char *)acc, wire, (unsigned)bits, n, 1);
     return 0;
 }
 

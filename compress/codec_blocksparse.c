@@ -56,7 +56,7 @@ static long blocksparse_encode(const struct bny_enc *e, void *wire, size_t cap, 
     return (long)out;
 }
 
-static int wrong(size_t len, size_t n)
+static int blocksparse_wrong(size_t len, size_t n)
 {
     return bny_fail(
         BANYAN_EPROTO,
@@ -73,15 +73,15 @@ static int blocksparse_decode(const struct bny_dec *d, void *dst, const void *wi
     const uint8_t *bits = wire;
 
     if (len < used)
-        return wrong(len, n);
+        return blocksparse_wrong(len, n);
     for (size_t at = 0, b = 0; at < bytes; at += block, b++)
         if (bits[b / 8] >> b % 8 & 1)
             used += bytes - at < block ? bytes - at : block;
     if (used != len)
-        return wrong(len, n);
+        return blocksparse_wrong(len, n);
     if (n && (bytes + block - 1) / block % 8 != 0 &&
         bits[bitmap_bytes(d->codec, n) - 1] >> (bytes + block - 1) / block % 8)
-        return wrong(len, n);
+        return blocksparse_wrong(len, n);
     used = bitmap_bytes(d->codec, n);
     for (size_t at = 0, b = 0; at < bytes; at += block, b++) {
         size_t m = bytes - at < block ? bytes - at : block;

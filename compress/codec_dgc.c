@@ -26,7 +26,7 @@ static double delta_at(const struct bny_codec *c, uint32_t step)
 }
 
 /* The increment of the velocity, and u's next value. */
-static float push(const struct bny_enc *e, float g, float u, float *next)
+static float dgc_push(const struct bny_enc *e, float g, float u, float *next)
 {
     float m = (float)e->codec->param[MOMENTUM];
 
@@ -48,7 +48,7 @@ static int declined(const struct bny_enc *e, const void *src, size_t n)
     uint32_t bad = 0;
 
     for (size_t i = 0; i < n; i++) {
-        float u, add = push(e, bny_f32_at(src, i), e->more[i], &u);
+        float u, add = dgc_push(e, bny_f32_at(src, i), e->more[i], &u);
 
         bad |= too_large(add + e->ef_scale * e->ef[i]) | too_large(u);
     }
@@ -69,7 +69,7 @@ static long dgc_encode(const struct bny_enc *e, void *wire, size_t cap, const vo
     if (declined(e, src, n))
         return -BANYAN_ENOTSUP;
     for (size_t i = 0; i < n; i++) {
-        float add = push(e, bny_f32_at(src, i), e->more[i], &e->more[i]);
+        float add = dgc_push(e, bny_f32_at(src, i), e->more[i], &e->more[i]);
 
         e->ef[i] = add + e->ef_scale * e->ef[i];
     }

@@ -42,8 +42,8 @@ static size_t eden_bytes(const struct bny_codec *c, size_t m)
     return is_plain(c, m) ? 4 * m : bny_packed_bytes((unsigned)c->param[0], BNY_FWHT);
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
-                         size_t m)
+static void eden_encode_group(const struct bny_enc *e, float *scales, void *codes,
+                              const float *v, size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     unsigned b = (unsigned)e->codec->param[0], half = 1u << (b - 1);
@@ -80,8 +80,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     k->pack[b](codes, code, BNY_FWHT);
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales,
-                         const void *codes, size_t m)
+static void eden_decode_group(const struct bny_dec *d, float *out, const float *scales,
+                              const void *codes, size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(d->cpu_flags);
     unsigned b = (unsigned)d->codec->param[0], half = 1u << (b - 1);
@@ -108,8 +108,8 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
 static const struct bny_groups groups = { .size = BNY_FWHT,
                                           .scales = 1,
                                           .bytes = eden_bytes,
-                                          .encode = encode_group,
-                                          .decode = decode_group };
+                                          .encode = eden_encode_group,
+                                          .decode = eden_decode_group };
 
 static size_t eden_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {

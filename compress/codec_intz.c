@@ -86,7 +86,7 @@ static void halve(uint8_t *out, const uint8_t *in, size_t bytes)
     }
 }
 
-static void join(uint8_t *out, const uint8_t *in, size_t bytes)
+static void intz_join(uint8_t *out, const uint8_t *in, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         out[i] = (uint8_t)((in[2 * i] & 15) | in[2 * i + 1] << 4);
@@ -115,7 +115,7 @@ static size_t put_codes(const struct bny_enc *e, struct head *h, char *p, const 
         if (code_bytes(e->codec, g, h) < g->plain) {
             if (plain == 4) {
                 escapes[count] = 0;
-                join((uint8_t *)p + planes, escapes, (count + 1) / 2);
+                intz_join((uint8_t *)p + planes, escapes, (count + 1) / 2);
             } else {
                 memcpy(p + planes, escapes, count);
             }
@@ -158,7 +158,7 @@ static long intz_encode(const struct bny_enc *e, void *wire, size_t cap, const v
     return p - (char *)wire;
 }
 
-static int wrong(const struct bny_codec *c, const char *what, size_t at, size_t n)
+static int intz_wrong(const struct bny_codec *c, const char *what, size_t at, size_t n)
 {
     return bny_fail(BANYAN_EPROTO,
                     "codec %s: a peer's message for %zu elements %s at element %zu",
@@ -170,12 +170,12 @@ static int get_head(const struct bny_codec *c, struct head *h, const struct grou
                     const char *p, size_t len, size_t at, size_t n)
 {
     if (len < sizeof *h)
-        return wrong(c, "ends", at, n);
+        return intz_wrong(c, "ends", at, n);
     memcpy(h, p, sizeof *h);
     if (h->width < 1 || h->width > bits_of(c) || (h->width == bits_of(c) && h->escapes))
-        return wrong(c, "has no such code width", at, n);
+        return intz_wrong(c, "has no such code width", at, n);
     if (len < sizeof *h + g->scales + code_bytes(c, g, h))
-        return wrong(c, "ends", at, n);
+        return intz_wrong(c, "ends", at, n);
     return 0;
 }
 
@@ -206,13 +206,13 @@ static int check(const struct bny_dec *d, const char *p, size_t len, size_t n)
             return rc;
         used += sizeof h;
         if (!scales_ok(p + used, g.scales))
-            return wrong(d->codec, "has a scale that is negative or not finite", at, n);
+            return intz_wrong(d->codec, "has a scale that is negative or not finite", at, n);
         if (h.width < bits_of(d->codec) &&
             h.escapes != k->count(p + used + g.scales, g.symbols, h.width))
-            return wrong(d->codec, "has a wrong number of escapes", at, n);
+            return intz_wrong(d->codec, "has a wrong number of escapes", at, n);
         used += g.scales + code_bytes(d->codec, &g, &h);
     }
-    return used == len ? 0 : wrong(d->codec, "goes on", n, n);
+    return used == len ? 0 : intz_wrong(d->codec, "goes on", n, n);
 }
 
 /* Codes as in int8 and int4. */
@@ -237,12 +237,12 @@ static void get_codes(const struct bny_dec *d, uint8_t *codes, const struct head
         escapes = GROUP;
     halve(halves, from, (escapes + 1) / 2);
     k->unpack(symbols, p, halves, escapes, g->symbols, h->base, h->width);
-    join(codes, symbols, g->plain);
+    intz_join(codes, symbols, g->plain);
 }
 
 /* Checked. acc NULL: decode. */
-static void apply(const struct bny_dec *d, char *dst, const char *acc, const char *p,
-                  size_t len, size_t n)
+static void intz_apply(const struct bny_dec *d, char *dst, const char *acc, const char *p,
+                       size_t len, size_t n)
 {
     const struct bny_format_kernels *f = format(d->codec, d->cpu_flags);
     size_t used = 0, block = (size_t)d->codec->param[BLOCK];
@@ -270,7 +270,7 @@ static int intz_decode(const struct bny_dec *d, void *dst, const void *wire, siz
     int rc = check(d, wire, len, n);
 
     if (rc == 0)
-        apply(d, dst, NULL, wire, len, n);
+        intz_apply(d, dst, NULL, wire, len, n);
     return rc;
 }
 
@@ -280,7 +280,7 @@ static int intz_decode_add(const struct bny_dec *d, float *dst, const float *acc
     int rc = check(d, wire, len, n);
 
     if (rc == 0)
-        apply(d, (char *)dst, (const char *)acc, wire, len, n);
+        intz_apply(d, (char *)dst, (const char *)acc, wire, len, n);
     return rc;
 }
 

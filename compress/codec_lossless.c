@@ -156,7 +156,7 @@ static long lossless_encode(const struct bny_enc *e, void *wire, size_t cap, con
     return out <= (n << lg) / 32 * 31 ? (long)out : -BANYAN_ENOTSUP;
 }
 
-static int wrong(const char *what, size_t at, size_t n)
+static int lossless_wrong(const char *what, size_t at, size_t n)
 {
     return bny_fail(BANYAN_EPROTO,
                     "codec lossless: a peer's message for %zu elements %s at element %zu", n,
@@ -187,25 +187,25 @@ static int get_head(struct group *g, const char *wire, size_t len, size_t m, uns
 
     g->m = g->kept = m;
     if (len < sizeof g->h)
-        return wrong("ends", at, n);
+        return lossless_wrong("ends", at, n);
     memcpy(&g->h, wire, sizeof g->h);
     width = g->h.width & ~MASKED;
     if (width < 1 || width > ZERO || g->h.width == (ZERO | MASKED))
-        return wrong("has no such code width", at, n);
+        return lossless_wrong("has no such code width", at, n);
     if (len < front_bytes(g))
-        return wrong("ends", at, n);
+        return lossless_wrong("ends", at, n);
     if (g->h.width & MASKED) {
         size_t words = (m + 63) / 64;
 
         memcpy(g->mask, wire + sizeof g->h, 8 * words);
         if (m % 64 && g->mask[words - 1] >> m % 64)
-            return wrong("keeps elements behind its end", at, n);
+            return lossless_wrong("keeps elements behind its end", at, n);
         g->kept = 0;
         for (size_t i = 0; i < words; i++)
             g->kept += (size_t)__builtin_popcountll(g->mask[i]);
     }
     if (len < group_bytes(g, lg))
-        return wrong("ends", at, n);
+        return lossless_wrong("ends", at, n);
     return 0;
 }
 
@@ -254,11 +254,11 @@ static int lossless_decode(const struct bny_dec *d, void *dst, const void *wire,
         width = g.h.width & ~MASKED;
         codes = p + used + front_bytes(&g) + (g.kept << lg) - g.kept;
         if (g.h.escapes != (width < PLAIN ? k->count(codes, g.kept, width) : 0))
-            return wrong("has a wrong number of escapes", at, n);
+            return lossless_wrong("has a wrong number of escapes", at, n);
         used += group_bytes(&g, lg);
     }
     if (used != len)
-        return wrong("goes on", n, n);
+        return lossless_wrong("goes on", n, n);
     used = 0;
     for (size_t at = 0; at < n; at += GROUP) {
         if (get_head(&g, p + used, len - used, n - at < GROUP ? n - at : GROUP, lg, at, n) != 0)

@@ -24,8 +24,8 @@ static int lowest(int top)
     return top > 127 ? top - 126 : 1;
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
-                         size_t m)
+static void natural_encode_group(const struct bny_enc *e, float *scales, void *codes,
+                                 const float *v, size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     uint32_t random[BNY_GROUP_MAX], max = k->absmax(v, NULL, 0, m),
@@ -47,8 +47,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     }
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales,
-                         const void *codes, size_t m)
+static void natural_decode_group(const struct bny_dec *d, float *out, const float *scales,
+                                 const void *codes, size_t m)
 {
     const uint8_t *in = codes;
     int top = (int)(f32_bits(scales[0]) >> 23);
@@ -64,8 +64,8 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
 static const struct bny_groups groups = { .size = 4096,
                                           .scales = 1,
                                           .bytes = natural_bytes,
-                                          .encode = encode_group,
-                                          .decode = decode_group };
+                                          .encode = natural_encode_group,
+                                          .decode = natural_decode_group };
 
 static size_t natural_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {

@@ -19,8 +19,8 @@ static size_t onebit_bytes(const struct bny_codec *c, size_t m)
     return bny_packed_bytes(1, m);
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
-                         size_t m)
+static void onebit_encode_group(const struct bny_enc *e, float *scales, void *codes,
+                                const float *v, size_t m)
 {
     double pos = 0, neg = 0;
     size_t negatives = 0;
@@ -37,8 +37,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     bny_code_kernels_for(e->cpu_flags)->sign_encode(codes, v, NULL, 0, m, 0, 0);
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales,
-                         const void *codes, size_t m)
+static void onebit_decode_group(const struct bny_dec *d, float *out, const float *scales,
+                                const void *codes, size_t m)
 {
     bny_code_kernels_for(d->cpu_flags)->sign_decode(out, codes, m, scales[0], scales[1]);
 }
@@ -46,8 +46,8 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
 static const struct bny_groups groups = { .scales = 2,
                                           .negative = 1,
                                           .bytes = onebit_bytes,
-                                          .encode = encode_group,
-                                          .decode = decode_group };
+                                          .encode = onebit_encode_group,
+                                          .decode = onebit_decode_group };
 
 static size_t onebit_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {

@@ -84,7 +84,7 @@ static double dot(const float *a, const float *b, size_t m)
            ((part[1] + part[5]) + (part[3] + part[7]));
 }
 
-static void draw(float *column, size_t m, size_t k, struct bny_rand key)
+static void powersgd_draw(float *column, size_t m, size_t k, struct bny_rand key)
 {
     for (size_t i = 0; i < m; i++)
         column[i] = (float)bny_rand_at(key, (uint32_t)(k * m + i)) * 0x1p-31f - 1;
@@ -125,7 +125,7 @@ static void orthonormalise(const struct bny_linear *l, float *f, size_t m, size_
 {
     for (size_t k = 0; k < r; k++)
         for (uint32_t tries = 0; !straighten(f, m, k) && tries < 4; tries++)
-            draw(f + k * m, m, k, bny_rand_key(l->seed, l->step, tries + 1));
+            powersgd_draw(f + k * m, m, k, bny_rand_key(l->seed, l->step, tries + 1));
 }
 
 /* ---- the operation ---- */
@@ -144,8 +144,8 @@ static void first_factors(const struct bny_linear *l, struct keep *k, size_t r)
     k->made = 1;
     k->side = 0;
     for (size_t i = 0; i < r; i++)
-        draw(k->factor + i * (size_t)l->cols, (size_t)l->cols, i,
-             bny_rand_key(l->seed, l->step, 0));
+        powersgd_draw(k->factor + i * (size_t)l->cols, (size_t)l->cols, i,
+                      bny_rand_key(l->seed, l->step, 0));
 }
 
 /* The factor of the rows' side (code: the sum of P, in the second stage), orthonormal, times

@@ -30,8 +30,8 @@ static size_t qsgd_bytes(const struct bny_codec *c, size_t m)
     return bny_packed_bytes(width(c), m);
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
-                         size_t m)
+static void qsgd_encode_group(const struct bny_enc *e, float *scales, void *codes,
+                              const float *v, size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     float s = (float)e->codec->param[0], inv;
@@ -64,8 +64,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     k->pack[width(e->codec)](codes, level, m);
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales,
-                         const void *codes, size_t m)
+static void qsgd_decode_group(const struct bny_dec *d, float *out, const float *scales,
+                              const void *codes, size_t m)
 {
     uint8_t level[BNY_GROUP_MAX];
     int s = (int)d->codec->param[0];
@@ -76,7 +76,7 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
 }
 
 static const struct bny_groups groups = {
-    .scales = 1, .bytes = qsgd_bytes, .encode = encode_group, .decode = decode_group
+    .scales = 1, .bytes = qsgd_bytes, .encode = qsgd_encode_group, .decode = qsgd_decode_group
 };
 
 static size_t qsgd_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)

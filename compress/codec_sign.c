@@ -24,7 +24,7 @@ static const struct bny_groups groups = { .size = GROUP, .scales = 1, .bytes = b
 
 typedef float f32_at __attribute__((aligned(1), may_alias));
 
-static size_t count(size_t n)
+static size_t sign_count(size_t n)
 {
     return n / GROUP + (n % GROUP != 0);
 }
@@ -44,7 +44,7 @@ static long sign_encode(const struct bny_enc *e, void *wire, size_t cap, const v
 
     if (n == 0)
         return 0;
-    codes = (char *)(scales + count(n));
+    codes = (char *)(scales + sign_count(n));
     /* All scales before any residual: a chunk that is not encoded keeps its residual. */
     for (size_t at = 0, g = 0; at < n; at += GROUP, g++) {
         size_t m = n - at < GROUP ? n - at : GROUP;
@@ -73,7 +73,7 @@ static int decode(const struct bny_dec *d, float *dst, const float *acc, const v
 
     if (rc || n == 0)
         return rc;
-    codes = (const char *)(scales + count(n));
+    codes = (const char *)(scales + sign_count(n));
     for (size_t at = 0, g = 0; at < n; at += GROUP, g++) {
         size_t m = n - at < GROUP ? n - at : GROUP;
         float s = acc ? scales[g] : scales[g] * d->scale;

@@ -134,7 +134,7 @@ static size_t candidates(const struct bny_linear *l, const struct room *w, size_
 }
 
 /* Places of the k largest estimates, the first of equals. The same on all ranks. */
-static void choose(const struct bny_linear *l, const struct room *w, size_t k)
+static void sketch_choose(const struct bny_linear *l, const struct room *w, size_t k)
 {
     const struct bny_enc plain = { .ef_scale = 1 };
     size_t some = candidates(l, w, k), n = some ? some : l->n, ties = k, count = 0;
@@ -177,7 +177,7 @@ static int sketch_contribute(struct bny_linear *l, int stage, struct bny_stage *
     if ((rc = bny_linear_poisoned(l, code, 4 * table)) != 0)
         return rc;
     kernels->estimate(w.estimates, code, &shape, l->n);
-    choose(l, &w, k);
+    sketch_choose(l, &w, k);
     for (size_t j = 0; j < k; j++)
         code[j] = bny_linear_value(l, w.place[j]);
     *s = (struct bny_stage){ BANYAN_F32, BANYAN_SUM, k };

@@ -39,8 +39,8 @@ static double squares(const float *v, float s, size_t m)
     return sum;
 }
 
-static void encode_group(const struct bny_enc *e, float *scales, void *codes, const float *v,
-                         size_t m)
+static void terngrad_encode_group(const struct bny_enc *e, float *scales, void *codes,
+                                  const float *v, size_t m)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(e->cpu_flags);
     uint32_t random[BNY_GROUP_MAX];
@@ -73,8 +73,8 @@ static void encode_group(const struct bny_enc *e, float *scales, void *codes, co
     k->pack[2](codes, code, m);
 }
 
-static void decode_group(const struct bny_dec *d, float *out, const float *scales,
-                         const void *codes, size_t m)
+static void terngrad_decode_group(const struct bny_dec *d, float *out, const float *scales,
+                                  const void *codes, size_t m)
 {
     uint8_t code[BNY_GROUP_MAX];
 
@@ -83,9 +83,10 @@ static void decode_group(const struct bny_dec *d, float *out, const float *scale
         out[i] = (float)((int)code[i] - 1) * scales[0];
 }
 
-static const struct bny_groups groups = {
-    .scales = 1, .bytes = terngrad_bytes, .encode = encode_group, .decode = decode_group
-};
+static const struct bny_groups groups = { .scales = 1,
+                                          .bytes = terngrad_bytes,
+                                          .encode = terngrad_encode_group,
+                                          .decode = terngrad_decode_group };
 
 static size_t terngrad_bound(const struct bny_codec *c, size_t n, enum banyan_dtype dtype)
 {

@@ -38,7 +38,7 @@ static double lambda_for(const struct bny_enc *e, const void *src, size_t n, dou
 }
 
 /* The factor of a value over its probability. */
-static float shrink(const struct bny_enc *e, const void *src, size_t n, double lambda)
+static float wangni_shrink(const struct bny_enc *e, const void *src, size_t n, double lambda)
 {
     double along = 0, squares = 0;
 
@@ -82,7 +82,7 @@ static long wangni_encode(const struct bny_enc *e, void *wire, size_t cap, const
     if (!(l1 < 0x1p96)) /* v / p is at most l1 / delta n */
         return -BANYAN_ENOTSUP;
     lambda = lambda_for(e, src, n, l1);
-    shrunk = shrink(e, src, n, lambda);
+    shrunk = wangni_shrink(e, src, n, lambda);
     for (size_t from = 0; from < n; from += BNY_SPARSE_SEGMENT)
         put_segment(e, &s, src, from,
                     n - from < BNY_SPARSE_SEGMENT ? n - from : BNY_SPARSE_SEGMENT, lambda,

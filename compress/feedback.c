@@ -114,8 +114,8 @@ int bny_groups_check(const struct bny_groups *g, const struct bny_codec *c, cons
                     g->negative ? "" : "negative or ");
 }
 
-static int decode(const struct bny_groups *g, const struct bny_dec *d, float *dst,
-                  const float *acc, const void *wire, size_t len, size_t n)
+static int feedback_decode(const struct bny_groups *g, const struct bny_dec *d, float *dst,
+                           const float *acc, const void *wire, size_t len, size_t n)
 {
     const struct bny_kernels *k = bny_kernels_for(d->cpu_flags);
     size_t size = size_of(g, d->codec), step = g->bytes(d->codec, size);
@@ -149,11 +149,11 @@ static int decode(const struct bny_groups *g, const struct bny_dec *d, float *ds
 int bny_groups_decode(const struct bny_groups *g, const struct bny_dec *d, void *dst,
                       const void *wire, size_t len, size_t n)
 {
-    return decode(g, d, dst, NULL, wire, len, n);
+    return feedback_decode(g, d, dst, NULL, wire, len, n);
 }
 
 int bny_groups_decode_add(const struct bny_groups *g, const struct bny_dec *d, float *dst,
                           const float *acc, const void *wire, size_t len, size_t n)
 {
-    return decode(g, d, dst, acc, wire, len, n);
+    return feedback_decode(g, d, dst, acc, wire, len, n);
 }

@@ -100,8 +100,8 @@ long bny_message_encode(const struct bny_enc *e, void *wire, size_t cap, const v
 }
 
 /* Checks everything except the payload's content. */
-static int check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *wire, size_t len,
-                 size_t n)
+static int message_check(const struct bny_dec *d, struct bny_coded_hdr *h, const void *wire,
+                         size_t len, size_t n)
 {
     size_t raw = n * banyan_dtype_bytes(d->dtype);
     uint32_t crc;
@@ -147,7 +147,7 @@ int bny_message_decode(const struct bny_dec *d, void *dst, const void *wire, siz
 {
     const char *payload = (const char *)wire + sizeof(struct bny_coded_hdr);
     struct bny_coded_hdr h;
-    int rc = check(d, &h, wire, len, n);
+    int rc = message_check(d, &h, wire, len, n);
     BNY_FIXED_FP_MODE;
 
     if (rc)
@@ -166,7 +166,7 @@ int bny_message_decode_add(const struct bny_dec *d, float *dst, const float *acc
 {
     const char *payload = (const char *)wire + sizeof(struct bny_coded_hdr);
     struct bny_coded_hdr h;
-    int rc = check(d, &h, wire, len, n);
+    int rc = message_check(d, &h, wire, len, n);
     BNY_FIXED_FP_MODE;
 
     if (rc)

@@ -239,7 +239,7 @@ struct segment {
     const char *idx, *val;
 };
 
-static int wrong(const struct bny_dec *d, size_t n, size_t at, const char *what)
+static int sparse_wrong(const struct bny_dec *d, size_t n, size_t at, const char *what)
 {
     return bny_fail(BANYAN_EPROTO,
                     "codec %s: a peer's message for %zu elements %s in the segment at %zu",
@@ -275,16 +275,16 @@ static int read_segment(const struct bny_dec *d, struct segment *s, const char *
     uint32_t head;
 
     if (len < 4)
-        return wrong(d, n, at, "ends");
+        return sparse_wrong(d, n, at, "ends");
     memcpy(&head, p, sizeof head);
     s->form = (enum form)(head >> 30);
     s->kept = head & 0x3fffffff;
     s->m = segment_at(at, n);
     if (s->form > DENSE || s->kept > s->m || (s->form == DENSE && s->kept != s->m))
-        return wrong(d, n, at, "keeps an impossible number of elements");
+        return sparse_wrong(d, n, at, "keeps an impossible number of elements");
     s->bytes = form_bytes(s->form, s->m, s->kept);
     if (len < s->bytes)
-        return wrong(d, n, at, "ends");
+        return sparse_wrong(d, n, at, "ends");
     s->idx = p + 4;
     s->val = s->idx + (s->form == LIST     ? 2 * s->kept
                        : s->form == BITMAP ? bitmap_bytes(s->m)
@@ -292,7 +292,7 @@ static int read_segment(const struct bny_dec *d, struct segment *s, const char *
     return 0;
 }
 
-static int check(const struct bny_dec *d, const char *wire, size_t len, size_t n)
+static int sparse_check(const struct bny_dec *d, const char *wire, size_t len, size_t n)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(d->cpu_flags);
     struct segment s = { 0 };
@@ -303,12 +303,12 @@ static int check(const struct bny_dec *d, const char *wire, size_t len, size_t n
         if ((rc = read_segment(d, &s, wire + used, len - used, at, n)) != 0)
             return rc;
         if (s.form == LIST && !k->indexes_ok16(s.idx, s.kept, s.m))
-            return wrong(d, n, at, "has indexes out of order or range");
+            return sparse_wrong(d, n, at, "has indexes out of order or range");
         if (s.form == BITMAP && !bits_ok(s.idx, s.m, s.kept))
-            return wrong(d, n, at, "has more or fewer bits than values");
+            return sparse_wrong(d, n, at, "has more or fewer bits than values");
         used += s.bytes;
     }
-    return used == len ? 0 : wrong(d, n, n, "goes on after the last");
+    return used == len ? 0 : sparse_wrong(d, n, n, "goes on after the last");
 }
 
 /* Indexes of up to TILE elements of the segment, from kept index *next or element *at on; both
@@ -337,7 +337,7 @@ static size_t next_indexes(const struct bny_code_kernels *k, uint16_t *idx,
 }
 
 /* Adds to dst, or sets it. */
-static void apply(const struct bny_dec *d, char *dst, const struct segment *s, int add)
+static void sparse_apply(const struct bny_dec *d, char *dst, const struct segment *s, int add)
 {
     const struct bny_code_kernels *k = bny_code_kernels_for(d->cpu_flags);
     const char *val = s->val;
@@ -368,7 +368,7 @@ static void apply_all(const struct bny_dec *d, char *dst, const char *wire, size
     for (size_t at = 0; at < n && used < len; at += SEGMENT) {
         if (read_segment(d, &s, wire + used, len - used, at, n) != 0)
             return;
-        apply(d, dst + 4 * at, &s, add);
+        sparse_apply(d, dst + 4 * at, &s, add);
         used += s.bytes;
     }
 }
@@ -402,7 +402,7 @@ void bny_sparse_clear(const struct bny_enc *e, float *a, float *b, const void *w
 int bny_sparse_decode(const struct bny_dec *d, void *dst, const void *wire, size_t len,
                       size_t n)
 {
-    int rc = check(d, wire, len, n);
+    int rc = sparse_check(d, wire, len, n);
 
     if (rc || n == 0)
         return rc;
@@ -416,7 +416,7 @@ int bny_sparse_decode(const struct bny_dec *d, void *dst, const void *wire, size
 int bny_sparse_decode_add(const struct bny_dec *d, float *dst, const float *acc,
                           const void *wire, size_t len, size_t n)
 {
-    int rc = check(d, wire, len, n);
+    int rc = sparse_check(d, wire, len, n);
 
     if (rc || n == 0)
         return rc;

@@ -100,7 +100,7 @@ void banyan_codec_state_free(struct banyan_codec_state *st)
     bny_handle_free(&handles, &st->handle);
 }
 
-static int check(const struct banyan_codec_state *st, const char *what)
+static int state_check(const struct banyan_codec_state *st, const char *what)
 {
     int rc = bny_state_check(st, what);
 
@@ -114,7 +114,7 @@ static int check(const struct banyan_codec_state *st, const char *what)
 }
 
 /* Something other than an operation changes the state: undo can no longer restore it. */
-static void changed(struct banyan_codec_state *st)
+static void state_changed(struct banyan_codec_state *st)
 {
     if (st->kept)
         st->kept->valid = 0;
@@ -122,11 +122,11 @@ static void changed(struct banyan_codec_state *st)
 
 int banyan_codec_state_reset(struct banyan_codec_state *st)
 {
-    int rc = check(st, "banyan_codec_state_reset");
+    int rc = state_check(st, "banyan_codec_state_reset");
 
     if (rc)
         return rc;
-    changed(st);
+    state_changed(st);
     memset(st->ef, 0, st->planes * plane_bytes(st));
     if (st->track)
         memset(st->track, 0, st->track_bytes);
@@ -139,13 +139,13 @@ int banyan_codec_state_reset(struct banyan_codec_state *st)
 
 int banyan_codec_state_scale(struct banyan_codec_state *st, double factor)
 {
-    int rc = check(st, "banyan_codec_state_scale");
+    int rc = state_check(st, "banyan_codec_state_scale");
 
     if (rc == 0 && !isfinite((float)(st->ef_scale * factor)))
         rc = bny_fail(BANYAN_EINVAL, "factor: %g is not a finite f32", factor);
     if (rc)
         return rc;
-    changed(st);
+    state_changed(st);
     st->ef_scale = (float)(st->ef_scale * factor);
     return 0;
 }
@@ -175,10 +175,10 @@ static int grow_planes(struct banyan_codec_state *st, unsigned planes)
 int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at,
                             struct banyan_codec_state *src, size_t src_at, size_t count)
 {
-    int rc = check(dst, "banyan_codec_state_move");
+    int rc = state_check(dst, "banyan_codec_state_move");
 
     if (rc == 0)
-        rc = check(src, "banyan_codec_state_move");
+        rc = state_check(src, "banyan_codec_state_move");
     if (rc)
         return rc;
     if (dst == src)
@@ -194,8 +194,8 @@ int banyan_codec_state_move(struct banyan_codec_state *dst, size_t dst_at,
     rc = grow_planes(dst, src->planes);
     if (rc)
         return rc;
-    changed(dst);
-    changed(src);
+    state_changed(dst);
+    state_changed(src);
     for (unsigned k = 0; k < src->planes; k++) {
         float *to = dst->ef + k * dst->count + dst_at,
               *from = src->ef + k * src->count + src_at;
@@ -219,7 +219,7 @@ size_t banyan_codec_state_bytes(const struct banyan_codec_state *st)
                : 0;
 }
 
-static void put(char **at, const void *from, size_t bytes)
+static void state_put(char **at, const void *from, size_t bytes)
 {
     if (bytes)
         memcpy(*at, from, bytes);
@@ -231,7 +231,7 @@ int banyan_codec_state_save(const struct banyan_codec_state *st, void *buf, size
     struct saved h = { .magic = SAVED_MAGIC, .version = SAVED_VERSION };
     size_t need = banyan_codec_state_bytes(st);
     char *at = buf;
-    int rc = check(st, "banyan_codec_state_save");
+    int rc = state_check(st, "banyan_codec_state_save");
 
     if (rc)
         return rc;
@@ -252,16 +252,16 @@ int banyan_codec_state_save(const struct banyan_codec_state *st, void *buf, size
     if (st->codec)
         memcpy(h.spec, st->codec->spec, sizeof h.spec);
     at += sizeof h;
-    put(&at, st->ef, st->planes * plane_bytes(st));
-    put(&at, st->track, st->track_bytes);
-    put(&at, st->keep, st->keep_bytes);
+    state_put(&at, st->ef, st->planes * plane_bytes(st));
+    state_put(&at, st->track, st->track_bytes);
+    state_put(&at, st->keep, st->keep_bytes);
     h.crc =
         bny_crc32c(bny_crc32c(0, &h, sizeof h), (const char *)buf + sizeof h, need - sizeof h);
     memcpy(buf, &h, sizeof h);
     return 0;
 }
 
-static int bad(const char *what)
+static int state_bad(const char *what)
 {
     return bny_fail(BANYAN_EINVAL, "banyan_codec_state_load: this is no saved codec state: %s",
                     what);
@@ -290,41 +290,41 @@ static int check_saved(const struct banyan_codec_state *st, struct saved *h,
 
     *codec = NULL;
     if (!buf || bytes < sizeof *h)
-        return bad("too short");
+        return state_bad("too short");
     memcpy(h, buf, sizeof *h);
     if (h->magic != SAVED_MAGIC || h->version != SAVED_VERSION)
-        return bad("its first bytes are another format's, or another version's");
+        return state_bad("its first bytes are another format's, or another version's");
     if (h->count != st->count)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_codec_state_load: saved for %llu elements, this state has %zu",
                         (unsigned long long)h->count, st->count);
     if (h->planes < 1 || h->planes > PLANES_MAX)
-        return bad("its number of floats an element");
+        return state_bad("its number of floats an element");
     planes = h->planes * plane_bytes(st);
     if (rest < planes || h->track_bytes > rest - planes ||
         h->keep_bytes != rest - planes - h->track_bytes)
-        return bad("its length");
+        return state_bad("its length");
     crc = h->crc;
     h->crc = 0;
     if (bny_crc32c(bny_crc32c(0, h, sizeof *h), buf + sizeof *h, rest) != crc)
-        return bad("its checksum");
+        return state_bad("its checksum");
     if (!isfinite(h->ef_scale) || !all_finite(buf + sizeof *h, h->planes * st->count))
-        return bad("its residuals are not finite");
+        return state_bad("its residuals are not finite");
     if (memchr(h->spec, '\0', sizeof h->spec) == NULL)
-        return bad("its codec's name");
+        return state_bad("its codec's name");
     if (!h->spec[0])
-        return h->track_bytes || h->keep_bytes ? bad("statistics of no codec") : 0;
+        return h->track_bytes || h->keep_bytes ? state_bad("statistics of no codec") : 0;
     rc = bny_codec_parse(codec, h->spec);
     if (rc)
         return rc;
     if (h->track_bytes != 0 && h->track_bytes != (*codec)->ops->track_bytes)
-        return bad("the length of its codec's statistics");
+        return state_bad("the length of its codec's statistics");
     if (h->keep_bytes &&
         (h->rows < 0 || h->cols < 0 || !(*codec)->ops->linear ||
          __builtin_mul_overflow(h->rows, h->cols, &cells) || (uint64_t)cells != st->count ||
          (*codec)->ops->linear->keep_bytes(*codec, st->count, h->rows, h->cols) !=
              h->keep_bytes))
-        return bad("the length of its codec's matrices");
+        return state_bad("the length of its codec's matrices");
     return 0;
 }
 
@@ -334,7 +334,7 @@ int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size
     const char *at = buf;
     struct saved h;
     void *track = NULL, *keep = NULL;
-    int rc = check(st, "banyan_codec_state_load");
+    int rc = state_check(st, "banyan_codec_state_load");
 
     if (rc == 0)
         rc = check_saved(st, &h, &codec, buf, bytes);
@@ -347,7 +347,7 @@ int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size
         free(track);
         return bny_fail(BANYAN_ENOMEM, "no memory to load a codec state");
     }
-    changed(st);
+    state_changed(st);
     at += sizeof h;
     memset(st->ef, 0, st->planes * plane_bytes(st));
     memcpy(st->ef, at, h.planes * plane_bytes(st));
@@ -373,7 +373,7 @@ int banyan_codec_state_load(struct banyan_codec_state *st, const void *buf, size
 
 /* ---- undo ---- */
 
-static void take(const char **at, void *to, size_t bytes)
+static void state_take(const char **at, void *to, size_t bytes)
 {
     if (bytes)
         memcpy(to, *at, bytes);
@@ -408,7 +408,7 @@ int banyan_codec_state_step(const struct banyan_codec_state *st, uint32_t *step)
 
 int banyan_codec_state_keep_undo(struct banyan_codec_state *st, int on)
 {
-    int rc = check(st, "banyan_codec_state_keep_undo");
+    int rc = state_check(st, "banyan_codec_state_keep_undo");
 
     if (rc || !on == !st->kept)
         return rc;
@@ -441,9 +441,9 @@ static int keep_for_undo(struct banyan_codec_state *st)
         k->cap = need;
     }
     at = k->bytes;
-    put(&at, st->ef, st->planes * plane_bytes(st));
-    put(&at, st->track, st->track_bytes);
-    put(&at, st->keep, st->keep_bytes);
+    state_put(&at, st->ef, st->planes * plane_bytes(st));
+    state_put(&at, st->track, st->track_bytes);
+    state_put(&at, st->keep, st->keep_bytes);
     k->step = st->step;
     k->planes = st->planes;
     k->ef_scale = st->ef_scale;
@@ -468,9 +468,9 @@ static int restore(struct banyan_codec_state *st)
     if (rc)
         return rc;
     memset(st->ef, 0, st->planes * plane_bytes(st));
-    take(&at, st->ef, k->planes * plane_bytes(st));
-    take(&at, st->track, k->track_bytes);
-    take(&at, st->keep, k->keep_bytes);
+    state_take(&at, st->ef, k->planes * plane_bytes(st));
+    state_take(&at, st->track, k->track_bytes);
+    state_take(&at, st->keep, k->keep_bytes);
     st->step = k->step;
     st->ef_scale = k->ef_scale;
     st->codec = k->codec;
@@ -481,7 +481,7 @@ static int restore(struct banyan_codec_state *st)
 
 int banyan_codec_state_undo(struct banyan_codec_state *st, uint32_t step)
 {
-    int rc = check(st, "banyan_codec_state_undo");
+    int rc = state_check(st, "banyan_codec_state_undo");
 
     if (rc || step == st->step)
         return rc;
@@ -509,7 +509,7 @@ int bny_state_begin(struct banyan_codec_state *st, const struct bny_codec *codec
 {
     const struct bny_codec_ops *ops = codec->ops;
     size_t keep = ops->linear ? ops->linear->keep_bytes(codec, st->count, rows, cols) : 0;
-    int rc = check(st, "codec_state");
+    int rc = state_check(st, "codec_state");
     BNY_FIXED_FP_MODE;
 
     if (rc == 0)

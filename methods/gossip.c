@@ -72,7 +72,7 @@ void banyan_gossip_config_default(struct banyan_gossip_config *cfg)
     };
 }
 
-static int settings(struct banyan_gossip *g, const struct banyan_gossip_config *cfg)
+static int gossip_settings(struct banyan_gossip *g, const struct banyan_gossip_config *cfg)
 {
     int rc;
 
@@ -94,7 +94,7 @@ static int settings(struct banyan_gossip *g, const struct banyan_gossip_config *
 
 enum { SETTINGS = 5 };
 
-static void list(const struct banyan_gossip *g, struct bny_setting *s)
+static void gossip_list(const struct banyan_gossip *g, struct bny_setting *s)
 {
     s[0] = (struct bny_setting){ "graph", bny_setting_of_text(g->graph) };
     s[1] = (struct bny_setting){ "low_rank", (uint64_t)g->cfg.low_rank };
@@ -103,11 +103,11 @@ static void list(const struct banyan_gossip *g, struct bny_setting *s)
     s[4] = (struct bny_setting){ "seed", g->cfg.seed };
 }
 
-static int agree(const struct banyan_gossip *g)
+static int gossip_agree(const struct banyan_gossip *g)
 {
     struct bny_setting s[SETTINGS];
 
-    list(g, s);
+    gossip_list(g, s);
     return bny_settings_agree(g->comm, s, SETTINGS, "banyan_gossip_create");
 }
 
@@ -160,8 +160,8 @@ static size_t form_count(const struct banyan_gossip *g, int form)
 }
 
 /* A first basis, or one for what has become zero: the same at both ends of the pair. */
-static void draw(const struct banyan_gossip *g, const struct link *l, uint64_t salt, float *x,
-                 size_t n)
+static void gossip_draw(const struct banyan_gossip *g, const struct link *l, uint64_t salt,
+                        float *x, size_t n)
 {
     uint64_t rank = (uint64_t)banyan_comm_rank(g->comm), peer = (uint64_t)l->peer;
     uint64_t low = l->lower ? rank : peer, high = l->lower ? peer : rank;
@@ -216,7 +216,7 @@ static void orthonormalise(const struct banyan_gossip *g, const struct link *l, 
         int tries = 0;
 
         while (project(q, k, n) < 1e-5 && tries < 4)
-            draw(g, l, (l->uses * 64 + k) * 1031 + matrix * 5 + (uint64_t)tries++, x, n);
+            gossip_draw(g, l, (l->uses * 64 + k) * 1031 + matrix * 5 + (uint64_t)tries++, x, n);
         length = sqrt(dot(x, x, n));
         for (size_t i = 0; i < n; i++)
             x[i] = tries < 4 && length > 0 ? (float)((double)x[i] / length) : 0;
@@ -260,7 +260,7 @@ static void move(const struct matrix *m, const float *basis, const float *d, siz
 }
 
 /* Fills the message. Returns the first tensor that is not finite, or tensors.n. */
-static size_t pack(struct banyan_gossip *g, struct link *l, int form)
+static size_t gossip_pack(struct banyan_gossip *g, struct link *l, int form)
 {
     size_t r = (size_t)g->cfg.low_rank, bad = g->tensors.n;
     float *at = l->out + HEAD, *from;
@@ -283,7 +283,7 @@ static size_t pack(struct banyan_gossip *g, struct link *l, int form)
 }
 
 /* Moves by what came; the factor of the difference is the next basis. */
-static void apply(struct banyan_gossip *g, struct link *l, int form)
+static void gossip_apply(struct banyan_gossip *g, struct link *l, int form)
 {
     const float *low = (l->lower ? l->out : l->in) + HEAD,
                 *high = (l->lower ? l->in : l->out) + HEAD;
@@ -310,13 +310,13 @@ static void apply(struct banyan_gossip *g, struct link *l, int form)
 }
 
 /* Ends the communicator with this sentence: whoever is farther away would wait. */
-static int give_up(struct banyan_gossip *g, enum banyan_error code, const char *why)
+static int gossip_give_up(struct banyan_gossip *g, enum banyan_error code, const char *why)
 {
     banyan_abort(g->comm, why);
     return bny_fail(code, "%s", why);
 }
 
-static int exchange(struct banyan_gossip *g, struct link *l, int whole)
+static int gossip_exchange(struct banyan_gossip *g, struct link *l, int whole)
 {
     int form = (int)(l->uses & 1) | (whole ? 2 : 0), rc;
     struct form *f = &l->form[form];
@@ -326,12 +326,12 @@ static int exchange(struct banyan_gossip *g, struct link *l, int whole)
 
     if (!f->count)
         return 0;
-    bad = pack(g, l, form);
+    bad = gossip_pack(g, l, form);
     if (bad < g->tensors.n) {
         snprintf(why, sizeof why,
                  "the parameter of tensor %s at rank %d has a value that is no finite number",
                  g->tensors.at[bad].name, banyan_comm_rank(g->comm));
-        return give_up(g, BANYAN_EINVAL, why);
+        return gossip_give_up(g, BANYAN_EINVAL, why);
     }
     rc = banyan_start(f->recv);
     if (rc == 0)
@@ -347,11 +347,11 @@ static int exchange(struct banyan_gossip *g, struct link *l, int whole)
                  "load states of the same step on all ranks",
                  banyan_comm_rank(g->comm), (unsigned long long)g->steps, l->peer,
                  (unsigned long long)step);
-        return give_up(g, BANYAN_EMISMATCH, why);
+        return gossip_give_up(g, BANYAN_EMISMATCH, why);
     }
     g->bytes += f->count * sizeof(float);
     l->uses++;
-    apply(g, l, form);
+    gossip_apply(g, l, form);
     return 0;
 }
 
@@ -368,7 +368,7 @@ int banyan_gossip_step(struct banyan_gossip *g)
         struct link *l = &g->link[turn % (uint64_t)g->colours];
 
         for (int i = 0; i < g->cfg.iterations && rc == 0 && l->peer >= 0; i++)
-            rc = exchange(g, l, i == 0);
+            rc = gossip_exchange(g, l, i == 0);
     }
     if (rc == 0)
         g->steps++;
@@ -410,7 +410,7 @@ static int make_link(struct banyan_gossip *g, struct link *l)
 
         if (!m->cols)
             continue;
-        draw(g, l, i, l->basis + m->basis, m->cols * r);
+        gossip_draw(g, l, i, l->basis + m->basis, m->cols * r);
         orthonormalise(g, l, l->basis + m->basis, r, m->cols, i);
     }
     return rc;
@@ -456,7 +456,7 @@ int banyan_gossip_create(struct banyan_gossip **out, struct banyan_comm *comm,
     if (!g)
         return rc;
     g->comm = comm;
-    rc = settings(g, cfg);
+    rc = gossip_settings(g, cfg);
     if (rc == 0)
         rc = bny_tensors_copy(&g->tensors, tensors, n, 1u << BANYAN_F32);
     if (rc == 0)
@@ -467,7 +467,7 @@ int banyan_gossip_create(struct banyan_gossip **out, struct banyan_comm *comm,
     if (rc == 0)
         rc = bny_tensors_agree(&g->tensors, comm);
     if (rc == 0)
-        rc = agree(g);
+        rc = gossip_agree(g);
     if (rc == 0) {
         bny_tensors_get(&g->tensors, g->flat);
         rc = banyan_broadcast(g->flat, g->tensors.count, BANYAN_F32, 0, comm, &bny_exact);
@@ -572,15 +572,15 @@ int banyan_gossip_stats(const struct banyan_gossip *g, struct banyan_gossip_stat
 /* ---- state ---- */
 
 /* What a state is of: the tensors and the settings. */
-static uint64_t hash(const struct banyan_gossip *g)
+static uint64_t gossip_hash(const struct banyan_gossip *g)
 {
     struct bny_setting s[SETTINGS];
 
-    list(g, s);
+    gossip_list(g, s);
     return bny_settings_hash(s, SETTINGS, g->tensors.hash);
 }
 
-static void walk(struct bny_saved *s, struct banyan_gossip *g)
+static void gossip_walk(struct bny_saved *s, struct banyan_gossip *g)
 {
     bny_saved_bytes(s, &g->steps, sizeof g->steps);
     bny_saved_bytes(s, &g->bytes, sizeof g->bytes);
@@ -602,7 +602,7 @@ size_t banyan_gossip_bytes(const struct banyan_gossip *g)
         return 0;
     bny_saved_count(&s, KIND);
     bny_saved_bytes(&s, NULL, sizeof(uint64_t));
-    walk(&s, (struct banyan_gossip *)(uintptr_t)g); /* counting changes nothing */
+    gossip_walk(&s, (struct banyan_gossip *)(uintptr_t)g); /* counting changes nothing */
     return s.len;
 }
 
@@ -616,9 +616,9 @@ int banyan_gossip_save(const struct banyan_gossip *g, void *buf, size_t cap)
         rc = bny_saved_write(&s, KIND, buf, cap, banyan_gossip_bytes(g));
     if (rc < 0)
         return rc;
-    of = hash(g);
+    of = gossip_hash(g);
     bny_saved_bytes(&s, &of, sizeof of);
-    walk(&s, (struct banyan_gossip *)(uintptr_t)g);
+    gossip_walk(&s, (struct banyan_gossip *)(uintptr_t)g);
     return bny_saved_end(&s, NULL);
 }
 
@@ -633,9 +633,9 @@ int banyan_gossip_load(struct banyan_gossip *g, const void *buf, size_t bytes)
     if (rc < 0)
         return rc;
     bny_saved_bytes(&s, &of, sizeof of);
-    if (bytes != banyan_gossip_bytes(g) || of != hash(g))
+    if (bytes != banyan_gossip_bytes(g) || of != gossip_hash(g))
         return bny_fail(BANYAN_EINVAL,
                         "banyan_gossip_load: the state is of other tensors or settings");
-    walk(&s, g);
+    gossip_walk(&s, g);
     return bny_saved_end(&s, NULL);
 }

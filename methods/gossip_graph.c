@@ -40,7 +40,7 @@ static int joined(const struct bny_gossip_graph *g, int a, int b)
 }
 
 /* An edge that is there already, or from a rank to itself, is none. */
-static int add(struct bny_gossip_graph *g, int a, int b)
+static int gossip_graph_add(struct bny_gossip_graph *g, int a, int b)
 {
     return joined(g, a, b) ? 0 : append(g, a < b ? a : b, a < b ? b : a);
 }
@@ -52,7 +52,7 @@ static int circulant(struct bny_gossip_graph *g, const int *distance, int n)
 
     for (int k = 0; k < n; k++)
         for (int r = 0; r < g->n && rc == 0; r++)
-            rc = add(g, r, (r + distance[k]) % g->n);
+            rc = gossip_graph_add(g, r, (r + distance[k]) % g->n);
     return rc;
 }
 
@@ -72,7 +72,7 @@ static int torus(struct bny_gossip_graph *g, const char *args)
         for (int r = 0; r < g->n && rc == 0; r++) {
             int here = r / stride % (int)dim, next = (here + 1) % (int)dim;
 
-            rc = add(g, r, (r + (next - here) * stride) % g->n);
+            rc = gossip_graph_add(g, r, (r + (next - here) * stride) % g->n);
         }
         stride *= (int)dim;
         at = end + (*end == 'x');
@@ -93,7 +93,7 @@ static int hypercube(struct bny_gossip_graph *g)
         return bny_fail(BANYAN_EINVAL, "graph hypercube: %d ranks are no power of two", g->n);
     for (int bit = 1; bit < g->n; bit <<= 1)
         for (int r = 0; r < g->n && rc == 0; r++)
-            rc = add(g, r, r ^ bit);
+            rc = gossip_graph_add(g, r, r ^ bit);
     return rc;
 }
 
@@ -107,7 +107,7 @@ static int exponential(struct bny_gossip_graph *g)
 }
 
 /* Is it in one piece? reached[n] is scratch. */
-static int connected(const struct bny_gossip_graph *g, char *reached)
+static int gossip_graph_connected(const struct bny_gossip_graph *g, char *reached)
 {
     int more = 1, left = g->n;
 
@@ -165,7 +165,7 @@ static int random_regular(struct bny_gossip_graph *g, const char *args)
     for (int i = 0; i < TRIES && rc == 0; i++) {
         for (size_t k = 0; k < SWAPS * g->edges; k++)
             swap_ends(g, &rng);
-        if (connected(g, reached))
+        if (gossip_graph_connected(g, reached))
             break;
         if (i == TRIES - 1)
             rc = bny_fail(BANYAN_EINVAL, "graph random:%s: not connected in %d tries", args,
@@ -177,7 +177,7 @@ static int random_regular(struct bny_gossip_graph *g, const char *args)
 
 /* Everybody with everybody, in the order of a tournament (the circle method), which the colours
  * then have too: as many rounds as ranks, one fewer where these are even. */
-static int complete(struct bny_gossip_graph *g)
+static int gossip_graph_complete(struct bny_gossip_graph *g)
 {
     int seats = g->n + g->n % 2, turn = seats - 1, rc = 0;
 
@@ -334,7 +334,7 @@ static int edges(struct bny_gossip_graph *g, const char *name)
     if (!strncmp(name, "random", 6) && (!name[6] || name[6] == ':'))
         return random_regular(g, name + 6 + (name[6] == ':'));
     if (is(name, "complete", g->n))
-        return complete(g);
+        return gossip_graph_complete(g);
     return bny_fail(BANYAN_EINVAL, "no graph of %d ranks is called %s; there are %s", g->n,
                     name, usage);
 }

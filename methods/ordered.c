@@ -95,7 +95,8 @@ static int check_settings(const struct banyan_lazy_config *c)
     return 0;
 }
 
-static int settings(struct banyan_lazy_config *out, const struct banyan_lazy_config *cfg)
+static int ordered_settings(struct banyan_lazy_config *out,
+                            const struct banyan_lazy_config *cfg)
 {
     int chb, rc;
 
@@ -152,7 +153,7 @@ static int copy_name(char **out, char *agreed, size_t cap, const char *name, con
 }
 
 /* rc: what went wrong at this rank so far, which all then return, so that nobody waits. */
-static int agree(struct banyan_lazy *l, const struct agreed *mine, int rc)
+static int ordered_agree(struct banyan_lazy *l, const struct agreed *mine, int rc)
 {
     struct {
         int64_t rc;
@@ -181,7 +182,7 @@ static int agree(struct banyan_lazy *l, const struct agreed *mine, int rc)
     return rc;
 }
 
-static int allocate(struct banyan_lazy *l)
+static int ordered_allocate(struct banyan_lazy *l)
 {
     size_t count = l->count ? l->count : 1, n = (size_t)l->n;
 
@@ -216,14 +217,14 @@ int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm, size_
     l->n = banyan_comm_count(comm);
     l->count = count;
     memset(&mine, 0, sizeof mine);
-    rc = settings(&l->cfg, cfg);
+    rc = ordered_settings(&l->cfg, cfg);
     if (rc == 0)
         rc = copy_name(&l->codec, mine.codec, sizeof mine.codec, l->cfg.codec, "codec");
     if (rc == 0)
         rc = copy_name(&l->schedule, mine.schedule, sizeof mine.schedule, l->cfg.schedule,
                        "schedule");
     if (rc == 0)
-        rc = allocate(l);
+        rc = ordered_allocate(l);
     mine.count = count;
     mine.rule = (int64_t)l->cfg.rule;
     mine.history = l->cfg.history;
@@ -232,7 +233,7 @@ int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm, size_
     mine.xi = l->cfg.xi;
     mine.momentum = l->cfg.momentum;
     mine.seed = l->cfg.seed;
-    rc = agree(l, &mine, rc);
+    rc = ordered_agree(l, &mine, rc);
     if (rc < 0)
         banyan_lazy_free(l);
     else
@@ -374,7 +375,7 @@ static int stop_after(const struct banyan_lazy *l, double rhs)
 }
 
 /* Fills chosen; the number of uploads. */
-static int choose(struct banyan_lazy *l)
+static int ordered_choose(struct banyan_lazy *l)
 {
     double rhs = l->told[0].rhs, each = rhs / ((double)l->n * (double)l->n);
     int all = l->cfg.rule == BANYAN_LAZY_ALL || l->counts.steps < (uint64_t)l->cfg.warmup;
@@ -448,7 +449,7 @@ int banyan_lazy_exchange(struct banyan_lazy *l, const float *grad, float *sum)
     if (rc)
         return rc;
     c->norms_bytes += wire_bytes(l) - before;
-    uploads = choose(l);
+    uploads = ordered_choose(l);
     before = wire_bytes(l);
     rc = uploads ? upload(l, grad) : 0;
     if (rc)
@@ -581,7 +582,8 @@ static struct head head_of(const struct banyan_lazy *l)
 }
 
 /* Behind the head. codec: the codec's own saved state, of h->codec_bytes. */
-static void walk(struct bny_saved *s, struct banyan_lazy *l, const struct head *h, void *codec)
+static void ordered_walk(struct bny_saved *s, struct banyan_lazy *l, const struct head *h,
+                         void *codec)
 {
     bny_saved_bytes(s, &l->cfg.alpha, sizeof l->cfg.alpha);
     bny_saved_bytes(s, &l->counts, sizeof l->counts);
@@ -605,7 +607,7 @@ size_t banyan_lazy_bytes(const struct banyan_lazy *l)
     h = head_of(l);
     bny_saved_count(&s, KIND);
     bny_saved_bytes(&s, &h, sizeof h);
-    walk(&s, (struct banyan_lazy *)(uintptr_t)l, &h, NULL);
+    ordered_walk(&s, (struct banyan_lazy *)(uintptr_t)l, &h, NULL);
     bny_saved_end(&s, &bytes);
     return bytes;
 }
@@ -629,7 +631,7 @@ int banyan_lazy_save(const struct banyan_lazy *l, void *buf, size_t cap)
         rc = bny_saved_write(&s, KIND, buf, cap, banyan_lazy_bytes(l));
     if (rc == 0) {
         bny_saved_bytes(&s, &h, sizeof h);
-        walk(&s, (struct banyan_lazy *)(uintptr_t)l, &h, codec);
+        ordered_walk(&s, (struct banyan_lazy *)(uintptr_t)l, &h, codec);
         rc = bny_saved_end(&s, NULL);
     }
     free(codec);
@@ -681,7 +683,7 @@ int banyan_lazy_load(struct banyan_lazy *l, const void *buf, size_t bytes)
         rc = banyan_codec_state_load(l->state, codec, h.codec_bytes);
     }
     if (rc == 0) {
-        walk(&s, l, &h, codec);
+        ordered_walk(&s, l, &h, codec);
         rc = bny_saved_end(&s, NULL);
     }
     free(codec);

@@ -38,8 +38,8 @@ void banyan_shared_mask_config_default(struct banyan_shared_mask_config *cfg)
     };
 }
 
-static int settings(struct banyan_shared_mask_config *out,
-                    const struct banyan_shared_mask_config *cfg)
+static int shared_mask_settings(struct banyan_shared_mask_config *out,
+                                const struct banyan_shared_mask_config *cfg)
 {
     int rc;
 
@@ -56,7 +56,7 @@ static int settings(struct banyan_shared_mask_config *out,
     return 0;
 }
 
-static int allocate(struct banyan_shared_mask *m)
+static int shared_mask_allocate(struct banyan_shared_mask *m)
 {
     size_t n = m->tensors.count;
 
@@ -72,7 +72,7 @@ static int allocate(struct banyan_shared_mask *m)
 }
 
 /* Do all ranks choose alike? */
-static int agree(const struct banyan_shared_mask *m)
+static int shared_mask_agree(const struct banyan_shared_mask *m)
 {
     uint64_t v[8] = { m->nchosen, m->cfg.block,
                       (uint64_t)m->cfg.order << 1 | (uint64_t)(m->cfg.memory != 0),
@@ -101,16 +101,16 @@ int banyan_shared_mask_create(struct banyan_shared_mask **out, struct banyan_com
     if (!m)
         return rc;
     m->comm = comm;
-    rc = settings(&m->cfg, cfg);
+    rc = shared_mask_settings(&m->cfg, cfg);
     if (rc == 0)
         rc = bny_tensors_copy(&m->tensors, tensors, n, 1u << BANYAN_F32);
     if (rc == 0)
-        rc = allocate(m);
+        rc = shared_mask_allocate(m);
     rc = bny_all_can(comm, rc, "banyan_shared_mask_create");
     if (rc == 0)
         rc = bny_tensors_agree(&m->tensors, comm);
     if (rc == 0)
-        rc = agree(m);
+        rc = shared_mask_agree(m);
     if (rc < 0)
         banyan_shared_mask_free(m);
     else
@@ -131,7 +131,7 @@ void banyan_shared_mask_free(struct banyan_shared_mask *m)
 
 /* This step's blocks: of seed and step alone. Random: each block in turn with the chance that
  * leaves exactly nchosen (Knuth, TAOCP 3.4.2, algorithm S). */
-static void choose(struct banyan_shared_mask *m)
+static void shared_mask_choose(struct banyan_shared_mask *m)
 {
     uint64_t state = m->cfg.seed * 0x9e3779b97f4a7c15u + m->step;
     size_t left = m->nchosen;
@@ -168,7 +168,7 @@ static void remember(struct banyan_shared_mask *m)
 }
 
 /* Packs the chosen blocks; returns elements. */
-static size_t pack(struct banyan_shared_mask *m)
+static size_t shared_mask_pack(struct banyan_shared_mask *m)
 {
     size_t at = 0;
 
@@ -199,7 +199,7 @@ static size_t tensor_of(const struct banyan_shared_mask *m, size_t element)
 
 /* The memory gives what the gradients become: sums where chosen, zero elsewhere. What waits
  * stays behind, if there is a memory. */
-static void unpack(struct banyan_shared_mask *m)
+static void shared_mask_unpack(struct banyan_shared_mask *m)
 {
     float scale = m->cfg.memory ? 1 : (float)m->nblocks / (float)m->nchosen;
     size_t at = 0;
@@ -232,9 +232,9 @@ int banyan_shared_mask_step(struct banyan_shared_mask *m)
         return rc;
     if (!m->nblocks)
         return 0;
-    choose(m);
+    shared_mask_choose(m);
     remember(m);
-    n = pack(m);
+    n = shared_mask_pack(m);
     rc = banyan_allreduce(m->values, m->values, n, BANYAN_F32, BANYAN_AVG, m->comm, &bny_exact);
     for (size_t i = 0; i < n && rc == 0; i++)
         finite &= isfinite(m->values[i]) != 0;
@@ -243,7 +243,7 @@ int banyan_shared_mask_step(struct banyan_shared_mask *m)
                                bny_tensors_nonfinite(&m->tensors, m->memory), "gradient");
     if (rc < 0)
         return rc;
-    unpack(m);
+    shared_mask_unpack(m);
     m->step++;
     return 0;
 }
@@ -262,7 +262,7 @@ int banyan_shared_mask_scale(struct banyan_shared_mask *m, double factor)
     return 0;
 }
 
-static void walk(struct bny_saved *s, struct banyan_shared_mask *m)
+static void shared_mask_walk(struct bny_saved *s, struct banyan_shared_mask *m)
 {
     bny_saved_bytes(s, &m->step, sizeof m->step);
     bny_saved_bytes(s, m->memory, m->tensors.count * sizeof *m->memory);
@@ -276,7 +276,8 @@ size_t banyan_shared_mask_bytes(const struct banyan_shared_mask *m)
         return 0;
     bny_saved_count(&s, KIND);
     bny_saved_bytes(&s, NULL, sizeof m->tensors.hash);
-    walk(&s, (struct banyan_shared_mask *)(uintptr_t)m); /* counting changes nothing */
+    shared_mask_walk(&s,
+                     (struct banyan_shared_mask *)(uintptr_t)m); /* counting changes nothing */
     return s.len;
 }
 
@@ -292,7 +293,7 @@ int banyan_shared_mask_save(const struct banyan_shared_mask *m, void *buf, size_
         return rc;
     hash = m->tensors.hash;
     bny_saved_bytes(&s, &hash, sizeof hash);
-    walk(&s, (struct banyan_shared_mask *)(uintptr_t)m);
+    shared_mask_walk(&s, (struct banyan_shared_mask *)(uintptr_t)m);
     return bny_saved_end(&s, NULL);
 }
 
@@ -310,6 +311,6 @@ int banyan_shared_mask_load(struct banyan_shared_mask *m, const void *buf, size_
     if (bytes != banyan_shared_mask_bytes(m) || hash != m->tensors.hash)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_shared_mask_load: the state is of other tensors");
-    walk(&s, m);
+    shared_mask_walk(&s, m);
     return bny_saved_end(&s, NULL);
 }

@@ -55,7 +55,7 @@ void banyan_sketch_config_default(struct banyan_sketch_config *cfg)
                                           .seed = 1 };
 }
 
-static int settings(struct banyan_sketch *s, const struct banyan_sketch_config *cfg)
+static int sketch_settings(struct banyan_sketch *s, const struct banyan_sketch_config *cfg)
 {
     struct banyan_sketch_config *c = &s->cfg;
     int rc;
@@ -83,7 +83,7 @@ static int settings(struct banyan_sketch *s, const struct banyan_sketch_config *
     return 0;
 }
 
-static void list(const struct banyan_sketch *s, struct bny_setting *out)
+static void sketch_list(const struct banyan_sketch *s, struct bny_setting *out)
 {
     const struct bny_setting all[SETTINGS] = {
         { "mode", (uint64_t)s->cfg.mode },
@@ -108,7 +108,7 @@ static float *floats(size_t n, float value)
     return x;
 }
 
-static int allocate(struct banyan_sketch *s)
+static int sketch_allocate(struct banyan_sketch *s)
 {
     size_t n = s->tensors.count;
     int adam = s->cfg.mode == BANYAN_SKETCH_ADAM;
@@ -151,15 +151,15 @@ int banyan_sketch_create(struct banyan_sketch **out, struct banyan_comm *comm,
     if (!s)
         return rc;
     s->comm = comm;
-    rc = settings(s, cfg);
+    rc = sketch_settings(s, cfg);
     if (rc == 0)
         rc = bny_tensors_copy(&s->tensors, tensors, n, 1u << BANYAN_F32);
     if (rc == 0)
-        rc = allocate(s);
+        rc = sketch_allocate(s);
     rc = bny_all_can(comm, rc, "banyan_sketch_create");
     if (rc == 0)
         rc = bny_tensors_agree(&s->tensors, comm);
-    list(s, set);
+    sketch_list(s, set);
     if (rc == 0)
         rc = bny_settings_agree(comm, set, SETTINGS, "banyan_sketch_create");
     if (rc < 0)
@@ -189,7 +189,7 @@ void banyan_sketch_free(struct banyan_sketch *s)
 /* ---- a step ---- */
 
 /* The sum of all ranks' tables, in sum; sound and of one step, or the error of all ranks. */
-static int exchange(struct banyan_sketch *s)
+static int sketch_exchange(struct banyan_sketch *s)
 {
     struct banyan_opts o = BANYAN_OPTS_INIT;
     int n = banyan_comm_count(s->comm), rc, good = 1;
@@ -245,7 +245,7 @@ static float normalised(struct banyan_sketch *s, size_t e, float x)
 }
 
 /* The largest elements leave the tables and become the gradients. */
-static void take(struct banyan_sketch *s)
+static void sketch_take(struct banyan_sketch *s)
 {
     double all = 0, taken = 0;
     size_t i = 0;
@@ -279,11 +279,11 @@ int banyan_sketch_step(struct banyan_sketch *s)
     rc = bny_object_enter(s, KIND, "banyan_sketch_step");
     if (rc < 0)
         return rc;
-    rc = exchange(s);
+    rc = sketch_exchange(s);
     if (rc < 0)
         return rc;
     gather_momentum(s);
-    take(s);
+    sketch_take(s);
     s->steps++;
     return 0;
 }
@@ -323,15 +323,15 @@ int banyan_sketch_stats(const struct banyan_sketch *s, struct banyan_sketch_stat
 
 /* ---- state ---- */
 
-static uint64_t hash(const struct banyan_sketch *s)
+static uint64_t sketch_hash(const struct banyan_sketch *s)
 {
     struct bny_setting set[SETTINGS];
 
-    list(s, set);
+    sketch_list(s, set);
     return bny_settings_hash(set, SETTINGS, s->tensors.hash);
 }
 
-static void walk(struct bny_saved *to, struct banyan_sketch *s)
+static void sketch_walk(struct bny_saved *to, struct banyan_sketch *s)
 {
     size_t n = s->tensors.count * sizeof(float);
 
@@ -354,7 +354,7 @@ size_t banyan_sketch_bytes(const struct banyan_sketch *s)
         return 0;
     bny_saved_count(&to, KIND);
     bny_saved_bytes(&to, NULL, sizeof(uint64_t));
-    walk(&to, (struct banyan_sketch *)(uintptr_t)s); /* counting changes nothing */
+    sketch_walk(&to, (struct banyan_sketch *)(uintptr_t)s); /* counting changes nothing */
     return to.len;
 }
 
@@ -368,9 +368,9 @@ int banyan_sketch_save(const struct banyan_sketch *s, void *buf, size_t cap)
         rc = bny_saved_write(&to, KIND, buf, cap, banyan_sketch_bytes(s));
     if (rc < 0)
         return rc;
-    of = hash(s);
+    of = sketch_hash(s);
     bny_saved_bytes(&to, &of, sizeof of);
-    walk(&to, (struct banyan_sketch *)(uintptr_t)s);
+    sketch_walk(&to, (struct banyan_sketch *)(uintptr_t)s);
     return bny_saved_end(&to, NULL);
 }
 
@@ -385,9 +385,9 @@ int banyan_sketch_load(struct banyan_sketch *s, const void *buf, size_t bytes)
     if (rc < 0)
         return rc;
     bny_saved_bytes(&from, &of, sizeof of);
-    if (bytes != banyan_sketch_bytes(s) || of != hash(s))
+    if (bytes != banyan_sketch_bytes(s) || of != sketch_hash(s))
         return bny_fail(BANYAN_EINVAL,
                         "banyan_sketch_load: the state is of other tensors or settings");
-    walk(&from, s);
+    sketch_walk(&from, s);
     return bny_saved_end(&from, NULL);
 }

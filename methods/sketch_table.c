@@ -12,7 +12,8 @@ struct place {
     uint32_t minus;
 };
 
-static struct place place_of(const struct bny_sketch_shape *s, int row, size_t block)
+static struct place sketch_table_place_of(const struct bny_sketch_shape *s, int row,
+                                          size_t block)
 {
     uint64_t state = s->seed * 0x9e3779b97f4a7c15u + (uint64_t)(row + 1) * 0xbf58476d1ce4e5b9u;
 
@@ -30,7 +31,7 @@ void bny_sketch_add(const struct bny_sketch_shape *s, float *table, const float 
         size_t len = BNY_SKETCH_BLOCK - in < n - done ? BNY_SKETCH_BLOCK - in : n - done;
 
         for (int row = 0; row < s->rows; row++) {
-            struct place p = place_of(s, row, block);
+            struct place p = sketch_table_place_of(s, row, block);
             float *cell = table + (size_t)row * s->cols + p.col + in;
 
             for (size_t i = 0; i < len; i++)
@@ -61,7 +62,7 @@ void bny_sketch_estimate(const struct bny_sketch_shape *s, const float *table, f
         float said[BNY_SKETCH_BLOCK][BNY_SKETCH_ROWS];
 
         for (int row = 0; row < s->rows; row++) {
-            struct place p = place_of(s, row, at / BNY_SKETCH_BLOCK);
+            struct place p = sketch_table_place_of(s, row, at / BNY_SKETCH_BLOCK);
             const float *cell = table + (size_t)row * s->cols + p.col;
 
             for (size_t i = 0; i < len; i++)
@@ -75,7 +76,7 @@ void bny_sketch_estimate(const struct bny_sketch_shape *s, const float *table, f
 void bny_sketch_clear(const struct bny_sketch_shape *s, float *table, size_t element)
 {
     for (int row = 0; row < s->rows; row++) {
-        struct place p = place_of(s, row, element / BNY_SKETCH_BLOCK);
+        struct place p = sketch_table_place_of(s, row, element / BNY_SKETCH_BLOCK);
 
         table[(size_t)row * s->cols + p.col + element % BNY_SKETCH_BLOCK] = 0;
     }

@@ -50,7 +50,7 @@ void banyan_stale_config_default(struct banyan_stale_config *cfg)
     *cfg = (struct banyan_stale_config){ .size = sizeof *cfg, .delay = 1 };
 }
 
-static int settings(struct banyan_stale *s, const struct banyan_stale_config *cfg)
+static int stale_settings(struct banyan_stale *s, const struct banyan_stale_config *cfg)
 {
     struct banyan_stale_config *c = &s->cfg;
     int rc, a, b;
@@ -82,7 +82,7 @@ static int settings(struct banyan_stale *s, const struct banyan_stale_config *cf
     return 0;
 }
 
-static void list(const struct banyan_stale *s, struct bny_setting *out)
+static void stale_list(const struct banyan_stale *s, struct bny_setting *out)
 {
     out[0] = (struct bny_setting){ "delay", (uint64_t)s->cfg.delay };
     out[1] = (struct bny_setting){ "k", (uint64_t)s->cfg.k };
@@ -91,7 +91,7 @@ static void list(const struct banyan_stale *s, struct bny_setting *out)
         (struct bny_setting){ "schedule", bny_setting_of_text(s->schedule ? s->schedule : "") };
 }
 
-static int allocate(struct banyan_stale *s)
+static int stale_allocate(struct banyan_stale *s)
 {
     size_t count = s->tensors.count + 1;
     int good;
@@ -142,17 +142,17 @@ int banyan_stale_create(struct banyan_stale **out, struct banyan_comm *comm,
     s->comm = comm;
     s->n = banyan_comm_count(comm);
     s->rank = banyan_comm_rank(comm);
-    rc = settings(s, cfg);
+    rc = stale_settings(s, cfg);
     if (rc == 0)
         rc = bny_tensors_copy(&s->tensors, tensors, n, 1u << BANYAN_F32);
     if (rc == 0)
-        rc = allocate(s);
+        rc = stale_allocate(s);
     if (rc == 0)
         rc = request(s, &s->slot[0], 0); /* tells a schedule that cannot be */
     rc = bny_all_can(comm, rc, "banyan_stale_create");
     if (rc == 0)
         rc = bny_tensors_agree(&s->tensors, comm);
-    list(s, set);
+    stale_list(s, set);
     if (rc == 0)
         rc = bny_settings_agree(comm, set, SETTINGS, "banyan_stale_create");
     if (rc < 0)
@@ -195,7 +195,7 @@ static int takes_part(const struct banyan_stale *s, int turn)
 }
 
 /* The gradients enter, with what waits. */
-static int begin(struct banyan_stale *s, struct slot *slot)
+static int stale_begin(struct banyan_stale *s, struct slot *slot)
 {
     int in, rc;
 
@@ -217,7 +217,7 @@ static int begin(struct banyan_stale *s, struct slot *slot)
     return rc;
 }
 
-static int end(struct slot *slot)
+static int stale_end(struct slot *slot)
 {
     if (!slot->under_way)
         return 0;
@@ -249,7 +249,7 @@ int banyan_stale_step(struct banyan_stale *s)
         return rc;
     delay = (uint64_t)s->cfg.delay;
     ring = delay + 1;
-    rc = begin(s, &s->slot[s->steps % ring]);
+    rc = stale_begin(s, &s->slot[s->steps % ring]);
     if (rc < 0)
         return rc;
     if (s->steps++ < delay) {
@@ -259,7 +259,7 @@ int banyan_stale_step(struct banyan_stale *s)
         return rc < 0 ? rc : 0;
     }
     old = &s->slot[(s->steps - ring) % ring];
-    rc = end(old);
+    rc = stale_end(old);
     return rc < 0 ? rc : use(s, old);
 }
 
@@ -271,21 +271,21 @@ int banyan_stale_settle(struct banyan_stale *s)
     if (rc < 0)
         return rc;
     for (int i = 0; i <= s->cfg.delay && rc == 0; i++)
-        rc = end(&s->slot[i]);
+        rc = stale_end(&s->slot[i]);
     return rc;
 }
 
 /* ---- state ---- */
 
-static uint64_t hash(const struct banyan_stale *s)
+static uint64_t stale_hash(const struct banyan_stale *s)
 {
     struct bny_setting set[SETTINGS];
 
-    list(s, set);
+    stale_list(s, set);
     return bny_settings_hash(set, SETTINGS, s->tensors.hash ^ (uint64_t)s->n << 32);
 }
 
-static void walk(struct bny_saved *to, struct banyan_stale *s)
+static void stale_walk(struct bny_saved *to, struct banyan_stale *s)
 {
     size_t bytes = s->tensors.count * sizeof(float);
 
@@ -320,7 +320,7 @@ size_t banyan_stale_bytes(const struct banyan_stale *s)
         return 0;
     bny_saved_count(&to, KIND);
     bny_saved_bytes(&to, NULL, sizeof(uint64_t));
-    walk(&to, (struct banyan_stale *)(uintptr_t)s); /* counting changes nothing */
+    stale_walk(&to, (struct banyan_stale *)(uintptr_t)s); /* counting changes nothing */
     return to.len;
 }
 
@@ -334,9 +334,9 @@ int banyan_stale_save(const struct banyan_stale *s, void *buf, size_t cap)
         rc = bny_saved_write(&to, KIND, buf, cap, banyan_stale_bytes(s));
     if (rc < 0)
         return rc;
-    of = hash(s);
+    of = stale_hash(s);
     bny_saved_bytes(&to, &of, sizeof of);
-    walk(&to, (struct banyan_stale *)(uintptr_t)s);
+    stale_walk(&to, (struct banyan_stale *)(uintptr_t)s);
     return bny_saved_end(&to, NULL);
 }
 
@@ -351,9 +351,9 @@ int banyan_stale_load(struct banyan_stale *s, const void *buf, size_t bytes)
     if (rc < 0)
         return rc;
     bny_saved_bytes(&from, &of, sizeof of);
-    if (bytes != banyan_stale_bytes(s) || of != hash(s))
+    if (bytes != banyan_stale_bytes(s) || of != stale_hash(s))
         return bny_fail(BANYAN_EINVAL,
                         "banyan_stale_load: the state is of other tensors or settings");
-    walk(&from, s);
+    stale_walk(&from, s);
     return bny_saved_end(&from, NULL);
 }

@@ -49,7 +49,8 @@ static int lasts_long(enum sim_fault_kind kind)
     return kind == SIM_SPLIT || kind == SIM_ONEWAY || kind == SIM_PARTIAL;
 }
 
-static struct sim_fault draw(enum sim_fault_kind kind, uint64_t window_ns, uint64_t *seed)
+static struct sim_fault faults_draw(enum sim_fault_kind kind, uint64_t window_ns,
+                                    uint64_t *seed)
 {
     struct sim_fault f = { .kind = kind };
 
@@ -83,7 +84,7 @@ int sim_faults_draw(struct sim_fault *out, const int count[SIM_FAULT_KINDS], int
         if (some && most)
             most = (int)bny_rng_below(seed, (uint64_t)most + 1);
         for (int i = 0; i < most && n < SIM_FAULTS_MAX; i++)
-            out[n++] = draw((enum sim_fault_kind)k, window_ns, seed);
+            out[n++] = faults_draw((enum sim_fault_kind)k, window_ns, seed);
     }
     return n;
 }
@@ -115,7 +116,7 @@ int sim_fault_part(const struct sim_fault *f, int r)
     return part_of_host(f, sim_ranks[r].host);
 }
 
-static void split(const struct sim_fault *f, int is_cut)
+static void faults_split(const struct sim_fault *f, int is_cut)
 {
     int ways = f->kind == SIM_ONEWAY ? THERE : f->kind == SIM_PARTIAL ? f->ways : BOTH;
 
@@ -133,7 +134,7 @@ static void heal(void *a, uint64_t b)
     if (f->kind == SIM_STOP)
         sim_rank_stop(&sim_ranks[f->victim], 0);
     else if (lasts_long(f->kind))
-        split(f, 0);
+        faults_split(f, 0);
     else
         cut(sim_ranks[f->victim].host, sim_ranks[f->other].host, BOTH, 0);
 }
@@ -158,7 +159,7 @@ static void strike(void *a, uint64_t b)
     case SIM_SPLIT:
     case SIM_ONEWAY:
     case SIM_PARTIAL:
-        split(f, 1);
+        faults_split(f, 1);
         sim_at(sim_now + f->for_ns, heal, f, 0);
         break;
     case SIM_VANISH:

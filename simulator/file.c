@@ -100,7 +100,7 @@ uint32_t sim_file_ready(const struct sim_file *f)
     return 0;
 }
 
-static void list(struct sim_watch *w)
+static void file_list(struct sim_watch *w)
 {
     if (w->listed)
         return;
@@ -122,7 +122,7 @@ void sim_file_changed(struct sim_file *f)
 {
     for (struct sim_watch *w = f->watches; w; w = w->of_file) {
         w->edge = 1;
-        list(w);
+        file_list(w);
         if (w->ep->file.watches)
             sim_file_changed(&w->ep->file);
     }
@@ -231,14 +231,14 @@ int sim_epoll_ctl(struct sim_file *file, int op, int fd, const struct epoll_even
     }
     w->ev = *ev;
     w->edge = 1;
-    list(w);
+    file_list(w);
     if (watch_ready(w))
         sim_file_changed(file);
     return 0;
 }
 
 /* Those that are ready; of the others that were listed nothing need be known any more. */
-static int collect(struct epoll *ep, struct epoll_event *ev, int max)
+static int file_collect(struct epoll *ep, struct epoll_event *ev, int max)
 {
     struct sim_watch *todo = ep->first, *w;
     int n = 0;
@@ -254,14 +254,14 @@ static int collect(struct epoll *ep, struct epoll_event *ev, int max)
         if (!ready)
             continue;
         if (n == max) {
-            list(w);
+            file_list(w);
             continue;
         }
         ev[n] = w->ev;
         ev[n++].events = ready;
         w->edge = 0;
         if (!(w->ev.events & EPOLLET))
-            list(w); /* looked at again */
+            file_list(w); /* looked at again */
     }
     return n;
 }
@@ -269,7 +269,7 @@ static int collect(struct epoll *ep, struct epoll_event *ev, int max)
 int sim_epoll_wait(struct sim_file *file, struct epoll_event *ev, int max, uint64_t until_ns)
 {
     for (;;) {
-        int n = collect((struct epoll *)file, ev, max);
+        int n = file_collect((struct epoll *)file, ev, max);
 
         if (n || sim_time() >= until_ns)
             return n;

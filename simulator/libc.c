@@ -340,7 +340,7 @@ int pthread_mutex_unlock(pthread_mutex_t *m)
     return rc;
 }
 
-static int wait_for(pthread_cond_t *c, pthread_mutex_t *m, uint64_t end)
+static int libc_wait_for(pthread_cond_t *c, pthread_mutex_t *m, uint64_t end)
 {
     int timed_out;
 
@@ -358,12 +358,12 @@ int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct t
         return found()->pthread_cond_timedwait(c, m, at);
     s = (uint64_t)at->tv_sec; /* its clock is told by its size */
     s -= s >= REALTIME_S ? REALTIME_S : s >= MONOTONIC_S ? MONOTONIC_S : s;
-    return wait_for(c, m, s * SIM_S + (uint64_t)at->tv_nsec);
+    return libc_wait_for(c, m, s * SIM_S + (uint64_t)at->tv_nsec);
 }
 
 int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
 {
-    return sim_self() ? wait_for(c, m, SIM_NEVER) : found()->pthread_cond_wait(c, m);
+    return sim_self() ? libc_wait_for(c, m, SIM_NEVER) : found()->pthread_cond_wait(c, m);
 }
 
 int pthread_cond_signal(pthread_cond_t *c)

@@ -57,7 +57,7 @@ static int is_hit(int r)
     return 0;
 }
 
-static void tell(const char *what, uint64_t seed)
+static void main_tell(const char *what, uint64_t seed)
 {
     printf("seed %llu: %s\n", (unsigned long long)seed, what);
     for (int i = 0; i < nfaults; i++)
@@ -293,7 +293,7 @@ static void begin_faults(void)
     sim_faults_plan(faults, sim_work.kill_rank >= 0 ? nfaults - 1 : nfaults);
 }
 
-static void run(struct outcome *o, uint64_t seed)
+static void main_run(struct outcome *o, uint64_t seed)
 {
     uint64_t s = seed;
     int nhosts = (opt.ranks + opt.per_host - 1) / opt.per_host, stuck;
@@ -334,7 +334,7 @@ static void run(struct outcome *o, uint64_t seed)
     o->hash = sim_hash;
     o->events = sim_nevents;
     if (bad || opt.verbose)
-        tell(bad ? bad : "as it should be", seed);
+        main_tell(bad ? bad : "as it should be", seed);
     else if (opt.seeds == 1 && nfaults)
         printf("seed %llu: as it should be; faults %s\n", (unsigned long long)seed,
                sim_work.ops ? "from the start on" : "from the end of init on");
@@ -353,7 +353,7 @@ static int run_in_child(struct outcome *o, uint64_t seed)
         exit(2);
     }
     if (pid == 0) {
-        run(o, seed);
+        main_run(o, seed);
         _exit(write(fds[1], o, sizeof *o) == sizeof *o ? 0 : 2);
     }
     close(fds[1]);
@@ -551,7 +551,7 @@ static int take_kill(const char *text)
     return sim_work.kill_rank < 0;
 }
 
-static int take(int o)
+static int main_take(int o)
 {
     switch (o) {
     case RANKS: opt.ranks = atoi(optarg); return opt.ranks < 1 || opt.ranks > 65536;
@@ -637,7 +637,7 @@ int main(int argc, char **argv)
             usage();
             return 0;
         }
-        rc = take(o);
+        rc = main_take(o);
     }
     if (rc || sim_work.newcomers >= opt.ranks || sim_work.kill_rank >= opt.ranks ||
         (argc != optind && argc != optind + 2)) {

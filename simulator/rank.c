@@ -79,7 +79,7 @@ static int find_functions(struct sim_rank *r)
     return to ? 0 : -1;
 }
 
-static int load(struct sim_rank *r, const void *bytes, size_t len, int common)
+static int rank_load(struct sim_rank *r, const void *bytes, size_t len, int common)
 {
     char path[64];
     int fd = copy_of(bytes, len);
@@ -130,7 +130,7 @@ int sim_ranks_open(int n, const char *path)
         return -1;
     for (int r = 0; r < n && rc == 0; r++) {
         sim_ranks[r].rank = r;
-        rc = load(&sim_ranks[r], bytes, (size_t)st.st_size, common);
+        rc = rank_load(&sim_ranks[r], bytes, (size_t)st.st_size, common);
     }
     close(common);
     munmap(bytes, (size_t)st.st_size);
@@ -180,7 +180,7 @@ static int get_id(struct sim_rank *r)
     return have_id == 1 ? 0 : -BANYAN_ERANKDEAD; /* as its launcher would say */
 }
 
-static int join(struct sim_rank *r, struct banyan_comm **comm)
+static int rank_join(struct sim_rank *r, struct banyan_comm **comm)
 {
     struct banyan_config cfg;
     int rc = get_id(r);
@@ -218,7 +218,7 @@ static void *rank_main(void *arg)
     int rc = 0;
 
     if (r->is_in) {
-        rc = join(r, &comm);
+        rc = rank_join(r, &comm);
     } else if (!sim_work_join(r, &comm)) {
         r->done = 1;
         r->done_ns = sim_time();

@@ -72,7 +72,7 @@ static uint32_t next_port;
 
 /* ---- queues ---- */
 
-static void push(struct queue *q, struct segment *s)
+static void sock_push(struct queue *q, struct segment *s)
 {
     if (!q->first)
         q->last = &q->first;
@@ -357,7 +357,7 @@ static void arrives(void *a, uint64_t number)
         send_reset(peer);
         return;
     }
-    push(&peer->rx, seg);
+    sock_push(&peer->rx, seg);
     peer->unread += seg->len;
     sim_mix(((uint64_t)s->index << 32) + seg->len);
     if (peer->file.fd >= 0)
@@ -409,7 +409,7 @@ static void pump(struct sock *s)
         }
         shift(&s->tx);
         s->queued -= seg->len;
-        push(&s->flight, seg);
+        sock_push(&s->flight, seg);
         s->inflight += seg->len;
         sim_net_send(s->host, s->to_host, on_wire(seg->len), arrives, s, seg->number);
     }
@@ -448,7 +448,7 @@ long sim_sock_send(struct sim_file *f, const void *buf, size_t len)
             sim_no_memory();
         *seg = (struct segment){ .number = ++s->numbers, .len = part };
         memcpy(seg->bytes, from + done, part);
-        push(&s->tx, seg);
+        sock_push(&s->tx, seg);
         done += part;
     }
     s->wants_space = n < len;

@@ -21,7 +21,7 @@ static uint32_t value(int op, int r, size_t i)
     return (uint32_t)bny_rng_next(&s);
 }
 
-static int wrong(struct sim_rank *r, const char *what, int op, size_t i)
+static int work_wrong(struct sim_rank *r, const char *what, int op, size_t i)
 {
     snprintf(r->text, sizeof r->text, "%s, operation %d: element %zu is wrong", what, op, i);
     return 1;
@@ -122,7 +122,7 @@ static int reduction(struct job *j, int is_reduce)
     }
     for (size_t i = 0; i < j->count; i += stride(j->n, j->count))
         if (j->out[i] != sum(j, i))
-            return wrong(j->r, is_reduce ? "reduce" : "allreduce", j->op, i);
+            return work_wrong(j->r, is_reduce ? "reduce" : "allreduce", j->op, i);
     return 0;
 }
 
@@ -146,7 +146,7 @@ static int run_broadcast(struct job *j)
     ended(j);
     for (size_t i = 0; rc == 0 && i < j->count; i++)
         if (j->out[i] != value(j->op, j->members[j->root], i))
-            return wrong(j->r, "broadcast", j->op, i);
+            return work_wrong(j->r, "broadcast", j->op, i);
     return rc;
 }
 
@@ -161,7 +161,7 @@ static int run_allgather(struct job *j)
     ended(j);
     for (size_t i = 0; rc == 0 && i < each * (size_t)j->n; i++)
         if (j->out[i] != value(j->op, j->members[i / each], i % each))
-            return wrong(j->r, "allgather", j->op, i);
+            return work_wrong(j->r, "allgather", j->op, i);
     return rc;
 }
 
@@ -176,7 +176,7 @@ static int run_alltoall(struct job *j)
     ended(j);
     for (size_t i = 0; rc == 0 && i < each * (size_t)j->n; i++)
         if (j->out[i] != value(j->op, j->members[i / each], i % each + each * (size_t)j->me))
-            return wrong(j->r, "alltoall", j->op, i);
+            return work_wrong(j->r, "alltoall", j->op, i);
     return rc;
 }
 
@@ -211,7 +211,7 @@ static int run_allgatherv(struct job *j)
     for (int r = 0; r < j->n && rc == 0; at += counts[r++])
         for (size_t i = 0; i < counts[r] && rc == 0; i++)
             if (j->out[at + i] != value(j->op, j->members[r], i))
-                rc = wrong(j->r, "allgatherv", j->op, at + i);
+                rc = work_wrong(j->r, "allgatherv", j->op, at + i);
     free(counts);
     return rc;
 }
@@ -236,7 +236,7 @@ static int run_alltoallv(struct job *j)
     for (int r = 0; r < j->n && rc == 0; at += counts[r++])
         for (size_t i = 0; i < counts[r] && rc == 0; i++)
             if (j->out[at + i] != value(j->op + j->me, j->members[r], i))
-                rc = wrong(j->r, "alltoallv", j->op, at + i);
+                rc = work_wrong(j->r, "alltoallv", j->op, at + i);
     free(counts);
     return rc;
 }
@@ -304,7 +304,7 @@ static const struct {
 #define NCALLS (sizeof calls / sizeof calls[0])
 #define PLAIN  6 /* calls without --mix */
 
-static size_t find(const char *name)
+static size_t work_find(const char *name)
 {
     for (size_t i = 0; i < NCALLS; i++)
         if (!strcmp(calls[i].name, name))
@@ -391,7 +391,7 @@ static int one(struct job *j)
     j->count = j->count < ELEMS_MAX ? j->count : ELEMS_MAX;
     j->root = (int)bny_rng_below(&s, (uint64_t)j->n);
     if (!sim_work.ops) {
-        which = find(sim_work.call);
+        which = work_find(sim_work.call);
         j->count = sim_work.bytes / 4;
         rc = j->r->api->barrier(j->comm, NULL);
     }
@@ -404,7 +404,7 @@ static int one(struct job *j)
 
 /* Those who are left tell each other who they are, and where they are: fresh ones do not know.
  */
-static int meet(struct job *j)
+static int work_meet(struct job *j)
 {
     enum { RANK, OP, ROUND, GROWTHS, JOINED, FRESH, WORDS };
     int32_t mine[WORDS] = { j->r->rank, j->op, j->round, j->growths, j->joined, j->fresh },
@@ -491,7 +491,7 @@ static int wants_growth(const struct job *j)
 }
 
 /* By one; all or nobody. 1: it has grown. */
-static int grow(struct job *j)
+static int work_grow(struct job *j)
 {
     int makes = j->me == 0;
     struct banyan_config cfg;
@@ -532,7 +532,7 @@ static int go_on(struct job *j)
 }
 
 /* Is all well with everybody? All who get an answer get the same. 1: they do not. */
-static int agree(struct job *j, int *ok)
+static int work_agree(struct job *j, int *ok)
 {
     static struct answer {
         uint64_t bits;
@@ -574,7 +574,7 @@ static int survive(struct job *j, int total)
     int rc = 0, met = !j->fresh, done = 0;
 
     for (; !done; j->round++) {
-        int ok = met || meet(j) == 0, first = j->op,
+        int ok = met || work_meet(j) == 0, first = j->op,
             last = first + 1 + (sim_work.ops ? j->round % 5 : 0);
 
         met = ok;
@@ -586,14 +586,14 @@ static int survive(struct job *j, int total)
             j->op += ok;
             j->r->ops += ok;
         }
-        rc = agree(j, &ok);
+        rc = work_agree(j, &ok);
         done = ok && j->op > total; /* else others may not have come so far */
         if (rc == 0 && !ok) {
             rc = go_on(j);
             met = 0;
             take_again(j, first);
         } else if (rc == 0 && !done && wants_growth(j)) {
-            met = !grow(j);
+            met = !work_grow(j);
         }
         if (rc)
             return rc;

@@ -286,7 +286,7 @@ static const struct loop plain_loops[] = {
     { "flip", do_flip },
 };
 
-static int by_value(const void *a, const void *b)
+static int banyan_codec_by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -294,7 +294,8 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Seconds of one call each, medians: out[0] of memcpy, out[1] of the loop. */
-static void measure(double out[2], loop_fn fn, const struct target *t, struct arrays *a)
+static void banyan_codec_measure(double out[2], loop_fn fn, const struct target *t,
+                                 struct arrays *a)
 {
     int calls = a->n > 1u << 20 ? 1 : 8,
         reps = a->n > 1u << 20 ? (int)opt.reps / 4 + 3 : (int)opt.reps;
@@ -314,7 +315,7 @@ static void measure(double out[2], loop_fn fn, const struct target *t, struct ar
         s[reps + r] = (double)(t2 - t1) * 1e-9 / calls;
     }
     for (int w = 0; s && w < 2; w++) {
-        qsort(s + w * reps, (size_t)reps, sizeof *s, by_value);
+        qsort(s + w * reps, (size_t)reps, sizeof *s, banyan_codec_by_value);
         out[w] = s[w * reps + reps / 2];
     }
     free(s);
@@ -378,7 +379,7 @@ static void run_loops(const struct target *t, struct arrays *a, const struct loo
         } else {
             memcpy(a->ef, a->acc, 4 * a->n);
         }
-        measure(time, loops[i].fn, t, a);
+        banyan_codec_measure(time, loops[i].fn, t, a);
         row(t->codec ? t->codec->spec : "-", loops[i].name, t->k->name, where, time, a, ratio,
             error);
     }
@@ -395,7 +396,7 @@ static void laplace(float *x, size_t n, uint64_t seed)
 }
 
 /* 0, or 1 without memory. */
-static int allocate(struct arrays *a, size_t n)
+static int banyan_codec_allocate(struct arrays *a, size_t n)
 {
     size_t bytes = 4 * n + 4096;
 
@@ -418,7 +419,7 @@ static int allocate(struct arrays *a, size_t n)
     return 0;
 }
 
-static void release(struct arrays *a)
+static void banyan_codec_release(struct arrays *a)
 {
     free(a->src);
     free(a->ef);
@@ -591,14 +592,14 @@ static int run_where(const char *where, size_t usual)
 
     if (opt.where && strcmp(opt.where, where))
         return 0;
-    if (allocate(&a, n)) {
+    if (banyan_codec_allocate(&a, n)) {
         fprintf(stderr, "banyan_codec: no memory for arrays of %zu elements\n", n);
         return 1;
     }
     for (size_t l = 0; l < CODEC_LEVELS; l++)
         if ((bny_cpu_flags() & codec_levels[l]) == codec_levels[l])
             run_isa(codec_levels[l], &a, where);
-    release(&a);
+    banyan_codec_release(&a);
     return 0;
 }
 

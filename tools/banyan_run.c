@@ -34,7 +34,7 @@ static const char usage[] =
     "--keep-going how\n"
     "many ranks failed (100: or more).\n";
 
-static int bad(const char *what, const char *value)
+static int banyan_run_bad(const char *what, const char *value)
 {
     fprintf(stderr, "banyan_run: %s%s; see banyan_run --help\n", what, value);
     return 2;
@@ -73,7 +73,7 @@ static const struct option longs[] = {
 };
 
 /* A whole number in [least, most]. */
-static int whole(const char *text, long least, long most, int *out)
+static int banyan_run_whole(const char *text, long least, long most, int *out)
 {
     char *end;
     long v = strtol(text, &end, 10);
@@ -93,47 +93,49 @@ int main(int argc, char **argv)
     while ((c = getopt_long(argc, argv, "+n:hV", longs, NULL)) != -1) {
         switch (c) {
         case 'n':
-            if (!whole(optarg, 1, 4096, &job.nranks))
-                return bad("-n wants a number from 1 to 4096, got ", optarg);
+            if (!banyan_run_whole(optarg, 1, 4096, &job.nranks))
+                return banyan_run_bad("-n wants a number from 1 to 4096, got ", optarg);
             break;
         case OPT_TIMEOUT:
             job.timeout_s = strtod(optarg, &end);
             if (end == optarg || *end || !(job.timeout_s > 0))
-                return bad("--timeout wants seconds, got ", optarg);
+                return banyan_run_bad("--timeout wants seconds, got ", optarg);
             break;
         case OPT_BIND:
             near = !optarg || !strcmp(optarg, "near");
             job.bind = optarg && !strcmp(optarg, "list");
             if (!near && !job.bind && strcmp(optarg, "none") != 0)
-                return bad("--bind wants near, list or none, got ", optarg);
+                return banyan_run_bad("--bind wants near, list or none, got ", optarg);
             break;
         case OPT_REPORT: report = 1; break;
         case OPT_TAG: job.tag = 1; break;
         case OPT_GRACE:
             job.grace_s = strtod(optarg, &end);
             if (end == optarg || *end || !(job.grace_s >= 0))
-                return bad("--grace wants seconds, got ", optarg);
+                return banyan_run_bad("--grace wants seconds, got ", optarg);
             job.grace_s = job.grace_s > 0 ? job.grace_s : -1;
             break;
         case OPT_KEEP: job.keep_going = 1; break;
         case OPT_RESTART:
-            if (!whole(optarg, 0, 1000000, &job.restarts))
-                return bad("--restart wants a number from 0 to 1000000, got ", optarg);
+            if (!banyan_run_whole(optarg, 0, 1000000, &job.restarts))
+                return banyan_run_bad("--restart wants a number from 0 to 1000000, got ",
+                                      optarg);
             job.keep_going = 1;
             break;
         case 'h': fputs(usage, stdout); return 0;
         case 'V': printf("banyan_run %s\n", banyan_version_string()); return 0;
-        default: return bad("wrong option", ""); /* getopt has said which */
+        default: return banyan_run_bad("wrong option", ""); /* getopt has said which */
         }
     }
     if (!job.nranks)
-        return bad("-n is missing", "");
+        return banyan_run_bad("-n is missing", "");
     if (job.keep_going && job.grace_s != 0)
-        return bad("--grace ends the ranks that --keep-going and --restart leave alone: give "
-                   "one of them",
-                   "");
+        return banyan_run_bad(
+            "--grace ends the ranks that --keep-going and --restart leave alone: give "
+            "one of them",
+            "");
     if (optind >= argc)
-        return bad("the program to start is missing", "");
+        return banyan_run_bad("the program to start is missing", "");
     if ((near || (report && !job.bind)) && !(places = places_of(&job, near, report)))
         return 125;
     c = bny_local_ranks_run(&job, argv + optind);

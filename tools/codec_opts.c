@@ -52,7 +52,7 @@ int codec_bad(const char *what, const char *value)
     return 2;
 }
 
-static int number(const char *text, long most, long *out)
+static int opts_number(const char *text, long most, long *out)
 {
     char *end;
 
@@ -71,7 +71,7 @@ static int has_isa(const struct codec_opts *opt)
 }
 
 /* What can be told only once all options are known. */
-static int check(const struct codec_opts *opt)
+static int opts_check(const struct codec_opts *opt)
 {
     const struct bny_codec *codec;
 
@@ -110,11 +110,11 @@ int codec_opts_parse(struct codec_opts *opt, int argc, char **argv)
         case 'w': opt->where = optarg; break;
         case 'k': opt->kernel = optarg; break;
         case 'n':
-            if (number(optarg, ELEMS_MAX, &opt->elems))
+            if (opts_number(optarg, ELEMS_MAX, &opt->elems))
                 return codec_bad("--elements wants 1 to 67108864, got ", optarg);
             break;
         case 'r':
-            if (number(optarg, REPS_MAX, &opt->reps))
+            if (opts_number(optarg, REPS_MAX, &opt->reps))
                 return codec_bad("--reps wants 1 to 100000, got ", optarg);
             break;
         case 'h': print_usage(); return -1;
@@ -122,5 +122,5 @@ int codec_opts_parse(struct codec_opts *opt, int argc, char **argv)
         default: fprintf(stderr, "see banyan_codec --help\n"); return 2;
         }
     }
-    return optind < argc ? codec_bad("no such argument: ", argv[optind]) : check(opt);
+    return optind < argc ? codec_bad("no such argument: ", argv[optind]) : opts_check(opt);
 }

@@ -176,7 +176,7 @@ static int must_hear(const struct build *b, const struct bny_program *p,
     return codec->ops->bound(codec, (size_t)n, b->op->dtype) > PREDICT_EAGER_MAX;
 }
 
-static uint32_t hear(struct build *b, int rank, int peer)
+static uint32_t predict_op_hear(struct build *b, int rank, int peer)
 {
     uint32_t *told = &b->told[(size_t)rank * (size_t)b->n + (size_t)peer];
 
@@ -211,7 +211,7 @@ static int add_waits(struct build *b, int rank)
             if (s->kind == BNY_FORWARD)
                 predict_after(b->j, work, done_of(b, rank, s->from, c));
             if (hears)
-                predict_after(b->j, work, hear(b, rank, s->peer));
+                predict_after(b->j, work, predict_op_hear(b, rank, s->peer));
             if (is_send(s))
                 predict_after(b->j, b->ways[cell(b, rank, i, c)], work);
             else if (s->kind != BNY_KEEP)

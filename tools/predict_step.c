@@ -34,7 +34,8 @@ void predict_job_free(struct predict_job *j)
     free(j->sent);
 }
 
-static uint32_t add(struct predict_job *j, const struct bny_transfer *t, enum predict_what what)
+static uint32_t predict_step_add(struct predict_job *j, const struct bny_transfer *t,
+                                 enum predict_what what)
 {
     uint32_t id;
 
@@ -63,7 +64,7 @@ uint32_t predict_work(struct predict_job *j, int rank, enum predict_what what, d
                               .processor = 1 + rank + (j->w->has_thread ? j->sim.nranks : 0) };
 
     j->work[rank] += t.work_s;
-    return add(j, &t, what);
+    return predict_step_add(j, &t, what);
 }
 
 uint32_t predict_compute(struct predict_job *j, int rank, double seconds)
@@ -74,14 +75,14 @@ uint32_t predict_compute(struct predict_job *j, int rank, double seconds)
                               .processor = 1 + rank,
                               .is_last = 1 };
 
-    return add(j, &t, PREDICT_COMPUTE);
+    return predict_step_add(j, &t, PREDICT_COMPUTE);
 }
 
 uint32_t predict_join(struct predict_job *j, int rank)
 {
     struct bny_transfer t = { .from = rank, .to = rank };
 
-    return add(j, &t, PREDICT_OTHER);
+    return predict_step_add(j, &t, PREDICT_OTHER);
 }
 
 uint32_t predict_message(struct predict_job *j, int from, int to, double bytes,
@@ -90,7 +91,7 @@ uint32_t predict_message(struct predict_job *j, int from, int to, double bytes,
     struct bny_transfer t = { .from = from, .to = to, .bytes = bytes, .step = priority };
 
     j->sent[from] += bytes;
-    return add(j, &t, PREDICT_WIRE);
+    return predict_step_add(j, &t, PREDICT_WIRE);
 }
 
 void predict_after(struct predict_job *j, uint32_t later, uint32_t earlier)
@@ -318,7 +319,7 @@ static void sum_up(struct predicted *out, const struct step *x, const struct bny
     out->wire_bytes = (uint64_t)sent;
 }
 
-static int build(struct step *x)
+static int predict_step_build(struct step *x)
 {
     size_t n = (size_t)x->w->graph->nranks;
     int rc = predict_job_init(&x->j, x->w);
@@ -366,7 +367,7 @@ int predict_step(struct predicted *out, const struct predict_world *world,
     opts.header = 1 / PREDICT_WIRE_SHARE;
     if (without == WITHOUT_WIRE)
         opts.header *= 1e-9;
-    rc = build(&x);
+    rc = predict_step_build(&x);
     if (rc == 0)
         rc = bny_sim_run(&r, w.graph, &x.j.sim, &opts);
     if (rc == 0)

@@ -47,8 +47,8 @@ static int by_track(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static size_t collect(struct slice *out, const struct predict_job *j,
-                      const struct bny_sim_result *r)
+static size_t predict_trace_collect(struct slice *out, const struct predict_job *j,
+                                    const struct bny_sim_result *r)
 {
     size_t n = 0;
 
@@ -141,7 +141,7 @@ int predict_trace(const char *path, const struct predict_job *j, const struct bn
         free(spans);
         return rc;
     }
-    n = collect(slices, j, r);
+    n = predict_trace_collect(slices, j, r);
     fprintf(f,
             "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"step_s\":%.9g,\"buckets\":%zu},"
             "\"traceEvents\":[",

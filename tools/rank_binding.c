@@ -28,7 +28,7 @@ static void keep_allowed(struct bny_machine *m, const cpu_set_t *allowed)
     m->ncores = kept;
 }
 
-static void add(struct bny_rank_binding *b, int cpu, size_t *at)
+static void rank_binding_add(struct bny_rank_binding *b, int cpu, size_t *at)
 {
     if (cpu < 0 || cpu >= CPU_SETSIZE || CPU_ISSET((size_t)cpu, &b->set))
         return;
@@ -39,8 +39,8 @@ static void add(struct bny_rank_binding *b, int cpu, size_t *at)
                              *at ? CPU_COUNT(&b->set) == 2 ? ", near it " : "," : "CPU ", cpu);
 }
 
-static void fill(struct bny_rank_binding *b, const struct bny_machine *m, int n,
-                 const int *core, int rank)
+static void rank_binding_fill(struct bny_rank_binding *b, const struct bny_machine *m, int n,
+                              const int *core, int rank)
 {
     const struct bny_machine_core *c = &m->cores[core[rank]];
     struct bny_machine_threads t;
@@ -48,10 +48,10 @@ static void fill(struct bny_rank_binding *b, const struct bny_machine *m, int n,
 
     bny_machine_threads(m, n, core, rank, &t);
     CPU_ZERO(&b->set);
-    add(b, t.rank, &at);
-    add(b, t.progress, &at);
+    rank_binding_add(b, t.rank, &at);
+    rank_binding_add(b, t.progress, &at);
     for (int i = 0; i < t.nencode; i++)
-        add(b, t.encode[i], &at);
+        rank_binding_add(b, t.encode[i], &at);
     if (at < sizeof b->text)
         snprintf(b->text + at, sizeof b->text - at, " (package %d, memory %d%s%s)", c->package,
                  c->numa, c->nic >= 0 ? ", " : "", c->nic >= 0 ? m->devices[c->nic].name : "");
@@ -74,7 +74,7 @@ struct bny_rank_binding *bny_rank_bindings(int n)
     if (!e) {
         bny_machine_place(m, n, core);
         for (int r = 0; r < n; r++)
-            fill(&out[r], m, n, core, r);
+            rank_binding_fill(&out[r], m, n, core, r);
     }
     bny_machine_free(m);
     free(core);

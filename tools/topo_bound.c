@@ -69,7 +69,7 @@ static void print_text(FILE *f, const struct bny_graph *g, const struct bny_boun
     fprintf(f, "\n  %.6f s to compute\n", seconds);
 }
 
-static int run(const struct topo_opts *o)
+static int topo_bound_run(const struct topo_opts *o)
 {
     struct bny_bound b;
     struct bny_graph *g;
@@ -105,5 +105,5 @@ const struct topo_command topo_bound = {
     .name = "bound",
     .options = "tcrjoJ",
     .usage = "the least time that the graph allows, exactly, and the cut that proves it",
-    .run = run,
+    .run = topo_bound_run,
 };

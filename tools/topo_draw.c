@@ -152,7 +152,7 @@ static void draw_title(const struct drawing *d)
     fputs("</text>\n", d->to);
 }
 
-static void draw(const struct drawing *d, int trees)
+static void topo_draw_draw(const struct drawing *d, int trees)
 {
     int n = d->f->ntrees < trees ? d->f->ntrees : trees, rows = n > 4 ? 3 : n > 1 ? 2 : 1;
     int columns = (n + rows - 1) / rows;
@@ -171,7 +171,7 @@ static void draw(const struct drawing *d, int trees)
     fputs("</svg>\n", d->to);
 }
 
-static int run(const struct topo_opts *o)
+static int topo_draw_run(const struct topo_opts *o)
 {
     struct topo_opts with = *o;
     struct bny_plan_file plan = { .use = o->use };
@@ -213,7 +213,7 @@ static int run(const struct topo_opts *o)
     else if (!e && !d.to)
         e = 1;
     else if (!e) {
-        draw(&d, o->trees ? o->trees : TREES);
+        topo_draw_draw(&d, o->trees ? o->trees : TREES);
         e = topo_close(d.to, o);
     }
     free(d.place);
@@ -225,5 +225,6 @@ static int run(const struct topo_opts *o)
 }
 
 const struct topo_command topo_draw = {
-    "draw", "tscrkoH", "[PLAN]: its trees on the graph as SVG, links coloured by load", run
+    "draw", "tscrkoH", "[PLAN]: its trees on the graph as SVG, links coloured by load",
+    topo_draw_run
 };

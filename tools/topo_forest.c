@@ -70,7 +70,7 @@ int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct t
                : e;
 }
 
-static void add(double *load, const struct bny_route *r, double share)
+static void topo_forest_add(double *load, const struct bny_route *r, double share)
 {
     for (int i = 0; i < r->nlinks; i++)
         load[r->links[i]] += share;
@@ -88,8 +88,8 @@ int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph 
         for (int v = 0; v < f->nranks; v++) {
             double share = (double)f->trees[t].weight_num / f->trees[t].weight_den;
 
-            add(load, &f->trees[t].up[v], share);
-            add(down, &f->trees[t].down[v], share);
+            topo_forest_add(load, &f->trees[t].up[v], share);
+            topo_forest_add(down, &f->trees[t].down[v], share);
         }
     for (int l = 0; l < g->nlinks; l++)
         load[l] = use == BNY_FOREST_ALLREDUCE ? load[l] + down[l]

@@ -120,13 +120,13 @@ static void print_usage(void)
            "nodes or ranks.\n");
 }
 
-static int bad(const char *what, const char *value)
+static int topo_main_bad(const char *what, const char *value)
 {
     fprintf(stderr, "banyan_topo: %s%s; see banyan_topo --help\n", what, value);
     return 2;
 }
 
-static int number(const char *text, int lo, int *out, const char *name)
+static int topo_main_number(const char *text, int lo, int *out, const char *name)
 {
     char *end;
     long v = strtol(text, &end, 10);
@@ -157,7 +157,7 @@ static int collective(struct topo_opts *o, const char *name)
             o->use = names[i].use;
             return 0;
         }
-    return bad("no such collective: ", name);
+    return topo_main_bad("no such collective: ", name);
 }
 
 static int take_predict(struct topo_predict_opts *o, int c, const char *arg)
@@ -172,32 +172,32 @@ static int take_predict(struct topo_predict_opts *o, int c, const char *arg)
     case OPT_LATENCY: o->latency = arg; return 0;
     case OPT_BURST: o->burst = arg; return 0;
     case OPT_TRACE: o->trace = arg; return 0;
-    case OPT_CORES: return number(arg, 1, &o->cores, "cores");
+    case OPT_CORES: return topo_main_number(arg, 1, &o->cores, "cores");
     case OPT_ACCELERATED: o->accelerated = 1; return 0;
     case OPT_FORCE: o->force = 1; return 0;
     default: return 2;
     }
 }
 
-static int take(struct topo_opts *o, int c, const char *arg)
+static int topo_main_take(struct topo_opts *o, int c, const char *arg)
 {
     switch (c) {
     case 't': o->topo = arg; return 0;
     case 's': o->schedule = arg; return 0;
     case 'o': o->output = arg; return 0;
     case 'c': return collective(o, arg);
-    case 'r': return number(arg, 0, &o->root, "root");
-    case 'k': return number(arg, 1, &o->trees, "trees");
-    case 'n': return number(arg, 1, &o->slots, "slots");
-    case OPT_HEIGHT: return number(arg, 1, &o->height, "height");
-    case OPT_SECONDS: return number(arg, 1, &o->seconds, "seconds");
+    case 'r': return topo_main_number(arg, 0, &o->root, "root");
+    case 'k': return topo_main_number(arg, 1, &o->trees, "trees");
+    case 'n': return topo_main_number(arg, 1, &o->slots, "slots");
+    case OPT_HEIGHT: return topo_main_number(arg, 1, &o->height, "height");
+    case OPT_SECONDS: return topo_main_number(arg, 1, &o->seconds, "seconds");
     case 'b':
         return bny_parse_size(arg, &o->bytes)
-                   ? bad("--bytes wants a size such as 64K, got ", arg)
+                   ? topo_main_bad("--bytes wants a size such as 64K, got ", arg)
                    : 0;
     case OPT_CHUNK:
         return bny_parse_size(arg, &o->chunk)
-                   ? bad("--chunk wants a size such as 64K, got ", arg)
+                   ? topo_main_bad("--chunk wants a size such as 64K, got ", arg)
                    : 0;
     case OPT_LOCKSTEP: o->lockstep = 1; return 0;
     case OPT_TCP: o->tcp = 1; return 0;
@@ -208,7 +208,8 @@ static int take(struct topo_opts *o, int c, const char *arg)
 }
 
 /* 0: go on; -1: done (help or version were asked for); 2: wrong. */
-static int parse(struct topo_opts *o, const struct topo_command *command, int argc, char **argv)
+static int topo_main_parse(struct topo_opts *o, const struct topo_command *command, int argc,
+                           char **argv)
 {
     struct option longs[NOPTIONS + 1] = { { NULL, 0, NULL, 0 } };
     int c, e;
@@ -224,7 +225,7 @@ static int parse(struct topo_opts *o, const struct topo_command *command, int ar
             return -1;
         }
         if (c == '?')
-            return bad("wrong option", ""); /* getopt has said which */
+            return topo_main_bad("wrong option", ""); /* getopt has said which */
         if (command && !strchr(command->options, c)) {
             for (size_t i = 0; i < NOPTIONS; i++)
                 if (all[i].o.val == c)
@@ -232,7 +233,7 @@ static int parse(struct topo_opts *o, const struct topo_command *command, int ar
                             all[i].o.name);
             return 2;
         }
-        e = take(o, c, optarg);
+        e = topo_main_take(o, c, optarg);
         if (e)
             return e;
     }
@@ -250,7 +251,7 @@ int topo_failed(const char *what)
 
 int topo_failed_args(const struct topo_opts *o)
 {
-    return bad("no such argument: ", o->args[0]);
+    return topo_main_bad("no such argument: ", o->args[0]);
 }
 
 int topo_root_missing(const struct topo_opts *o, const struct bny_graph *g)
@@ -310,13 +311,13 @@ int main(int argc, char **argv)
         if (!strcmp(argv[1], commands[i]->name))
             command = commands[i];
     if (!command && argc > 1 && argv[1][0] != '-')
-        return bad("no such command: ", argv[1]);
+        return topo_main_bad("no such command: ", argv[1]);
     if (command)
         argv[1] = argv[0]; /* getopt begins its messages with it */
-    e = parse(&o, command, argc - (command != NULL), argv + (command != NULL));
+    e = topo_main_parse(&o, command, argc - (command != NULL), argv + (command != NULL));
     if (e)
         return e < 0 ? 0 : e;
     if (!command)
-        return bad("the command is missing", "");
+        return topo_main_bad("the command is missing", "");
     return command->run(&o);
 }

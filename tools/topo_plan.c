@@ -78,7 +78,7 @@ static int plan(const struct topo_opts *o, const struct bny_graph *g)
     return e ? topo_failed(o->topo) : 0;
 }
 
-static int run(const struct topo_opts *o)
+static int topo_plan_run(const struct topo_opts *o)
 {
     struct bny_graph *g;
     int status;
@@ -96,5 +96,5 @@ const struct topo_command topo_plan = {
     .name = "plan",
     .options = "tscrknjoHSJ",
     .usage = "builds trees for a collective, with proof; --output FILE keeps them",
-    .run = run,
+    .run = topo_plan_run,
 };

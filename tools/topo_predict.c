@@ -49,13 +49,14 @@ struct row {
 
 /* ---- what was asked for ---- */
 
-static int wrong(const char *option, const char *wants, const char *got)
+static int topo_predict_wrong(const char *option, const char *wants, const char *got)
 {
     fprintf(stderr, "banyan_topo: --%s wants %s, got %s\n", option, wants, got);
     return 2;
 }
 
-static int split(struct list *l, const char *text, const char *between, const char *option)
+static int topo_predict_split(struct list *l, const char *text, const char *between,
+                              const char *option)
 {
     char *save = NULL;
 
@@ -66,22 +67,22 @@ static int split(struct list *l, const char *text, const char *between, const ch
         while (*s == ' ')
             s++;
         if (l->n == LIST_MAX)
-            return wrong(option, "at most 32 of them", text);
+            return topo_predict_wrong(option, "at most 32 of them", text);
         l->at[l->n++] = s;
     }
-    return l->n ? 0 : wrong(option, "one or more", "nothing");
+    return l->n ? 0 : topo_predict_wrong(option, "one or more", "nothing");
 }
 
 static int read_ranks(struct wish *w, const char *text)
 {
     struct list l = { 0 };
-    int e = split(&l, text, ",", "ranks");
+    int e = topo_predict_split(&l, text, ",", "ranks");
 
     for (size_t i = 0; i < l.n && !e; i++) {
         char *end;
         long n = strtol(l.at[i], &end, 10);
         if (*end || end == l.at[i] || n < 1 || n > RANKS_MAX)
-            e = wrong("ranks", "numbers from 1 to 512", text);
+            e = topo_predict_wrong("ranks", "numbers from 1 to 512", text);
         w->ranks[w->nranks++] = (int)n;
     }
     free(l.text);
@@ -104,13 +105,13 @@ static int read_rate(const char *text, double *Bps)
             *Bps = v * units[i].bits / 8;
             return 0;
         }
-    return wrong("rate", "rates such as 100Mbit or 25Gbit", text);
+    return topo_predict_wrong("rate", "rates such as 100Mbit or 25Gbit", text);
 }
 
 static int read_rates(struct wish *w, const char *text)
 {
     struct list l = { 0 };
-    int e = split(&l, text, ",", "rate");
+    int e = topo_predict_split(&l, text, ",", "rate");
 
     for (size_t i = 0; i < l.n && !e; i++)
         e = read_rate(l.at[i], &w->rates[w->nrates++]);
@@ -121,12 +122,12 @@ static int read_rates(struct wish *w, const char *text)
 static int read_buckets(struct wish *w, const char *text)
 {
     struct list l = { 0 };
-    int e = split(&l, text, ",", "bucket");
+    int e = topo_predict_split(&l, text, ",", "bucket");
 
     for (size_t i = 0; i < l.n && !e; i++)
         if (bny_parse_size(l.at[i], &w->buckets[w->nbuckets++]) || !w->buckets[i] ||
             w->buckets[i] > (uint64_t)1 << 40)
-            e = wrong("bucket", "sizes such as 256K,1M", text);
+            e = topo_predict_wrong("bucket", "sizes such as 256K,1M", text);
     free(l.text);
     return e;
 }
@@ -181,7 +182,7 @@ static int read_time(const char *option, const char *wants, const char *text, do
         return 0;
     v = strtod(text, &end);
     if (end == text || *end || !(v >= 0 && v <= 1e9))
-        return wrong(option, wants, text);
+        return topo_predict_wrong(option, wants, text);
     *out = unit_s * v;
     return 0;
 }
@@ -192,14 +193,14 @@ static int read_numbers(struct wish *w, const struct topo_predict_opts *o)
 
     w->alpha_s = 1e-6 * ALPHA_US;
     if (o->from && bny_parse_size(o->from, &w->from))
-        e = wrong("from", "a number of elements such as 16K", o->from);
+        e = topo_predict_wrong("from", "a number of elements such as 16K", o->from);
     if (!e)
         e = read_time("latency", "microseconds", o->latency, 1e-6, &w->alpha_s);
     if (!e)
         e = read_time("burst", "milliseconds", o->burst, 1e-3, &w->burst_s);
     if (!e && o->progress && strcmp(o->progress, "thread") != 0 &&
         strcmp(o->progress, "calls") != 0)
-        e = wrong("progress", "thread or calls", o->progress);
+        e = topo_predict_wrong("progress", "thread or calls", o->progress);
     w->has_thread = o->progress ? !strcmp(o->progress, "thread") : !w->profile.progress;
     w->cores = o->cores;
     return e;
@@ -212,10 +213,12 @@ static int read_wish(struct wish *w, const struct topo_opts *o)
 
     w->from = 16384;
     if (!e)
-        e = split(&w->codecs, p->codecs ? p->codecs : "none;bf16;int8;int4;topk:delta=0.01",
-                  ";", "codec");
+        e = topo_predict_split(&w->codecs,
+                               p->codecs ? p->codecs : "none;bf16;int8;int4;topk:delta=0.01",
+                               ";", "codec");
     if (!e)
-        e = split(&w->schedules, o->schedule ? o->schedule : "auto", ",", "schedule");
+        e = topo_predict_split(&w->schedules, o->schedule ? o->schedule : "auto", ",",
+                               "schedule");
     if (!e && p->ranks)
         e = read_ranks(w, p->ranks);
     if (!e && p->rates)
@@ -482,7 +485,7 @@ static int predict_on(FILE *to, const struct wish *w, const struct topo_opts *o,
     return rc;
 }
 
-static int run(const struct topo_opts *o)
+static int topo_predict_run(const struct topo_opts *o)
 {
     struct wish w = { 0 };
     FILE *to = NULL;
@@ -507,5 +510,5 @@ const struct topo_command topo_predict = {
     .name = "predict",
     .options = "tsoJRDBWTPAFEUXQ",
     .usage = "predicts the time of a training step from a profile",
-    .run = run,
+    .run = topo_predict_run,
 };

@@ -35,14 +35,14 @@ struct job {
     double *all;             /* [n] */
 };
 
-static int by_value(const void *x, const void *y)
+static int topo_probe_by_value(const void *x, const void *y)
 {
     double a = *(const double *)x, b = *(const double *)y;
 
     return (a > b) - (a < b);
 }
 
-static int exchange(struct job *j, int peer, size_t bytes)
+static int topo_probe_exchange(struct job *j, int peer, size_t bytes)
 {
     int e = banyan_group_start(), end;
 
@@ -67,7 +67,8 @@ static int ping(struct job *j, int peer, size_t bytes, int first)
 
 /* The time of one message between this rank and peer: the best of some medians, since what
  * disturbs a whole block of repetitions (another process on this core) only ever adds. */
-static int measure(struct job *j, int peer, size_t bytes, int pingpong, double *seconds)
+static int topo_probe_measure(struct job *j, int peer, size_t bytes, int pingpong,
+                              double *seconds)
 {
     double t[PINGPONGS];
     int n = pingpong ? PINGPONGS : j->repeats, e = 0;
@@ -76,13 +77,14 @@ static int measure(struct job *j, int peer, size_t bytes, int pingpong, double *
     for (int block = 0; block < BLOCKS && !e; block++) {
         for (int i = -WARMUP; i < n && !e; i++) {
             uint64_t start = bny_now_ns();
-            e = pingpong ? ping(j, peer, bytes, j->rank < peer) : exchange(j, peer, bytes);
+            e = pingpong ? ping(j, peer, bytes, j->rank < peer)
+                         : topo_probe_exchange(j, peer, bytes);
             if (i >= 0)
                 t[i] = (double)(bny_now_ns() - start) / (pingpong ? 2e9 : 1e9);
         }
         if (e)
             break;
-        qsort(t, (size_t)n, sizeof *t, by_value);
+        qsort(t, (size_t)n, sizeof *t, topo_probe_by_value);
         if (!block || t[n / 2] < *seconds)
             *seconds = t[n / 2];
     }
@@ -90,8 +92,8 @@ static int measure(struct job *j, int peer, size_t bytes, int pingpong, double *
 }
 
 /* Everybody learns everybody's time; a pair's is that of its first rank. */
-static int run(void *ctx, const int *a, const int *b, int npairs, size_t bytes, int pingpong,
-               double *seconds)
+static int topo_probe_run(void *ctx, const int *a, const int *b, int npairs, size_t bytes,
+                          int pingpong, double *seconds)
 {
     struct job *j = ctx;
     double mine = 0;
@@ -102,7 +104,7 @@ static int run(void *ctx, const int *a, const int *b, int npairs, size_t bytes, 
             peer = a[i] == j->rank ? b[i] : a[i];
     e = banyan_barrier(j->comm, &j->opts);
     if (!e && peer >= 0)
-        e = measure(j, peer, bytes, pingpong, &mine);
+        e = topo_probe_measure(j, peer, bytes, pingpong, &mine);
     if (!e)
         e = banyan_allgather(&mine, j->all, 1, BANYAN_F64, j->comm, &j->opts);
     for (int i = 0; i < npairs && !e; i++)
@@ -148,7 +150,7 @@ static int choose_sizes(struct job *j, struct bny_probe_fabric *f)
         e = banyan_barrier(j->comm, &j->opts);
         start = bny_now_ns();
         if (!e && peer >= 0)
-            e = exchange(j, peer, MIDDLE);
+            e = topo_probe_exchange(j, peer, MIDDLE);
         took = peer >= 0 ? (double)(bny_now_ns() - start) / 1e9 : 0;
     }
     if (!e)
@@ -179,7 +181,8 @@ static void summary(FILE *f, const struct bny_probe *p, const struct bny_graph *
             g->nlinks);
 }
 
-static int tell(const struct topo_opts *o, const struct bny_probe *p, const struct bny_graph *g)
+static int topo_probe_tell(const struct topo_opts *o, const struct bny_probe *p,
+                           const struct bny_graph *g)
 {
     char *extra = NULL;
     size_t len;
@@ -203,7 +206,7 @@ static int probe(struct job *j, const struct topo_opts *o)
     int *host = calloc((size_t)j->n, sizeof *host), e;
     struct bny_probe_fabric f = { .n = j->n,
                                   .host = host,
-                                  .run = run,
+                                  .run = topo_probe_run,
                                   .ctx = j,
                                   .small = SMALL,
                                   .middle = MIDDLE,
@@ -223,7 +226,7 @@ static int probe(struct job *j, const struct topo_opts *o)
     if (!e)
         e = bny_probe_graph(&g, p);
     if (!e && j->rank == 0)
-        e = tell(o, p, g);
+        e = topo_probe_tell(o, p, g);
     bny_graph_free(g);
     bny_probe_free(p);
     free(host);

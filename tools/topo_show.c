@@ -289,7 +289,7 @@ static void machine_text(const struct bny_machine *m)
     free(core);
 }
 
-static int run(const struct topo_opts *o)
+static int topo_show_run(const struct topo_opts *o)
 {
     struct bny_machine *m;
 
@@ -308,5 +308,6 @@ static int run(const struct topo_opts *o)
 }
 
 const struct topo_command topo_show = {
-    "show", "toJ", "this machine, or the graph of --topo; -o FILE writes it as JSON", run
+    "show", "toJ", "this machine, or the graph of --topo; -o FILE writes it as JSON",
+    topo_show_run
 };

@@ -193,7 +193,7 @@ static void print_row(FILE *to, const struct bny_graph *g, const struct bny_fore
             100 * r->utilisation, r->max_queue, (unsigned long long)r->messages);
 }
 
-static int run(const struct topo_opts *o)
+static int topo_simulate_run(const struct topo_opts *o)
 {
     struct bny_sim_result r = { 0 };
     struct bny_forest *f = NULL;
@@ -234,5 +234,5 @@ const struct topo_command topo_simulate = {
     .name = "simulate",
     .options = "tscrbkHCSnLNoJ",
     .usage = "predicts the time of a schedule",
-    .run = run,
+    .run = topo_simulate_run,
 };

@@ -199,7 +199,7 @@ static int verify(const struct topo_opts *o, struct report *r, struct bny_graph 
     return e;
 }
 
-static int run(const struct topo_opts *o)
+static int topo_verify_run(const struct topo_opts *o)
 {
     struct report r = { .plan = o->nargs ? o->args[0] : o->schedule, .bound = -1 };
     struct bny_graph *g = NULL;
@@ -224,5 +224,5 @@ static int run(const struct topo_opts *o)
 
 const struct topo_command topo_verify = {
     "verify", "tscrknoJHS",
-    "PLAN: proves a plan's file (JSON, MSCCL XML) or a builder's forest anew", run
+    "PLAN: proves a plan's file (JSON, MSCCL XML) or a builder's forest anew", topo_verify_run
 };

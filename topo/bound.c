@@ -66,7 +66,7 @@ static int too_large(const struct bny_graph *g)
         g->name);
 }
 
-static int start(struct bny_bound *out, const struct bny_graph *g)
+static int bound_start(struct bny_bound *out, const struct bny_graph *g)
 {
     memset(out, 0, sizeof *out);
     out->value = out->shard = bny_ratio_of(0, 1);
@@ -160,7 +160,7 @@ static int newton(struct bny_bound *out, const struct bny_graph *g, int reversed
 
 static int one_way(struct bny_bound *out, const struct bny_graph *g, int reversed)
 {
-    int e = start(out, g);
+    int e = bound_start(out, g);
 
     if (!e && g->nranks > 1) {
         out->kind = reversed ? BNY_CUT_IN : BNY_CUT_OUT;
@@ -254,7 +254,7 @@ int bny_bound_rooted(struct bny_bound *out, const struct bny_graph *g, int root,
 
     if (root < 0 || root >= g->nranks)
         return bny_fail(BANYAN_EINVAL, "root %d of %d ranks", root, g->nranks);
-    e = start(out, g);
+    e = bound_start(out, g);
     if (!e && g->nranks > 1) {
         out->kind = reduce ? BNY_CUT_ROOT_IN : BNY_CUT_ROOT_OUT;
         e = bny_cut_from(g, root, reduce, &flow, out->cut);

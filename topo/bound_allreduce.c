@@ -24,7 +24,7 @@ static void raise_to(struct bny_bound *out, struct bny_ratio value, enum bny_cut
 
 /* The smallest cut: from rank 0 to the others and back; one of both sides of any cut holds rank
  * 0. */
-static int split(struct bny_bound *out, const struct bny_graph *g, uint8_t *cut)
+static int bound_allreduce_split(struct bny_bound *out, const struct bny_graph *g, uint8_t *cut)
 {
     for (int reversed = 0; reversed < 2; reversed++) {
         int64_t value;
@@ -125,7 +125,7 @@ static int hosts(struct bny_bound *out, const struct bny_graph *g, uint8_t *part
 static int simple(struct bny_bound *out, const struct bny_graph *g)
 {
     uint8_t *cut = malloc((size_t)g->nnodes + 1), *part = malloc((size_t)g->nnodes + 1);
-    int e = cut && part ? split(out, g, cut)
+    int e = cut && part ? bound_allreduce_split(out, g, cut)
                         : bny_fail(BANYAN_ENOMEM, "no memory for cuts of %s", g->name);
 
     if (!e) {

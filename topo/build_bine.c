@@ -79,7 +79,7 @@ static int build_butterfly(struct bny_forest *f, const struct bny_butterfly *pat
     return e;
 }
 
-static int build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
+static int bine_build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
 {
     struct bine bine = bine_of(n);
     struct bny_butterfly pattern = { bine.p, bine.levels, 1, peer, &bine };
@@ -107,8 +107,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     return bny_forest_finish(out, f);
 }
 
-static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
-                   double gamma)
+static double bine_cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
+                        double gamma)
 {
     struct bine b = bine_of(n);
     int phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1, fold = b.p != n;
@@ -125,6 +125,6 @@ static double cost(int n, enum bny_forest_use use, double bytes, double alpha, d
 const struct bny_builder_ops bny_build_bine = {
     .name = "bine",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED | BNY_FOREST_ROOTED,
-    .build = build,
-    .cost = cost,
+    .build = bine_build,
+    .cost = bine_cost,
 };

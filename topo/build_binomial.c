@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 
-static int build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
+static int binomial_build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
 {
     struct bny_forest *f;
     int at = use == BNY_FOREST_ROOTED ? root : 0;
@@ -33,8 +33,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     return bny_forest_finish(out, f);
 }
 
-static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
-                   double gamma)
+static double binomial_cost(int n, enum bny_forest_use use, double bytes, double alpha,
+                            double beta, double gamma)
 {
     return bny_log2_ceil(n) *
            ((use == BNY_FOREST_ALLREDUCE ? 2 : 1) * (alpha + bytes * beta) + bytes * gamma);
@@ -43,6 +43,6 @@ static double cost(int n, enum bny_forest_use use, double bytes, double alpha, d
 const struct bny_builder_ops bny_build_binomial = {
     .name = "binomial",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_ROOTED,
-    .build = build,
-    .cost = cost,
+    .build = binomial_build,
+    .cost = binomial_cost,
 };

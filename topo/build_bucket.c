@@ -25,7 +25,7 @@ static int factor(int n)
     return a;
 }
 
-static int build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
+static int bucket_build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
 {
     int a = factor(n), b = n / a;
     struct bny_forest *f;
@@ -60,8 +60,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     return bny_forest_finish(out, f);
 }
 
-static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
-                   double gamma)
+static double bucket_cost(int n, enum bny_forest_use use, double bytes, double alpha,
+                          double beta, double gamma)
 {
     int a = factor(n), b = n / a;
     double share = bytes * (n - 1) / n;
@@ -73,6 +73,6 @@ static double cost(int n, enum bny_forest_use use, double bytes, double alpha, d
 const struct bny_builder_ops bny_build_bucket = {
     .name = "bucket",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED,
-    .build = build,
-    .cost = cost,
+    .build = bucket_build,
+    .cost = bucket_cost,
 };

@@ -53,7 +53,8 @@ static void set_steps(struct bny_tree *tree, int n)
     }
 }
 
-static int build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
+static int double_binary_tree_build(struct bny_forest **out, int n, enum bny_forest_use use,
+                                    int root)
 {
     int at = use == BNY_FOREST_ROOTED ? root : 0, m = n - 1;
     struct bny_forest *f;
@@ -79,8 +80,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     return bny_forest_finish(out, f);
 }
 
-static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
-                   double gamma)
+static double double_binary_tree_cost(int n, enum bny_forest_use use, double bytes,
+                                      double alpha, double beta, double gamma)
 {
     double phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
     double root = sqrt(phases * 2 * bny_log2_ceil(n) * alpha) + sqrt(phases * bytes * beta);
@@ -91,6 +92,6 @@ static double cost(int n, enum bny_forest_use use, double bytes, double alpha, d
 const struct bny_builder_ops bny_build_double_binary_tree = {
     .name = "double_binary_tree",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_ROOTED,
-    .build = build,
-    .cost = cost,
+    .build = double_binary_tree_build,
+    .cost = double_binary_tree_cost,
 };

@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 
-static int build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
+static int halving_build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
 {
     struct bny_forest *f;
     int p = 1, levels = 0, fold;
@@ -53,8 +53,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     return bny_forest_finish(out, f);
 }
 
-static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
-                   double gamma)
+static double halving_cost(int n, enum bny_forest_use use, double bytes, double alpha,
+                           double beta, double gamma)
 {
     int p = 1, levels = 0, phases = use == BNY_FOREST_ALLREDUCE ? 2 : 1;
     double share, seconds;
@@ -71,6 +71,6 @@ static double cost(int n, enum bny_forest_use use, double bytes, double alpha, d
 const struct bny_builder_ops bny_build_halving = {
     .name = "halving",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED,
-    .build = build,
-    .cost = cost,
+    .build = halving_build,
+    .cost = halving_cost,
 };

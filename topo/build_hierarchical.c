@@ -80,8 +80,9 @@ static void lay_tree(struct bny_tree *tree, const struct hosts *h,
     }
 }
 
-static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
-                 int root, const struct bny_build_opts *opts)
+static int hierarchical_build(struct bny_forest **out, const struct bny_graph *g,
+                              enum bny_forest_use use, int root,
+                              const struct bny_build_opts *opts)
 {
     int rooted = use == BNY_FOREST_ROOTED, n = g->nranks, e;
     struct bny_forest *across = NULL, *f;
@@ -115,5 +116,5 @@ static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_fo
 const struct bny_graph_builder_ops bny_build_hierarchical = {
     .name = "hierarchical",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED | BNY_FOREST_ROOTED,
-    .build = build,
+    .build = hierarchical_build,
 };

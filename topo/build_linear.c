@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 
-static int build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
+static int linear_build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
 {
     struct bny_forest *f;
 
@@ -27,8 +27,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     return bny_forest_finish(out, f);
 }
 
-static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
-                   double gamma)
+static double linear_cost(int n, enum bny_forest_use use, double bytes, double alpha,
+                          double beta, double gamma)
 {
     return (n - 1) *
            ((use == BNY_FOREST_ALLREDUCE ? 2 : 1) * (alpha + bytes * beta) + bytes * gamma);
@@ -38,6 +38,6 @@ const struct bny_builder_ops bny_build_linear = {
     .name = "linear",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_ROOTED,
     .traits = BNY_BUILDER_ORDERED,
-    .build = build,
-    .cost = cost,
+    .build = linear_build,
+    .cost = linear_cost,
 };

@@ -71,8 +71,8 @@ static int set_down(struct bny_forest *f, const struct bny_multitree *m, int own
     return 0;
 }
 
-static int make(struct bny_forest *f, const struct bny_graph *g, const int *roots,
-                int height_cap, unsigned flags)
+static int multitree_make(struct bny_forest *f, const struct bny_graph *g, const int *roots,
+                          int height_cap, unsigned flags)
 {
     int symmetric = bny_graph_is_symmetric(g), e;
     struct bny_multitree m, back = { 0 };
@@ -113,7 +113,7 @@ static int build_as(struct bny_forest **out, const struct bny_graph *g, enum bny
     }
     for (int t = 0; t < f->ntrees; t++)
         roots[t] = rooted ? root : use == BNY_FOREST_SCATTERED ? t / k : t % n;
-    e = make(f, g, roots, opts ? opts->height_cap : 0, flags);
+    e = multitree_make(f, g, roots, opts ? opts->height_cap : 0, flags);
     free(roots);
     if (e) {
         bny_forest_free(f);
@@ -122,8 +122,8 @@ static int build_as(struct bny_forest **out, const struct bny_graph *g, enum bny
     return bny_graph_forest_finish(out, f, g, use, root);
 }
 
-static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
-                 int root, const struct bny_build_opts *opts)
+static int multitree_build(struct bny_forest **out, const struct bny_graph *g,
+                           enum bny_forest_use use, int root, const struct bny_build_opts *opts)
 {
     return build_as(out, g, use, root, opts, "multitree", 0);
 }
@@ -140,7 +140,7 @@ static int build_reference(struct bny_forest **out, const struct bny_graph *g,
 const struct bny_graph_builder_ops bny_build_multitree = {
     .name = "multitree",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED | BNY_FOREST_ROOTED,
-    .build = build,
+    .build = multitree_build,
 };
 
 const struct bny_graph_builder_ops bny_build_multitree_reference = {

@@ -66,7 +66,7 @@ struct walk {
     int *order, n;
 };
 
-static void meet(struct walk *w, int node)
+static void ordered_ring_meet(struct walk *w, int node)
 {
     int r = w->g->nodes[node].rank, host = w->g->nodes[node].host;
 
@@ -103,12 +103,12 @@ static int walk_order(const struct bny_graph *g, int *order)
             continue;
         done[u] = 1;
         if (g->nodes[u].kind == BNY_NODE_COMPUTE)
-            meet(&w, u);
+            ordered_ring_meet(&w, u);
         for (int i = g->out_first[u]; i < g->out_first[u + 1]; i++) {
             int v = g->links[g->out[i]].to;
 
             if (g->nodes[u].kind != BNY_NODE_COMPUTE && g->nodes[v].kind == BNY_NODE_COMPUTE)
-                meet(&w, v);
+                ordered_ring_meet(&w, v);
         }
         for (int i = g->out_first[u + 1] - 1; i >= g->out_first[u]; i--)
             if (!done[g->links[g->out[i]].to])
@@ -170,8 +170,9 @@ static int build_as(struct bny_forest **out, const struct bny_graph *g, enum bny
     return e ? e : bny_graph_forest_finish(out, f, g, use, 0);
 }
 
-static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
-                 int root, const struct bny_build_opts *opts)
+static int ordered_ring_build(struct bny_forest **out, const struct bny_graph *g,
+                              enum bny_forest_use use, int root,
+                              const struct bny_build_opts *opts)
 {
     return build_as(out, g, use, "ordered_ring", &bny_build_ring);
 }
@@ -185,7 +186,7 @@ static int uni_build(struct bny_forest **out, const struct bny_graph *g,
 const struct bny_graph_builder_ops bny_build_ordered_ring = {
     .name = "ordered_ring",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED,
-    .build = build,
+    .build = ordered_ring_build,
 };
 
 const struct bny_graph_builder_ops bny_build_ordered_ring_uni = {

@@ -25,7 +25,7 @@ static int reversed(int v, int bits)
     return r;
 }
 
-static int build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
+static int pat_build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
 {
     int bits = bny_log2_ceil(n), joined = use == BNY_FOREST_ALLREDUCE && (n & (n - 1)) == 0;
     struct bny_forest *f;
@@ -50,8 +50,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     return bny_forest_finish(out, f);
 }
 
-static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
-                   double gamma)
+static double pat_cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
+                       double gamma)
 {
     int all = use == BNY_FOREST_ALLREDUCE, joined = all && (n & (n - 1)) == 0;
     double share = bytes * (n - 1) / n, messages = joined ? bny_log2_ceil(n) : n - 1;
@@ -62,6 +62,6 @@ static double cost(int n, enum bny_forest_use use, double bytes, double alpha, d
 const struct bny_builder_ops bny_build_pat = {
     .name = "pat",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED,
-    .build = build,
-    .cost = cost,
+    .build = pat_build,
+    .cost = pat_cost,
 };

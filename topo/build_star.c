@@ -9,7 +9,7 @@
  *   rooted     one tree, (n-1) (alpha + S beta + S gamma) at the root's port */
 #include "topo/build.h"
 
-static int build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
+static int star_build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
 {
     int rooted = use == BNY_FOREST_ROOTED;
     struct bny_forest *f = bny_forest_alloc("star", n, rooted ? 1 : n);
@@ -28,8 +28,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     return bny_forest_finish(out, f);
 }
 
-static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
-                   double gamma)
+static double star_cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
+                        double gamma)
 {
     double share = bytes * (n - 1) / n;
 
@@ -43,6 +43,6 @@ const struct bny_builder_ops bny_build_star = {
     .name = "star",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED | BNY_FOREST_ROOTED,
     .traits = BNY_BUILDER_DIRECT,
-    .build = build,
-    .cost = cost,
+    .build = star_build,
+    .cost = star_cost,
 };

@@ -116,8 +116,8 @@ static int swing_copy(struct bny_forest *f, struct copy *c, int copy, int n, int
 }
 
 /* Checks the graph for a builder of this file; copies: how many the use allows. */
-static int prepare(struct bny_grid *grid, int *copies, const char *name,
-                   const struct bny_graph *g, enum bny_forest_use use)
+static int torus_prepare(struct bny_grid *grid, int *copies, const char *name,
+                         const struct bny_graph *g, enum bny_forest_use use)
 {
     if (use == BNY_FOREST_ROOTED)
         return bny_fail(BANYAN_ENOTSUP, "%s has no rooted forest; use multitree", name);
@@ -131,8 +131,9 @@ static int prepare(struct bny_grid *grid, int *copies, const char *name,
     return 0;
 }
 
-static int make(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
-                const char *name, const struct bny_grid *grid, int copies, int swings)
+static int torus_make(struct bny_forest **out, const struct bny_graph *g,
+                      enum bny_forest_use use, const char *name, const struct bny_grid *grid,
+                      int copies, int swings)
 {
     int n = g->nranks, e = 0;
     struct bny_forest *f = bny_forest_alloc(name, n, copies * n);
@@ -164,24 +165,24 @@ static int bucket_build(struct bny_forest **out, const struct bny_graph *g,
                         enum bny_forest_use use, int root, const struct bny_build_opts *opts)
 {
     struct bny_grid grid;
-    int copies = 1, e = prepare(&grid, &copies, "torus_bucket", g, use);
+    int copies = 1, e = torus_prepare(&grid, &copies, "torus_bucket", g, use);
 
     *out = NULL;
-    return e ? e : make(out, g, use, "torus_bucket", &grid, copies, 0);
+    return e ? e : torus_make(out, g, use, "torus_bucket", &grid, copies, 0);
 }
 
 static int swing_as(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
                     const char *name, int one)
 {
     struct bny_grid grid;
-    int copies = 1, e = prepare(&grid, &copies, name, g, use);
+    int copies = 1, e = torus_prepare(&grid, &copies, name, g, use);
     struct copy c = { .grid = &grid };
 
     *out = NULL;
     if (!e && swing_steps(&c) < 0)
         e = bny_fail(BANYAN_ENOTSUP,
                      "%s needs dimensions that are powers of two; use torus_bucket", name);
-    return e ? e : make(out, g, use, name, &grid, one ? 1 : copies, 1);
+    return e ? e : torus_make(out, g, use, name, &grid, one ? 1 : copies, 1);
 }
 
 static int swing_build(struct bny_forest **out, const struct bny_graph *g,

@@ -79,7 +79,7 @@ static int build_near(struct bny_forest *f, int n, int digits)
     return e;
 }
 
-static int build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
+static int trivance_build(struct bny_forest **out, int n, enum bny_forest_use use, int root)
 {
     int digits = digits_of(n), rooted = use == BNY_FOREST_ROOTED;
     struct bny_forest *f = bny_forest_alloc("trivance", n, rooted ? 1 : n);
@@ -99,8 +99,8 @@ static int build(struct bny_forest **out, int n, enum bny_forest_use use, int ro
     return bny_forest_finish(out, f);
 }
 
-static double cost(int n, enum bny_forest_use use, double bytes, double alpha, double beta,
-                   double gamma)
+static double trivance_cost(int n, enum bny_forest_use use, double bytes, double alpha,
+                            double beta, double gamma)
 {
     double share = bytes * (n - 1) / n;
 
@@ -113,6 +113,6 @@ static double cost(int n, enum bny_forest_use use, double bytes, double alpha, d
 const struct bny_builder_ops bny_build_trivance = {
     .name = "trivance",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED | BNY_FOREST_ROOTED,
-    .build = build,
-    .cost = cost,
+    .build = trivance_build,
+    .cost = trivance_cost,
 };

@@ -26,9 +26,9 @@ struct loads {
     int64_t *up, *down; /* [nlinks] */
 };
 
-static int bad(char *why, size_t cap, const char *fmt, ...)
+static int certify_bad(char *why, size_t cap, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static int bad(char *why, size_t cap, const char *fmt, ...)
+static int certify_bad(char *why, size_t cap, const char *fmt, ...)
 {
     char text[256];
     va_list ap;
@@ -49,8 +49,8 @@ static int common_unit(const struct bny_forest *f, int64_t *unit, char *why, siz
 
         if (__builtin_mul_overflow(r.num, (int64_t)f->trees[t].weight_den, unit) ||
             *unit > INT64_C(1) << 50)
-            return bad(why, cap, "weights up to tree %d have no common denominator below 2^50",
-                       t);
+            return certify_bad(
+                why, cap, "weights up to tree %d have no common denominator below 2^50", t);
     }
     return 0;
 }
@@ -93,12 +93,12 @@ static int add_edge(const struct bny_forest *f, const struct bny_graph *g, int t
     const char *what;
 
     if (add_route(g, &tree->up[v], a, b, 0, share, ld->up, &what))
-        return bad(why, cap, "tree %d: the path from rank %d to its parent %d %s", t, v, p,
-                   what);
+        return certify_bad(why, cap, "tree %d: the path from rank %d to its parent %d %s", t, v,
+                           p, what);
     if (tree->down ? add_route(g, &tree->down[v], c, a, 0, share, ld->down, &what)
                    : add_route(g, &tree->up[v], c, a, 1, share, ld->down, &what))
-        return bad(why, cap, "tree %d: the path from rank %d down to rank %d %s", t, q, v,
-                   what);
+        return certify_bad(why, cap, "tree %d: the path from rank %d down to rank %d %s", t, q,
+                           v, what);
     return 0;
 }
 
@@ -115,7 +115,8 @@ static int loads_of(struct loads *ld, const struct bny_forest *f, const struct b
 
     memset(ld, 0, sizeof *ld);
     if (f->nranks != g->nranks)
-        return bad(why, cap, "it has %d ranks, %s has %d", f->nranks, g->name, g->nranks);
+        return certify_bad(why, cap, "it has %d ranks, %s has %d", f->nranks, g->name,
+                           g->nranks);
     e = common_unit(f, &ld->unit, why, cap);
     if (e)
         return e;
@@ -130,7 +131,7 @@ static int loads_of(struct loads *ld, const struct bny_forest *f, const struct b
         int64_t share = ld->unit / tree->weight_den * tree->weight_num;
 
         if (f->nranks > 1 && (!tree->up || (tree->down_parent && !tree->down)))
-            e = bad(why, cap, "tree %d has no paths through the graph", t);
+            e = certify_bad(why, cap, "tree %d has no paths through the graph", t);
         for (int v = 0; v < f->nranks && !e; v++)
             if (v != tree->root)
                 e = add_edge(f, g, t, v, share, ld, why, cap);
@@ -323,19 +324,22 @@ int bny_forest_recheck(const struct bny_forest *f, const struct bny_graph *g,
     time = time_of(&ld, g, use, c->cut_kind == BNY_CUT_OUT_IN);
     loads_free(&ld);
     if (c->cut_kind != BNY_CUT_NONE && !fits(c->cut_kind, use))
-        return bad(why, why_cap, "a cut of kind %d proves nothing for this use", c->cut_kind);
+        return certify_bad(why, why_cap, "a cut of kind %d proves nothing for this use",
+                           c->cut_kind);
     if ((c->cut_kind == BNY_CUT_OUT_IN || use == BNY_FOREST_SCATTERED) && !even)
-        return bad(why, why_cap,
-                   "its cut counts 1/%d of the data rooted at each rank, which is not so",
-                   f->nranks);
+        return certify_bad(
+            why, why_cap,
+            "its cut counts 1/%d of the data rooted at each rank, which is not so", f->nranks);
     if (!bny_ratio_ok(c->time) || c->time.num < 0 || bny_ratio_cmp(time, c->time))
-        return bad(why, why_cap, "the links take %s, the claim says %s",
-                   bny_ratio_text(time, text[0], 48), bny_ratio_text(c->time, text[1], 48));
+        return certify_bad(why, why_cap, "the links take %s, the claim says %s",
+                           bny_ratio_text(time, text[0], 48),
+                           bny_ratio_text(c->time, text[1], 48));
     bound = proven(c, g, root);
     if (!bny_ratio_ok(bound))
-        return bad(why, why_cap, "its cut is not one of %s", g->name);
+        return certify_bad(why, why_cap, "its cut is not one of %s", g->name);
     if (!bny_ratio_ok(c->bound) || bny_ratio_cmp(bound, c->bound))
-        return bad(why, why_cap, "the cut proves %s, the claim says %s",
-                   bny_ratio_text(bound, text[0], 48), bny_ratio_text(c->bound, text[1], 48));
+        return certify_bad(why, why_cap, "the cut proves %s, the claim says %s",
+                           bny_ratio_text(bound, text[0], 48),
+                           bny_ratio_text(c->bound, text[1], 48));
     return 0;
 }

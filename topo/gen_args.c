@@ -14,7 +14,7 @@ int bny_gen_usage(const char *args, const char *usage)
 }
 
 /* Digits only, 1 .. BNY_GEN_RANKS_MAX: strtol would accept blanks, signs and an empty text. */
-static const char *number(const char *s, long *v)
+static const char *args_number(const char *s, long *v)
 {
     const char *start = s;
 
@@ -30,7 +30,7 @@ int bny_gen_dims(int *v, int max, const char *args, const char *usage)
 
     for (int n = 0; n < max; n++) {
         long one;
-        s = number(s, &one);
+        s = args_number(s, &one);
         if (!s || one < 1)
             break;
         v[n] = (int)one;
@@ -56,7 +56,7 @@ static int read_option(const char *text, size_t len, const struct bny_gen_option
         long v;
         if (len <= k + 1 || memcmp(text, options[i].name, k) || text[k] != '=')
             continue;
-        end = number(text + k + 1, &v);
+        end = args_number(text + k + 1, &v);
         if (end != text + len)
             return -1;
         if (v < options[i].min || v > options[i].max)

@@ -7,7 +7,7 @@
 
 /* Position of rank r of a grid: dimensions 0 (slowest) .. n-1 (fastest). Up to three dimensions
  * are x, y, z; more are laid out as adjacent blocks. */
-static void place(struct bny_node *v, const int *dim, int n, int r)
+static void direct_place(struct bny_node *v, const int *dim, int n, int r)
 {
     int c[BNY_GEN_DIMS_MAX] = { 0 }, block = 0, blocks_y = 0;
 
@@ -42,7 +42,7 @@ static int grid(struct bny_graph *g, const int *dim, int n, int wrap)
         int v = bny_gen_rank(g, r, 0, 0, 0);
         if (v < 0)
             return v;
-        place(&g->nodes[v], dim, n, r);
+        direct_place(&g->nodes[v], dim, n, r);
     }
     for (int r = 0; r < ranks; r++) {
         stride = 1;

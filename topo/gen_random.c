@@ -35,7 +35,7 @@ static int any_pair_left(const struct pairing *p)
 }
 
 /* 1 when all ends are joined. */
-static int draw(struct pairing *p, uint64_t *rng)
+static int random_draw(struct pairing *p, uint64_t *rng)
 {
     int misses = 0;
 
@@ -60,7 +60,7 @@ static int draw(struct pairing *p, uint64_t *rng)
     return 1;
 }
 
-static int connected(const struct pairing *p)
+static int random_connected(const struct pairing *p)
 {
     int *queue = p->ends, head = 0, tail = 0; /* the ends are no longer needed */
 
@@ -122,7 +122,7 @@ static int make_random(struct bny_graph *g, const char *args)
     e = p.ends && p.to && p.used ? 0
                                  : bny_fail(BANYAN_ENOMEM, "no memory for random:%.40s", args);
     for (int i = 0; !e && i < TRIES && !done; i++)
-        done = draw(&p, &rng) && connected(&p);
+        done = random_draw(&p, &rng) && random_connected(&p);
     if (!e)
         e = done ? emit(g, &p)
                  : bny_fail(BANYAN_EINVAL, "random:%.40s: no connected graph in %d tries", args,

@@ -43,7 +43,7 @@ void bny_graph_free(struct bny_graph *g)
 }
 
 /* Ensures room for one more element. Returns 0 or -BANYAN_ENOMEM. */
-static int grow(void **array, int *cap, int used, size_t size)
+static int graph_grow(void **array, int *cap, int used, size_t size)
 {
     int more = *cap ? *cap * 2 : 64;
     void *p;
@@ -61,7 +61,7 @@ static int grow(void **array, int *cap, int used, size_t size)
 int bny_graph_node(struct bny_graph *g, enum bny_node_kind kind, int host, const char *name)
 {
     static const char *const kinds[] = { "r", "s", "nic" };
-    int e = grow((void **)&g->nodes, &g->nodes_cap, g->nnodes, sizeof *g->nodes);
+    int e = graph_grow((void **)&g->nodes, &g->nodes_cap, g->nnodes, sizeof *g->nodes);
     struct bny_node *v;
 
     if (e < 0)
@@ -122,7 +122,7 @@ int bny_graph_link(struct bny_graph *g, int from, int to, int64_t cap, int64_t l
                         g->nodes[from].name, g->nodes[to].name, cap, lat_ns);
     e = pairs_grow(g);
     if (!e)
-        e = grow((void **)&g->links, &g->links_cap, g->nlinks, sizeof *g->links);
+        e = graph_grow((void **)&g->links, &g->links_cap, g->nlinks, sizeof *g->links);
     if (e)
         return e;
     slot = pair_slot(g, from, to);

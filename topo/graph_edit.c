@@ -33,7 +33,7 @@ int bny_graph_find_node(const struct bny_graph *g, const char *text, size_t len)
 }
 
 /* The copy with the change; node numbers above a dead one move down. */
-static struct bny_graph *apply(const struct bny_graph *g, const struct change *c)
+static struct bny_graph *graph_edit_apply(const struct bny_graph *g, const struct change *c)
 {
     struct bny_graph *h = bny_graph_alloc(g->name);
     int e = 0, shift = 0;
@@ -95,7 +95,7 @@ static int find_link(const struct bny_graph *g, const char *text, size_t len)
     return -1;
 }
 
-static int bad(const char *text, size_t len, const char *why)
+static int graph_edit_bad(const char *text, size_t len, const char *why)
 {
     return bny_fail(
         BANYAN_EINVAL,
@@ -113,7 +113,7 @@ static int read_dead(struct change *c, const struct bny_graph *g, const char *te
         c->a = g->links[l].from;
         c->b = g->links[l].to;
     }
-    return l < 0 && c->node < 0 ? bad(text, len, "no such link or node") : 0;
+    return l < 0 && c->node < 0 ? graph_edit_bad(text, len, "no such link or node") : 0;
 }
 
 static int read_slow(struct change *c, const struct bny_graph *g, const char *text, size_t len)
@@ -123,14 +123,14 @@ static int read_slow(struct change *c, const struct bny_graph *g, const char *te
     int64_t by = 0;
 
     if (l < 0)
-        return bad(text, len, slash ? "no such link" : "how much slower?");
+        return graph_edit_bad(text, len, slash ? "no such link" : "how much slower?");
     for (const char *s = slash + 1; s < text + len; s++) {
         if (*s < '0' || *s > '9' || by > 100000)
-            return bad(text, len, "F is no whole number");
+            return graph_edit_bad(text, len, "F is no whole number");
         by = by * 10 + (*s - '0');
     }
     if (by < 1)
-        return bad(text, len, "F is no whole number above 0");
+        return graph_edit_bad(text, len, "F is no whole number above 0");
     c->a = g->links[l].from;
     c->b = g->links[l].to;
     c->divide = by;
@@ -151,15 +151,15 @@ int bny_graph_edit(struct bny_graph **g, const char *text)
         size_t len;
         int e;
         if (*s++ != '!')
-            return bad(text, strlen(text), "a change begins with !");
+            return graph_edit_bad(text, strlen(text), "a change begins with !");
         len = strcspn(s, "!");
         if (len > 5 && !memcmp(s, "dead=", 5))
             e = read_dead(&c, now, s, len);
         else if (len > 5 && !memcmp(s, "slow=", 5))
             e = read_slow(&c, now, s, len);
         else
-            e = bad(s, len, "no such change");
-        next = e ? NULL : apply(now, &c);
+            e = graph_edit_bad(s, len, "no such change");
+        next = e ? NULL : graph_edit_apply(now, &c);
         if (now != *g)
             bny_graph_free(now);
         if (!next)

@@ -47,7 +47,7 @@ static int generate(struct bny_graph **out, const struct bny_generator *gen, con
 
 /* "FILE" or "FILE!dead=A-B", where the file name may contain '!'. *change: the text after the
  * name. */
-static int load(struct bny_graph **out, const char *text, const char **change)
+static int graph_text_load(struct bny_graph **out, const char *text, const char **change)
 {
     char path[4096];
     size_t len = strlen(text);
@@ -82,7 +82,7 @@ int bny_graph_make(struct bny_graph **out, const char *text)
         change = text + strcspn(text, "!");
         e = generate(out, gen, text + skip, (size_t)(change - text) - skip);
     } else if (is_path(text)) {
-        e = load(out, text, &change);
+        e = graph_text_load(out, text, &change);
     } else {
         e = bny_fail(
             BANYAN_EINVAL,

@@ -244,7 +244,7 @@ static int placed(const struct bny_graph *g)
     return 0;
 }
 
-static int parse(struct bny_import *im)
+static int import_parse(struct bny_import *im)
 {
     char why[400];
     int i = 0, e;
@@ -280,7 +280,7 @@ int bny_graph_parse(struct bny_graph **out, const char *file, const char *text, 
     im.g = bny_graph_alloc(base ? base + 1 : file);
     if (!im.g)
         return bny_fail(BANYAN_ENOMEM, "no memory for the graph in %s", file);
-    e = parse(&im);
+    e = import_parse(&im);
     free(im.links);
     free(im.names);
     if (e) {

@@ -23,12 +23,12 @@ struct edges {
     int seen_cap, nseen;
 };
 
-static int sniff(const char *text, size_t len)
+static int edges_sniff(const char *text, size_t len)
 {
     return 1;
 }
 
-static int split(struct edges *s, const char *text, size_t len)
+static int edges_split(struct edges *s, const char *text, size_t len)
 {
     char *save = NULL;
 
@@ -89,7 +89,7 @@ static int directive(struct edges *s)
 }
 
 /* A cable written once for each end is an error that would double it: detected by its pair. */
-static int note(struct edges *s, int a, int b, int both)
+static int edges_note(struct edges *s, int a, int b, int both)
 {
     int lo = a < b ? a : b, hi = a < b ? b : a, i;
     uint64_t h;
@@ -107,7 +107,7 @@ static int note(struct edges *s, int a, int b, int both)
             if (old[k].line) {
                 int line = s->line;
                 s->line = old[k].line;
-                note(s, old[k].a, old[k].b, old[k].both);
+                edges_note(s, old[k].a, old[k].b, old[k].both);
                 s->line = line;
             }
         free(old);
@@ -159,10 +159,10 @@ static int edge(struct edges *s)
     e = bny_import_link(s->im, a, b, cap, ns, s->line);
     if (!e && both)
         e = bny_import_link(s->im, b, a, cap, ns, s->line);
-    return e ? e : note(s, a, b, both);
+    return e ? e : edges_note(s, a, b, both);
 }
 
-static int parse(struct bny_import *im)
+static int edges_parse(struct bny_import *im)
 {
     struct edges s = { .im = im };
     const char *text = im->text, *stop = im->text + im->len;
@@ -179,7 +179,7 @@ static int parse(struct bny_import *im)
         const char *nl = memchr(text, '\n', (size_t)(stop - text));
         size_t len = (size_t)((nl ? nl : stop) - text);
         s.line++;
-        e = split(&s, text, len);
+        e = edges_split(&s, text, len);
         text += len + 1;
         /* A heading, as written by spreadsheets. */
         if (e || !s.nwords || (s.line == 1 && !strcmp(s.word[0], "src")))
@@ -194,4 +194,4 @@ static int parse(struct bny_import *im)
     return e;
 }
 
-const struct bny_importer bny_import_edges = { "edges", sniff, parse };
+const struct bny_importer bny_import_edges = { "edges", edges_sniff, edges_parse };

@@ -23,12 +23,13 @@ struct graphml {
     int64_t lat_ns;
 };
 
-static int sniff(const char *text, size_t len)
+static int graphml_sniff(const char *text, size_t len)
 {
     return bny_xml_root_is(text, len, "graphml");
 }
 
-static int copy(struct bny_xml *x, char *to, size_t cap, const char *text, const char *what)
+static int graphml_copy(struct bny_xml *x, char *to, size_t cap, const char *text,
+                        const char *what)
 {
     if (!text || strlen(text) >= cap)
         return bny_import_fail(x->im, x->line, "%s is missing or longer than %zu bytes", what,
@@ -58,7 +59,7 @@ static int start_edge(struct bny_xml *x, const char **attr)
     return 0;
 }
 
-static int start(struct bny_xml *x, const char *name, const char **attr)
+static int graphml_start(struct bny_xml *x, const char *name, const char **attr)
 {
     struct graphml *m = x->arg;
     const char *id = bny_xml_attr(attr, "id"), *value;
@@ -67,11 +68,11 @@ static int start(struct bny_xml *x, const char *name, const char **attr)
     if (!strcmp(name, "key")) {
         if (m->nkeys == KEYS_MAX)
             return bny_import_fail(x->im, x->line, "more than %d keys", KEYS_MAX);
-        e = copy(x, m->keys[m->nkeys].id, sizeof m->keys[0].id, id, "the id of a key");
+        e = graphml_copy(x, m->keys[m->nkeys].id, sizeof m->keys[0].id, id, "the id of a key");
         value = bny_xml_attr(attr, "attr.name");
         return e ? e
-                 : copy(x, m->keys[m->nkeys++].name, sizeof m->keys[0].name, value ? value : id,
-                        "the attr.name of a key");
+                 : graphml_copy(x, m->keys[m->nkeys++].name, sizeof m->keys[0].name,
+                                value ? value : id, "the attr.name of a key");
     }
     if (!strcmp(name, "graph")) {
         value = bny_xml_attr(attr, "edgedefault");
@@ -146,7 +147,7 @@ static int edge_data(struct bny_xml *x, const char *text)
     return e;
 }
 
-static int end(struct bny_xml *x, const char *name, const char *text)
+static int graphml_end(struct bny_xml *x, const char *name, const char *text)
 {
     struct graphml *m = x->arg;
     int e = 0;
@@ -166,10 +167,10 @@ static int end(struct bny_xml *x, const char *name, const char *text)
     return e;
 }
 
-static int parse(struct bny_import *im)
+static int graphml_parse(struct bny_import *im)
 {
     struct graphml *m = calloc(1, sizeof *m);
-    struct bny_xml x = { .im = im, .arg = m, .start = start, .end = end };
+    struct bny_xml x = { .im = im, .arg = m, .start = graphml_start, .end = graphml_end };
     int e;
 
     if (!m)
@@ -180,4 +181,4 @@ static int parse(struct bny_import *im)
     return e;
 }
 
-const struct bny_importer bny_import_graphml = { "graphml", sniff, parse };
+const struct bny_importer bny_import_graphml = { "graphml", graphml_sniff, graphml_parse };

@@ -65,7 +65,7 @@ static int is_heading(const char *line)
     return begins(line, "Chassis") || begins(line, "Non-Chassis");
 }
 
-static int sniff(const char *text, size_t len)
+static int ib_sniff(const char *text, size_t len)
 {
     const char *s = text;
 
@@ -426,7 +426,7 @@ static int pass(struct ib *s, int collect)
     return e;
 }
 
-static int parse(struct bny_import *im)
+static int ib_parse(struct bny_import *im)
 {
     struct ib *s = calloc(1, sizeof *s);
     int e;
@@ -446,4 +446,4 @@ static int parse(struct bny_import *im)
     return e;
 }
 
-const struct bny_importer bny_import_ib = { "ibnetdiscover", sniff, parse };
+const struct bny_importer bny_import_ib = { "ibnetdiscover", ib_sniff, ib_parse };

@@ -11,7 +11,7 @@
 
 static const char *const kind_names[] = { "compute", "switch", "nic" };
 
-static int sniff(const char *text, size_t len)
+static int json_sniff(const char *text, size_t len)
 {
     return text[strspn(text, " \t\r\n")] == '{';
 }
@@ -32,8 +32,8 @@ static int check_keys(const struct bny_import *im, const cJSON *o, const char *w
 }
 
 /* A whole number lo .. hi into *out, which is unchanged if there is none. */
-static int whole(const struct bny_import *im, const cJSON *o, const char *key,
-                 const char *where, int i, double lo, double hi, int64_t *out)
+static int json_whole(const struct bny_import *im, const cJSON *o, const char *key,
+                      const char *where, int i, double lo, double hi, int64_t *out)
 {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
 
@@ -92,9 +92,9 @@ static int read_node(struct bny_import *im, const cJSON *o, int i)
         k++;
     if (k == 3)
         return bny_import_fail(im, 0, "nodes[%d].kind is none of compute, switch, nic", i);
-    e = whole(im, o, "host", "nodes", i, -1, 1e6, &host);
+    e = json_whole(im, o, "host", "nodes", i, -1, 1e6, &host);
     if (!e)
-        e = whole(im, o, "rank", "nodes", i, -1, 1e6, &rank);
+        e = json_whole(im, o, "rank", "nodes", i, -1, 1e6, &rank);
     if (pos && (!cJSON_IsArray(pos) || cJSON_GetArraySize(pos) > 3))
         e = bny_import_fail(im, 0, "nodes[%d].pos is no array of up to three numbers", i);
     k = 0;
@@ -165,9 +165,9 @@ static int read_link(struct bny_import *im, const cJSON *o, int i)
         return dst;
     e = read_cap(im, o, i, &cap);
     if (!e)
-        e = whole(im, o, "lat", "links", i, 0, 1e12, &lat);
+        e = json_whole(im, o, "lat", "links", i, 0, 1e12, &lat);
     if (!e)
-        e = whole(im, o, "lanes", "links", i, 1, 1e6, &lanes);
+        e = json_whole(im, o, "lanes", "links", i, 1, 1e6, &lanes);
     if (dir && !(cJSON_IsString(dir) &&
                  (!strcmp(dir->valuestring, "one") || !strcmp(dir->valuestring, "both"))))
         e = bny_import_fail(im, 0, "links[%d].dir is neither \"one\" nor \"both\"", i);
@@ -234,7 +234,7 @@ static int read_graph(struct bny_import *im, const cJSON *o)
     return e || !ranks ? e : read_ranks(im, ranks);
 }
 
-static int parse(struct bny_import *im)
+static int json_parse(struct bny_import *im)
 {
     const char *end = NULL;
     int line = 1, e = bny_lazy_cjson();
@@ -295,4 +295,4 @@ int bny_graph_save(const struct bny_graph *g, FILE *f, const char *extra)
     return ferror(f) ? bny_fail_errno("writing graph %s", g->name) : 0;
 }
 
-const struct bny_importer bny_import_json = { "json", sniff, parse };
+const struct bny_importer bny_import_json = { "json", json_sniff, json_parse };

@@ -59,14 +59,14 @@ struct nccl {
     int nnets;
 };
 
-static int sniff(const char *text, size_t len)
+static int nccl_sniff(const char *text, size_t len)
 {
     return bny_xml_root_is(text, len, "system");
 }
 
 /* A whole number from an attribute; `otherwise` if there is none. */
-static int whole(struct bny_xml *x, const char **attr, const char *name, int64_t otherwise,
-                 int64_t max, int64_t *out)
+static int nccl_whole(struct bny_xml *x, const char **attr, const char *name, int64_t otherwise,
+                      int64_t max, int64_t *out)
 {
     const char *text = bny_xml_attr(attr, name);
     char *end;
@@ -195,10 +195,10 @@ static int start_gpu(struct bny_xml *x, const char **attr)
 {
     struct nccl *m = x->arg;
     int64_t rank, sm;
-    int v = m->at[x->depth - 1], e = whole(x, attr, "rank", -1, 100000000, &rank);
+    int v = m->at[x->depth - 1], e = nccl_whole(x, attr, "rank", -1, 100000000, &rank);
 
     if (!e)
-        e = whole(x, attr, "sm", 70, 100000, &sm);
+        e = nccl_whole(x, attr, "sm", 70, 100000, &sm);
     if (e)
         return e;
     m->shares = 0;
@@ -250,10 +250,10 @@ static int start_link(struct bny_xml *x, const char *name, const char **attr)
 {
     struct nccl *m = x->arg;
     int64_t count, bw;
-    int e = whole(x, attr, "count", 1, 1024, &count);
+    int e = nccl_whole(x, attr, "count", 1, 1024, &count);
 
     if (!e)
-        e = whole(x, attr, "bw", 0, 100000000, &bw);
+        e = nccl_whole(x, attr, "bw", 0, 100000000, &bw);
     if (e)
         return e;
     if (!strcmp(name, "pcilink")) /* two halves of one switch */
@@ -316,7 +316,7 @@ static int start_net(struct bny_xml *x, const char **attr)
     struct nccl *m = x->arg;
     const char *name = bny_xml_attr(attr, "name");
     int64_t mbits;
-    int v = whole(x, attr, "speed", 10000, 1000000000, &mbits);
+    int v = nccl_whole(x, attr, "speed", 10000, 1000000000, &mbits);
 
     if (!v)
         v = below(x, name && *name ? name : "net", 1, mbits > 8 ? mbits / 8 : 1);
@@ -330,7 +330,7 @@ static int start_net(struct bny_xml *x, const char **attr)
     return v;
 }
 
-static int start(struct bny_xml *x, const char *name, const char **attr)
+static int nccl_start(struct bny_xml *x, const char *name, const char **attr)
 {
     struct nccl *m = x->arg;
     int v;
@@ -353,7 +353,7 @@ static int start(struct bny_xml *x, const char *name, const char **attr)
     return v < 0 ? v : 0;
 }
 
-static int end(struct bny_xml *x, const char *name, const char *text)
+static int nccl_end(struct bny_xml *x, const char *name, const char *text)
 {
     struct nccl *m = x->arg;
 
@@ -394,7 +394,7 @@ static int add_links(struct bny_import *im, struct nccl *m)
     return e;
 }
 
-static int join(struct bny_import *im, int a, int b, int64_t mbps)
+static int nccl_join(struct bny_import *im, int a, int b, int64_t mbps)
 {
     struct bny_ratio cap = { mbps, 1 };
     int e = bny_import_link(im, a, b, cap, LAT_NET, 0);
@@ -433,7 +433,7 @@ static int add_network(struct bny_import *im, struct nccl *m)
         return v;
     im->g->nodes[v].kind = BNY_NODE_SWITCH;
     for (int i = 0; i < m->nnets && !e; i++)
-        e = join(im, m->nets[i].node, v, m->nets[i].cap);
+        e = nccl_join(im, m->nets[i].node, v, m->nets[i].cap);
     for (int h = 0; h < m->nhosts && !shared && !e; h++) {
         int cpu = 0;
         while (m->cpus[cpu].host != h)
@@ -441,7 +441,7 @@ static int add_network(struct bny_import *im, struct nccl *m)
         if (has_nic(im, m, h))
             continue;
         without++;
-        e = join(im, m->cpus[cpu].node, v, 1250);
+        e = nccl_join(im, m->cpus[cpu].node, v, 1250);
     }
     if (without)
         bny_warn("%s: %d of %d hosts name no NIC; one of 10 Gbit/s is taken to join each with "
@@ -486,10 +486,10 @@ static int number_ranks(struct bny_import *im)
     return e;
 }
 
-static int parse(struct bny_import *im)
+static int nccl_parse(struct bny_import *im)
 {
     struct nccl *m = calloc(1, sizeof *m);
-    struct bny_xml x = { .im = im, .arg = m, .start = start, .end = end };
+    struct bny_xml x = { .im = im, .arg = m, .start = nccl_start, .end = nccl_end };
     int e;
 
     if (!m)
@@ -509,4 +509,4 @@ static int parse(struct bny_import *im)
     return e ? e : number_ranks(im);
 }
 
-const struct bny_importer bny_import_nccl = { "nccl", sniff, parse };
+const struct bny_importer bny_import_nccl = { "nccl", nccl_sniff, nccl_parse };

@@ -23,12 +23,12 @@ struct units {           /* of one phase */
     int64_t *need, *cap; /* [nranks], [nlinks] */
 };
 
-static int no_memory(const struct bny_graph *g)
+static int joint_no_memory(const struct bny_graph *g)
 {
     return bny_fail(BANYAN_ENOMEM, "no memory for a joint plan on %s", g->name);
 }
 
-static int whole(double v)
+static int joint_whole(double v)
 {
     return fabs(v - nearbyint(v)) < 1e-5;
 }
@@ -40,9 +40,9 @@ static int exact_units(const struct bny_joint *j, const struct bny_graph *g)
         int ok = 1;
 
         for (int r = 0; r < g->nranks && ok; r++)
-            ok = whole(j->weight[r] * k);
+            ok = joint_whole(j->weight[r] * k);
         for (int l = 0; l < g->nlinks && ok; l++)
-            ok = whole(j->down[l] * k) && whole(j->up[l] * k);
+            ok = joint_whole(j->down[l] * k) && joint_whole(j->up[l] * k);
         if (ok)
             return k;
     }
@@ -101,7 +101,7 @@ static int make_feasible(struct units *u, const struct bny_graph *g, int reverse
 {
     uint8_t *mark = malloc((size_t)g->nnodes + 1);
     struct bny_cuts c;
-    int e = mark ? bny_cuts_of_graph(&c, g, reversed) : no_memory(g), t = 0;
+    int e = mark ? bny_cuts_of_graph(&c, g, reversed) : joint_no_memory(g), t = 0;
 
     if (e) {
         free(mark);
@@ -139,7 +139,7 @@ static int phase(struct bny_pack *p, const struct bny_graph *g, const struct bny
     struct units u = { calloc((size_t)g->nranks, sizeof *u.need),
                        calloc((size_t)g->nlinks + 1, sizeof *u.cap) };
     const double *load = reversed ? j->up : j->down;
-    int e = u.need && u.cap ? 0 : no_memory(g);
+    int e = u.need && u.cap ? 0 : joint_no_memory(g);
 
     if (!e) {
         share_units(u.need, j, g->nranks, k);
@@ -228,8 +228,8 @@ static int by_packing(struct bny_forest **out, const struct bny_graph *g,
     return e;
 }
 
-static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
-                 int root, const struct bny_build_opts *opts)
+static int joint_build(struct bny_forest **out, const struct bny_graph *g,
+                       enum bny_forest_use use, int root, const struct bny_build_opts *opts)
 {
     struct bny_forest *best = NULL;
     int e;
@@ -250,5 +250,5 @@ static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_fo
 const struct bny_graph_builder_ops bny_build_joint = {
     .name = "joint",
     .uses = BNY_FOREST_ALLREDUCE,
-    .build = build,
+    .build = joint_build,
 };

@@ -39,7 +39,7 @@ struct lp {
     uint8_t *mark;
 };
 
-static int no_memory(const struct bny_graph *g)
+static int joint_lp_no_memory(const struct bny_graph *g)
 {
     return bny_fail(BANYAN_ENOMEM, "no memory for the linear program of %s", g->name);
 }
@@ -66,7 +66,7 @@ static int add_set(struct lp *lp, const uint8_t *in, int reduce)
         struct set *sets = realloc(lp->sets, (size_t)cap * sizeof *sets);
 
         if (!sets)
-            return no_memory(g);
+            return joint_lp_no_memory(g);
         lp->sets = sets;
         lp->sets_cap = cap;
     }
@@ -87,7 +87,7 @@ static int add_set(struct lp *lp, const uint8_t *in, int reduce)
     set->reduce = reduce;
     set->in = malloc((size_t)g->nnodes);
     if (!set->in)
-        return no_memory(g);
+        return joint_lp_no_memory(g);
     memcpy(set->in, in, (size_t)g->nnodes);
     lp->nsets++;
     set->column = bny_simplex_column(&lp->s, n, lp->row, lp->a, 0);
@@ -227,7 +227,7 @@ static int make_dual(const struct lp *lp, struct bny_joint *j)
     int used = 0, column = lp->pots;
 
     if (!values)
-        return no_memory(g);
+        return joint_lp_no_memory(g);
     bny_simplex_values(&lp->s, values);
     for (int i = 0; i < lp->s.ncols; i++)
         if (values[i] > 1e-7 && values[i] < least)
@@ -257,7 +257,7 @@ static int make_dual(const struct lp *lp, struct bny_joint *j)
             column += 4;
         }
     free(values);
-    return j->dual ? 0 : no_memory(g);
+    return j->dual ? 0 : joint_lp_no_memory(g);
 }
 
 static int hand_out(const struct lp *lp, struct bny_joint *j)
@@ -269,7 +269,7 @@ static int hand_out(const struct lp *lp, struct bny_joint *j)
     j->down = malloc((m + 1) * sizeof *j->down);
     j->up = malloc((m + 1) * sizeof *j->up);
     if (!j->weight || !j->down || !j->up)
-        return no_memory(g);
+        return joint_lp_no_memory(g);
     memcpy(j->down, lp->s.price + 1, m * sizeof *j->down);
     memcpy(j->up, lp->s.price + 1 + m, m * sizeof *j->up);
     memcpy(j->weight, lp->s.price + 1 + 2 * m, n * sizeof *j->weight);
@@ -278,7 +278,7 @@ static int hand_out(const struct lp *lp, struct bny_joint *j)
     return make_dual(lp, j);
 }
 
-static int prepare(struct lp *lp)
+static int joint_lp_prepare(struct lp *lp)
 {
     const struct bny_graph *g = lp->g;
     int rows = 1 + 2 * g->nlinks + g->nranks, e;
@@ -289,7 +289,7 @@ static int prepare(struct lp *lp)
     lp->mark = malloc((size_t)g->nnodes + 1);
     if (!rhs || !lp->row || !lp->a || !lp->mark) {
         free(rhs);
-        return no_memory(g);
+        return joint_lp_no_memory(g);
     }
     rhs[0] = 1;
     e = bny_simplex_init(&lp->s, rows, rhs);
@@ -315,7 +315,7 @@ int bny_joint_solve(struct bny_joint *j, const struct bny_graph *g)
         return bny_fail(BANYAN_ENOTSUP,
                         "the joint allreduce program of %s has %d links; that is too many",
                         g->name, g->nlinks);
-    e = prepare(&lp);
+    e = joint_lp_prepare(&lp);
     if (!e)
         e = solve(&lp, j);
     if (!e)

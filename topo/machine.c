@@ -29,7 +29,7 @@ static hwloc_obj_t outer_cache(hwloc_obj_t o)
 }
 
 /* Index of *o among those seen, in order of appearance. */
-static int number(hwloc_obj_t *seen, int *n, hwloc_obj_t o)
+static int machine_number(hwloc_obj_t *seen, int *n, hwloc_obj_t o)
 {
     int i = 0;
 
@@ -93,10 +93,10 @@ static int read_cores(struct bny_machine *m, hwloc_topology_t t)
         struct bny_machine_core *c = &m->cores[i];
         int numa = o->nodeset ? hwloc_bitmap_first(o->nodeset) : -1;
         read_core(c, o);
-        c->cache = number(seen, &m->ncaches, outer_cache(o));
-        c->numa = number(seen + n, &m->nnumas, numa_at(t, numa));
-        c->package = number(seen + 2 * n, &m->npackages,
-                            package ? package : hwloc_get_obj_by_depth(t, 0, 0));
+        c->cache = machine_number(seen, &m->ncaches, outer_cache(o));
+        c->numa = machine_number(seen + n, &m->nnumas, numa_at(t, numa));
+        c->package = machine_number(seen + 2 * n, &m->npackages,
+                                    package ? package : hwloc_get_obj_by_depth(t, 0, 0));
         if (c->numa < 0)
             c->numa = 0;
     }
@@ -191,7 +191,7 @@ static int read_machine(struct bny_machine **out, hwloc_topology_t t, const char
 }
 
 /* synthetic: hwloc's description, or NULL for the machine that hwloc detects. */
-static int load(struct bny_machine **out, const char *synthetic)
+static int machine_load(struct bny_machine **out, const char *synthetic)
 {
     const char *source = synthetic ? "synthetic" : "this machine";
     hwloc_topology_t t;
@@ -226,10 +226,10 @@ static int load(struct bny_machine **out, const char *synthetic)
 
 int bny_machine_live(struct bny_machine **out)
 {
-    return load(out, NULL);
+    return machine_load(out, NULL);
 }
 
 int bny_machine_synthetic(struct bny_machine **out, const char *text)
 {
-    return load(out, text);
+    return machine_load(out, text);
 }

@@ -51,7 +51,8 @@ static int cache_counts(const struct bny_machine *m, const struct bny_machine_co
     return 0;
 }
 
-static int add(struct bny_graph *g, int *node, const char *what, int i, int x, int y)
+static int machine_graph_add(struct bny_graph *g, int *node, const char *what, int i, int x,
+                             int y)
 {
     char name[40];
 
@@ -72,14 +73,14 @@ static int add_levels(struct bny_graph *g, struct levels *l, const struct bny_ma
         const struct bny_machine_core *k = &m->cores[c];
         int x = c * (n > m->ncores ? n : m->ncores) / m->ncores;
         if (l->package[k->package] < 0)
-            e = add(g, &l->package[k->package], "package", k->package, x, 0);
+            e = machine_graph_add(g, &l->package[k->package], "package", k->package, x, 0);
         if (e >= 0 && l->numa[k->numa] < 0 && numa_counts(m, k)) {
-            e = add(g, &l->numa[k->numa], "numa", k->numa, x, 1);
+            e = machine_graph_add(g, &l->numa[k->numa], "numa", k->numa, x, 1);
             if (e >= 0)
                 e = bny_graph_both(g, e, l->package[k->package], NUMA_GBPS, NUMA_NS);
         }
         if (e >= 0 && cache_counts(m, k) && l->cache[k->cache] < 0) {
-            e = add(g, &l->cache[k->cache], "cache", k->cache, x, 2);
+            e = machine_graph_add(g, &l->cache[k->cache], "cache", k->cache, x, 2);
             if (e >= 0)
                 e = bny_graph_both(g, e, above_cache(l, k), CACHE_GBPS, CACHE_NS);
         }
@@ -165,12 +166,12 @@ static int make_machine(struct bny_graph *g, const char *args)
     return e;
 }
 
-static int sniff(const char *text, size_t len)
+static int machine_graph_sniff(const char *text, size_t len)
 {
     return bny_xml_root_is(text, len, "topology");
 }
 
-static int parse(struct bny_import *im)
+static int machine_graph_parse(struct bny_import *im)
 {
     struct bny_machine *m;
     int e = bny_machine_xml(&m, im->file, im->text, im->len);
@@ -182,7 +183,8 @@ static int parse(struct bny_import *im)
     return e;
 }
 
-const struct bny_importer bny_import_hwloc = { "hwloc", sniff, parse };
+const struct bny_importer bny_import_hwloc = { "hwloc", machine_graph_sniff,
+                                               machine_graph_parse };
 
 const struct bny_generator bny_gen_machine = {
     "machine",

@@ -209,7 +209,7 @@ static int is_cache(const char *type, const char **attr)
     return type[0] == 'L' && type[1] >= '2' && type[1] <= '5' && !strcmp(type + 2, "Cache");
 }
 
-static int start(struct bny_xml *x, const char *name, const char **attr)
+static int machine_xml_start(struct bny_xml *x, const char *name, const char **attr)
 {
     struct reader *r = x->arg;
     struct level *l = &r->at[x->depth];
@@ -294,7 +294,7 @@ static int drop_empty(struct bny_import *im, struct bny_machine *m)
 }
 
 /* Devices below the whole machine are nearest to its memory or package if there is only one. */
-static int finish(struct bny_import *im, struct reader *r)
+static int machine_xml_finish(struct bny_import *im, struct reader *r)
 {
     struct bny_machine *m = r->m;
     int e;
@@ -329,7 +329,7 @@ int bny_machine_xml(struct bny_machine **out, const char *file, const char *xml,
     const char *base = strrchr(file, '/');
     struct bny_import im = { .file = file, .text = xml, .len = len };
     struct reader *r = calloc(1, sizeof *r);
-    struct bny_xml x = { .im = &im, .arg = r, .start = start, .bare_doctype = 1 };
+    struct bny_xml x = { .im = &im, .arg = r, .start = machine_xml_start, .bare_doctype = 1 };
     int e;
 
     *out = NULL;
@@ -346,7 +346,7 @@ int bny_machine_xml(struct bny_machine **out, const char *file, const char *xml,
     r->at[0] = (struct level){ -1, -1, -1, -1, -1, -1 };
     e = bny_xml_parse(&x);
     if (!e)
-        e = finish(&im, r);
+        e = machine_xml_finish(&im, r);
     if (e)
         bny_machine_free(r->m);
     else

@@ -41,7 +41,7 @@ void bny_flow_free(struct bny_flow *f)
     memset(f, 0, sizeof *f);
 }
 
-static int grow(struct bny_flow *f)
+static int maxflow_grow(struct bny_flow *f)
 {
     int cap = f->arcs_cap * 2;
     struct bny_arc *arcs = realloc(f->arcs, (size_t)cap * sizeof *arcs);
@@ -62,7 +62,7 @@ int bny_flow_arc(struct bny_flow *f, int from, int to, int64_t cap)
 {
     int a = f->m;
 
-    if (f->m + 2 > f->arcs_cap && grow(f))
+    if (f->m + 2 > f->arcs_cap && maxflow_grow(f))
         return -BANYAN_ENOMEM;
     f->arcs[a] = (struct bny_arc){ to, f->first[from], cap };
     f->first[from] = a;
@@ -119,7 +119,7 @@ static int layers(struct bny_flow *f, int s, int t)
     return f->level[s] >= 0;
 }
 
-static int64_t push(struct bny_flow *f, int v, int t, int64_t limit)
+static int64_t maxflow_push(struct bny_flow *f, int v, int t, int64_t limit)
 {
     int64_t sent = 0;
 
@@ -133,7 +133,7 @@ static int64_t push(struct bny_flow *f, int v, int t, int64_t limit)
             continue;
         if (f->arcs[a].cap < room)
             room = f->arcs[a].cap;
-        got = push(f, f->arcs[a].to, t, room);
+        got = maxflow_push(f, f->arcs[a].to, t, room);
         f->arcs[a].cap -= got;
         f->arcs[a ^ 1].cap += got;
         sent += got;
@@ -151,7 +151,7 @@ int64_t bny_flow_run(struct bny_flow *f, int s, int t, int64_t limit)
         return limit;
     while (sent < limit && layers(f, s, t)) {
         memcpy(f->iter, f->first, (size_t)f->n * sizeof *f->iter);
-        sent += push(f, s, t, limit - sent);
+        sent += maxflow_push(f, s, t, limit - sent);
     }
     return sent;
 }

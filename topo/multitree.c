@@ -397,7 +397,7 @@ static void find_leaves(struct growth *w)
         w->joined_leaves |= w->leaf[near_end(w, l)] && w->leaf[far_end(w, l)];
 }
 
-static int prepare(struct growth *w, const int *roots)
+static int multitree_prepare(struct growth *w, const int *roots)
 {
     size_t n = (size_t)w->n, cells = (size_t)w->ntrees * n, nodes = (size_t)w->g->nnodes;
 
@@ -457,7 +457,7 @@ static int order_paths(struct growth *w)
     return 0;
 }
 
-static void finish(struct growth *w)
+static void multitree_finish(struct growth *w)
 {
     for (int t = 0; w->trees && t < w->ntrees; t++)
         free(w->trees[t].active);
@@ -485,7 +485,7 @@ int bny_multitree_grow(struct bny_multitree *out, const struct bny_graph *g, con
     memset(out, 0, sizeof *out);
     out->nranks = g->nranks;
     out->ntrees = ntrees;
-    e = prepare(&w, roots);
+    e = multitree_prepare(&w, roots);
     if (!e && height_cap)
         e = set_distances(&w);
     if (!e && height_cap)
@@ -494,7 +494,7 @@ int bny_multitree_grow(struct bny_multitree *out, const struct bny_graph *g, con
         e = grow_step(&w);
     if (!e)
         e = order_paths(&w);
-    finish(&w);
+    multitree_finish(&w);
     if (e == -BANYAN_ENOMEM)
         bny_fail(BANYAN_ENOMEM, "no memory for %d trees over %d ranks", ntrees, g->nranks);
     return e;

@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "topo/maxflow.h"
 
-static int no_memory(const struct bny_pack *p)
+static int pack_no_memory(const struct bny_pack *p)
 {
     return bny_fail(BANYAN_ENOMEM, "no memory to pack trees of %d ranks", p->n);
 }
@@ -23,7 +23,7 @@ int bny_pack_init(struct bny_pack *p, int n)
     memset(p, 0, sizeof *p);
     p->n = n;
     p->need = calloc((size_t)n, sizeof *p->need);
-    return p->need ? 0 : no_memory(p);
+    return p->need ? 0 : pack_no_memory(p);
 }
 
 static void drop_trees(struct bny_pack *p, int keep)
@@ -53,7 +53,7 @@ int bny_pack_edge(struct bny_pack *p, int from, int to, int64_t cap, int nlinks,
 
         e = realloc(p->edges, (size_t)more * sizeof *e);
         if (!e)
-            return no_memory(p);
+            return pack_no_memory(p);
         p->edges = e;
         p->edges_cap = more;
     }
@@ -61,7 +61,7 @@ int bny_pack_edge(struct bny_pack *p, int from, int to, int64_t cap, int nlinks,
     *e = (struct bny_pack_edge){ from, to, cap, nlinks,
                                  malloc((size_t)(nlinks ? nlinks : 1) * sizeof *links) };
     if (!e->links)
-        return no_memory(p);
+        return pack_no_memory(p);
     memcpy(e->links, links, (size_t)nlinks * sizeof *links);
     return p->nedges++;
 }
@@ -162,7 +162,7 @@ struct choices {
     int *first; /* [ranks * (roots + 1)] index of the first choice of (y, r) */
 };
 
-static int keep(struct choices *c, int edge, int64_t units)
+static int pack_keep(struct choices *c, int edge, int64_t units)
 {
     if (c->n == c->cap) {
         int more = c->cap ? 2 * c->cap : 1024;
@@ -179,7 +179,7 @@ static int keep(struct choices *c, int edge, int64_t units)
 
 /* One flow: source -> root (its need) -> edge (if from a rank nearer to the root, or, with
  * `order`, earlier in the root's order) -> sink (capacity). */
-static int choose(const struct levels *lv, int y, struct choices *c, int by_order)
+static int pack_choose(const struct levels *lv, int y, struct choices *c, int by_order)
 {
     const struct bny_pack *p = lv->p;
     int lo = lv->in_first[y], nin = lv->in_first[y + 1] - lo, s = p->n + nin, t = s + 1, e,
@@ -211,7 +211,7 @@ static int choose(const struct levels *lv, int y, struct choices *c, int by_orde
         c->first[(size_t)y * (size_t)(p->n + 1) + (size_t)r] = c->n;
         for (int a = arc[r]; a >= 0 && r != y && !e; a = f.arcs[a].next)
             if (a % 2 == 0 && f.arcs[a ^ 1].cap > 0)
-                e = keep(c, lv->in[lo + f.arcs[a].to - p->n], f.arcs[a ^ 1].cap);
+                e = pack_keep(c, lv->in[lo + f.arcs[a].to - p->n], f.arcs[a ^ 1].cap);
     }
     c->first[(size_t)y * (size_t)(p->n + 1) + (size_t)p->n] = c->n;
     bny_flow_free(&f);
@@ -220,9 +220,9 @@ static int choose(const struct levels *lv, int y, struct choices *c, int by_orde
 
 static int choose_either(const struct levels *lv, int y, struct choices *c)
 {
-    int e = choose(lv, y, c, 0);
+    int e = pack_choose(lv, y, c, 0);
 
-    return e == -BANYAN_ENOTSUP ? choose(lv, y, c, 1) : e;
+    return e == -BANYAN_ENOTSUP ? pack_choose(lv, y, c, 1) : e;
 }
 
 /* Root r's units 0 .. need-1 are split wherever some rank changes its edge. */
@@ -242,7 +242,7 @@ static int make_trees(struct levels *lv, const struct choices *c, int r, int *at
             units = left[y] < units ? left[y] : units;
         t = bny_pack_tree(p, r, units);
         if (!t)
-            return no_memory(p);
+            return pack_no_memory(p);
         for (int y = 0; y < p->n; y++) {
             if (y == r)
                 continue;
@@ -272,7 +272,7 @@ int bny_pack_levels(struct bny_pack *p)
     lv.in = malloc((m + 1) * sizeof *lv.in);
     if (!c.first || !out_first || !out || !dist || !queue || !left || !lv.rank_of ||
         !lv.dist_of || !lv.in_first || !lv.in)
-        e = no_memory(p);
+        e = pack_no_memory(p);
     if (!e) {
         index_edges(p, 1, lv.in_first, lv.in);
         index_edges(p, 0, out_first, out);

@@ -133,7 +133,7 @@ static int next_edge(struct exact *x, const struct bny_pack_tree *t, int nmember
     return best;
 }
 
-static void shrink(struct exact *x, struct bny_pack_tree *t, int64_t units)
+static void pack_exact_shrink(struct exact *x, struct bny_pack_tree *t, int64_t units)
 {
     int64_t back = t->units - units;
 
@@ -144,7 +144,7 @@ static void shrink(struct exact *x, struct bny_pack_tree *t, int64_t units)
     t->units = units;
 }
 
-static int grow(struct exact *x, struct bny_pack_tree *t)
+static int pack_exact_grow(struct exact *x, struct bny_pack_tree *t)
 {
     memset(x->blocked, 0, (size_t)x->p->nedges);
     x->members[0] = t->root;
@@ -156,7 +156,7 @@ static int grow(struct exact *x, struct bny_pack_tree *t)
             return bny_fail(BANYAN_ENOTSUP, "no packing: %lld units of root %d lack an edge",
                             (long long)t->units, t->root);
         if (units < t->units)
-            shrink(x, t, units);
+            pack_exact_shrink(x, t, units);
         set_cap(x, e, x->cap[e] - units);
         t->edge[x->p->edges[e].to] = e;
         x->members[n] = x->p->edges[e].to;
@@ -181,14 +181,14 @@ static int pack_root(struct exact *x, int r)
             }
         }
         x->misses++;
-        e = grow(x, t);
+        e = pack_exact_grow(x, t);
         if (e)
             return e;
     }
     return 0;
 }
 
-static int prepare(struct exact *x)
+static int pack_exact_prepare(struct exact *x)
 {
     struct bny_pack *p = x->p;
     size_t n = (size_t)p->n, m = (size_t)p->nedges;
@@ -222,7 +222,7 @@ static int prepare(struct exact *x)
 int bny_pack_exact(struct bny_pack *p)
 {
     struct exact x = { .p = p };
-    int e = prepare(&x);
+    int e = pack_exact_prepare(&x);
 
     for (int r = 0; r < p->n && !e; r++)
         e = pack_root(&x, r);

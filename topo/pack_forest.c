@@ -44,8 +44,9 @@ static int64_t all_units(const struct bny_pack *p)
 }
 
 /* One direction of a tree: parents, routes, depths. */
-static int fill(const struct bny_pack *p, const struct bny_pack_tree *from, int *parent,
-                uint32_t *depth, struct bny_route *route, int backwards)
+static int pack_forest_fill(const struct bny_pack *p, const struct bny_pack_tree *from,
+                            int *parent, uint32_t *depth, struct bny_route *route,
+                            int backwards)
 {
     for (int v = 0; v < p->n; v++) {
         const struct bny_pack_edge *e = from->edge[v] < 0 ? NULL : &p->edges[from->edge[v]];
@@ -91,10 +92,10 @@ static int fill_tree(struct bny_tree *t, const struct bny_graph *g, const struct
     }
     if (!t->up || !t->down || (up && (!t->down_parent || !t->down_step)))
         return -BANYAN_ENOMEM;
-    e = up ? fill(down, d, t->down_parent, t->down_step, t->down, 0)
-           : fill(down, d, t->parent, t->step, t->down, 0);
+    e = up ? pack_forest_fill(down, d, t->down_parent, t->down_step, t->down, 0)
+           : pack_forest_fill(down, d, t->parent, t->step, t->down, 0);
     if (!e && up)
-        e = fill(up, u, t->parent, t->step, t->up, 1);
+        e = pack_forest_fill(up, u, t->parent, t->step, t->up, 1);
     for (int v = 0; v < g->nranks && !e && !up; v++)
         if (t->parent[v] >= 0) {
             e = bny_route_set(&t->up[v], t->down[v].links, t->down[v].nlinks);

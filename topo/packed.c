@@ -262,8 +262,8 @@ static int build_free(struct bny_forest **out, const struct bny_graph *g,
     return build_one(out, g, use, w);
 }
 
-static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_forest_use use,
-                 int root, const struct bny_build_opts *opts)
+static int packed_build(struct bny_forest **out, const struct bny_graph *g,
+                        enum bny_forest_use use, int root, const struct bny_build_opts *opts)
 {
     struct wish w = { .root = use == BNY_FOREST_ROOTED ? root : -1,
                       .k = opts ? opts->k : 0,
@@ -288,5 +288,5 @@ static int build(struct bny_forest **out, const struct bny_graph *g, enum bny_fo
 const struct bny_graph_builder_ops bny_build_packed = {
     .name = "packed",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED | BNY_FOREST_ROOTED,
-    .build = build,
+    .build = packed_build,
 };

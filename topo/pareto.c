@@ -73,7 +73,7 @@ static int heights(const struct bny_forest *f)
 
 /* Takes f; frees it if a member is as low and as fast, frees the last member if f is better
  * than it. */
-static void add(struct bny_pareto *p, struct bny_forest *f)
+static void pareto_add(struct bny_pareto *p, struct bny_forest *f)
 {
     for (int i = 0; i < p->n; i++)
         if (heights(p->forest[i]) <= heights(f) &&
@@ -105,7 +105,7 @@ int bny_pareto_build(struct bny_pareto *out, const struct bny_graph *g, enum bny
     if (e)
         return e;
     opts.height_cap = (int)f->nsteps;
-    add(out, f);
+    pareto_add(out, f);
     while (!e && opts.height_cap > 1 && !bny_deadline_passed(deadline)) {
         opts.height_cap = opts.height_cap > 4 ? opts.height_cap * 3 / 4 : opts.height_cap - 1;
         e = bny_build_packed.build(&f, g, use, root, &opts);
@@ -118,7 +118,7 @@ int bny_pareto_build(struct bny_pareto *out, const struct bny_graph *g, enum bny
         if (e)
             bny_forest_free(f);
         else
-            add(out, f);
+            pareto_add(out, f);
     }
     if (e == -BANYAN_ENOTSUP)
         return 0; /* no lower trees */

@@ -31,9 +31,9 @@ struct reader {
     int n; /* ranks */
 };
 
-static int bad(const struct reader *r, const char *fmt, ...)
+static int plan_json_bad(const struct reader *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-static int bad(const struct reader *r, const char *fmt, ...)
+static int plan_json_bad(const struct reader *r, const char *fmt, ...)
 {
     char text[300];
     va_list ap;
@@ -82,13 +82,13 @@ out:
     return text;
 }
 
-static const cJSON *get(const cJSON *o, const char *key)
+static const cJSON *plan_json_get(const cJSON *o, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(o, key);
 }
 
 /* A whole number of [min, max]. */
-static int whole(const cJSON *v, double min, double max, int64_t *out)
+static int plan_json_whole(const cJSON *v, double min, double max, int64_t *out)
 {
     if (!cJSON_IsNumber(v) || !(v->valuedouble >= min && v->valuedouble <= max) ||
         v->valuedouble != floor(v->valuedouble))
@@ -101,9 +101,9 @@ static int member(const struct reader *r, const cJSON *o, const char *where, con
                   double min, double max, int64_t *out)
 {
     *out = 0;
-    if (whole(get(o, key), min, max, out) != 0)
-        return bad(r, "%s%s: a whole number from %.0f to %.0f is expected", where, key, min,
-                   max);
+    if (plan_json_whole(plan_json_get(o, key), min, max, out) != 0)
+        return plan_json_bad(r, "%s%s: a whole number from %.0f to %.0f is expected", where,
+                             key, min, max);
     return 0;
 }
 
@@ -123,21 +123,23 @@ static int use_by_name(const cJSON *v, enum bny_forest_use *use)
 /* ---- trees ---- */
 
 /* A list with one whole number for each rank, as int32 (steps fit as well). */
-static int list(const struct reader *r, const cJSON *o, int t, const char *key, double min,
-                double max, void *out)
+static int plan_json_list(const struct reader *r, const cJSON *o, int t, const char *key,
+                          double min, double max, void *out)
 {
-    const cJSON *a = get(o, key);
+    const cJSON *a = plan_json_get(o, key);
     int i = 0;
 
     if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != r->n)
-        return bad(r, "trees[%d].%s: a list of %d numbers is expected, one for each rank", t,
-                   key, r->n);
+        return plan_json_bad(
+            r, "trees[%d].%s: a list of %d numbers is expected, one for each rank", t, key,
+            r->n);
     for (const cJSON *v = a->child; v; v = v->next, i++) {
         int64_t x;
 
-        if (whole(v, min, max, &x) != 0)
-            return bad(r, "trees[%d].%s[%d]: a whole number from %.0f to %.0f is expected", t,
-                       key, i, min, max);
+        if (plan_json_whole(v, min, max, &x) != 0)
+            return plan_json_bad(
+                r, "trees[%d].%s[%d]: a whole number from %.0f to %.0f is expected", t, key, i,
+                min, max);
         ((int32_t *)out)[i] = (int32_t)x;
     }
     return 0;
@@ -155,7 +157,7 @@ static int read_route(struct bny_route *to, const cJSON *v)
     if (!to->links)
         return -BANYAN_ENOMEM;
     for (v = first; v && to->nlinks < n; v = v->next) {
-        if (whole(v, 0, LINKS_MAX, &x) != 0)
+        if (plan_json_whole(v, 0, LINKS_MAX, &x) != 0)
             return -BANYAN_EINVAL;
         to->links[to->nlinks++] = (int)x;
     }
@@ -165,23 +167,24 @@ static int read_route(struct bny_route *to, const cJSON *v)
 static int routes(const struct reader *r, const cJSON *o, int t, const char *key,
                   struct bny_route **out)
 {
-    const cJSON *a = get(o, key);
+    const cJSON *a = plan_json_get(o, key);
     int i = 0, e;
 
     if (!a)
         return 0;
     if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != r->n)
-        return bad(r, "trees[%d].%s: a list of %d routes is expected, one for each rank", t,
-                   key, r->n);
+        return plan_json_bad(r,
+                             "trees[%d].%s: a list of %d routes is expected, one for each rank",
+                             t, key, r->n);
     *out = calloc((size_t)r->n, sizeof **out);
     if (!*out)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for its routes", r->name);
     for (const cJSON *v = a->child; v; v = v->next, i++) {
         e = read_route(&(*out)[i], v);
         if (e == -BANYAN_EINVAL)
-            return bad(r,
-                       "trees[%d].%s[%d]: the number of a link, or a list of such, is expected",
-                       t, key, i);
+            return plan_json_bad(
+                r, "trees[%d].%s[%d]: the number of a link, or a list of such, is expected", t,
+                key, i);
         if (e)
             return bny_fail(BANYAN_ENOMEM, "%s: no memory for its routes", r->name);
     }
@@ -192,19 +195,19 @@ static int read_down(const struct reader *r, const cJSON *o, int t, struct bny_t
 {
     int e;
 
-    if (!get(o, "down_parent") && !get(o, "down_step"))
+    if (!plan_json_get(o, "down_parent") && !plan_json_get(o, "down_step"))
         return 0;
     tree->down_parent = calloc((size_t)r->n, sizeof *tree->down_parent);
     tree->down_step = calloc((size_t)r->n, sizeof *tree->down_step);
     if (!tree->down_parent || !tree->down_step)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for its trees", r->name);
-    e = list(r, o, t, "down_parent", -1, r->n - 1, tree->down_parent);
-    return e ? e : list(r, o, t, "down_step", 0, INT32_MAX, tree->down_step);
+    e = plan_json_list(r, o, t, "down_parent", -1, r->n - 1, tree->down_parent);
+    return e ? e : plan_json_list(r, o, t, "down_step", 0, INT32_MAX, tree->down_step);
 }
 
 static int read_tree(const struct reader *r, const cJSON *o, int t, struct bny_tree *tree)
 {
-    const cJSON *weight = get(o, "weight");
+    const cJSON *weight = plan_json_get(o, "weight");
     struct bny_ratio w;
     char where[40];
     int64_t root, pipeline = 0;
@@ -212,20 +215,21 @@ static int read_tree(const struct reader *r, const cJSON *o, int t, struct bny_t
 
     snprintf(where, sizeof where, "trees[%d].", t);
     e = member(r, o, where, "root", 0, r->n - 1, &root);
-    if (!e && get(o, "pipeline"))
+    if (!e && plan_json_get(o, "pipeline"))
         e = member(r, o, where, "pipeline", 0, UINT32_MAX, &pipeline);
     if (e)
         return e;
     if (!cJSON_IsString(weight) || bny_ratio_parse(&w, weight->valuestring) != 0 || w.num < 1 ||
         w.den < 1 || w.num > UINT32_MAX || w.den > UINT32_MAX)
-        return bad(r, "%sweight: a fraction in quotes is expected, as \"1/9\"", where);
+        return plan_json_bad(r, "%sweight: a fraction in quotes is expected, as \"1/9\"",
+                             where);
     tree->root = (int)root;
     tree->pipeline = (uint32_t)pipeline;
     tree->weight_num = (uint32_t)w.num;
     tree->weight_den = (uint32_t)w.den;
-    e = list(r, o, t, "parent", -1, r->n - 1, tree->parent);
+    e = plan_json_list(r, o, t, "parent", -1, r->n - 1, tree->parent);
     if (!e)
-        e = list(r, o, t, "step", 0, INT32_MAX, tree->step);
+        e = plan_json_list(r, o, t, "step", 0, INT32_MAX, tree->step);
     if (!e)
         e = read_down(r, o, t, tree);
     if (!e)
@@ -235,18 +239,18 @@ static int read_tree(const struct reader *r, const cJSON *o, int t, struct bny_t
 
 static int read_trees(struct reader *r, const cJSON *root)
 {
-    const cJSON *a = get(root, "trees"), *name = get(root, "name"), *v;
+    const cJSON *a = plan_json_get(root, "trees"), *name = plan_json_get(root, "name"), *v;
     int n = cJSON_IsArray(a) ? cJSON_GetArraySize(a) : 0, t = 0, e = 0;
     int64_t nsteps;
 
     if (n < 1 || n > (1 << 20))
-        return bad(r, "trees: a list of trees is expected");
+        return plan_json_bad(r, "trees: a list of trees is expected");
     cJSON_ArrayForEach(v, a)
     { /* before memory is allocated for that many ranks and trees */
-        if (cJSON_GetArraySize(get(v, "parent")) != r->n)
-            return bad(r,
-                       "trees[%d].parent: a list of %d numbers is expected, one for each rank",
-                       t, r->n);
+        if (cJSON_GetArraySize(plan_json_get(v, "parent")) != r->n)
+            return plan_json_bad(
+                r, "trees[%d].parent: a list of %d numbers is expected, one for each rank", t,
+                r->n);
         t++;
     }
     e = member(r, root, "", "steps", 0, INT32_MAX, &nsteps);
@@ -269,11 +273,11 @@ static int read_trees(struct reader *r, const cJSON *root)
 static int read_ratio(const struct reader *r, const cJSON *o, const char *key,
                       struct bny_ratio *out)
 {
-    const cJSON *v = get(o, key);
+    const cJSON *v = plan_json_get(o, key);
 
     if (!cJSON_IsString(v) || bny_ratio_parse(out, v->valuestring) != 0 || out->num < 0 ||
         !bny_ratio_ok(*out))
-        return bad(r, "claim.%s: a fraction in quotes is expected, as \"16/9\"", key);
+        return plan_json_bad(r, "claim.%s: a fraction in quotes is expected, as \"16/9\"", key);
     return 0;
 }
 
@@ -283,7 +287,7 @@ static int read_cut(const struct reader *r, const cJSON *a, int64_t nodes,
     int i = 0;
 
     if (!cJSON_IsArray(a))
-        return bad(r, "claim.cut: a list of numbers of nodes is expected");
+        return plan_json_bad(r, "claim.cut: a list of numbers of nodes is expected");
     claim->cut = calloc((size_t)nodes, 1);
     if (!claim->cut)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for its cut", r->name);
@@ -291,9 +295,9 @@ static int read_cut(const struct reader *r, const cJSON *a, int64_t nodes,
     for (const cJSON *v = a->child; v; v = v->next, i++) {
         int64_t x;
 
-        if (whole(v, 0, (double)nodes - 1, &x) != 0)
-            return bad(r, "claim.cut[%d]: a node from 0 to %" PRId64 " is expected", i,
-                       nodes - 1);
+        if (plan_json_whole(v, 0, (double)nodes - 1, &x) != 0)
+            return plan_json_bad(r, "claim.cut[%d]: a node from 0 to %" PRId64 " is expected",
+                                 i, nodes - 1);
         claim->cut[x] = 1;
     }
     return 0;
@@ -306,9 +310,9 @@ static int read_parts(const struct reader *r, const cJSON *a, int64_t nodes,
     int i = 0;
 
     if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != nodes)
-        return bad(r,
-                   "claim.parts: a list of %" PRId64 " numbers is expected, one for each node",
-                   nodes);
+        return plan_json_bad(
+            r, "claim.parts: a list of %" PRId64 " numbers is expected, one for each node",
+            nodes);
     claim->cut = calloc((size_t)nodes, 1);
     if (!claim->cut)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for its cut", r->name);
@@ -316,8 +320,8 @@ static int read_parts(const struct reader *r, const cJSON *a, int64_t nodes,
     for (const cJSON *v = a->child; v; v = v->next, i++) {
         int64_t x;
 
-        if (whole(v, 0, 255, &x) != 0)
-            return bad(r, "claim.parts[%d]: a number from 0 to 255 is expected", i);
+        if (plan_json_whole(v, 0, 255, &x) != 0)
+            return plan_json_bad(r, "claim.parts[%d]: a number from 0 to 255 is expected", i);
         claim->cut[i] = (uint8_t)x;
     }
     return 0;
@@ -326,22 +330,22 @@ static int read_parts(const struct reader *r, const cJSON *a, int64_t nodes,
 static int read_potentials(const struct reader *r, const cJSON *d, const char *key,
                            int64_t nodes, int64_t *out)
 {
-    const cJSON *a = get(d, key);
+    const cJSON *a = plan_json_get(d, key);
     int i = 0;
 
     if (!cJSON_IsArray(a) || cJSON_GetArraySize(a) != nodes)
-        return bad(
+        return plan_json_bad(
             r, "claim.dual.%s: a list of %" PRId64 " numbers is expected, one for each node",
             key, nodes);
     for (const cJSON *v = a->child; v; v = v->next, i++)
-        if (whole(v, -9007199254740992.0, 9007199254740992.0, &out[i]) != 0)
-            return bad(r, "claim.dual.%s[%d]: a whole number is expected", key, i);
+        if (plan_json_whole(v, -9007199254740992.0, 9007199254740992.0, &out[i]) != 0)
+            return plan_json_bad(r, "claim.dual.%s[%d]: a whole number is expected", key, i);
     return 0;
 }
 
 static int read_set(const struct reader *r, const cJSON *set, int s, struct bny_dual *d)
 {
-    const cJSON *nodes = get(set, "nodes");
+    const cJSON *nodes = plan_json_get(set, "nodes");
     char where[48];
     int64_t reduce, x;
     int e, i = 0;
@@ -354,11 +358,11 @@ static int read_set(const struct reader *r, const cJSON *set, int s, struct bny_
         return e;
     d->reduce[s] = (uint8_t)reduce;
     if (!cJSON_IsArray(nodes))
-        return bad(r, "%snodes: a list of numbers of nodes is expected", where);
+        return plan_json_bad(r, "%snodes: a list of numbers of nodes is expected", where);
     for (const cJSON *v = nodes->child; v; v = v->next, i++) {
-        if (whole(v, 0, (double)d->nnodes - 1, &x) != 0)
-            return bad(r, "%snodes[%d]: a node from 0 to %d is expected", where, i,
-                       d->nnodes - 1);
+        if (plan_json_whole(v, 0, (double)d->nnodes - 1, &x) != 0)
+            return plan_json_bad(r, "%snodes[%d]: a node from 0 to %d is expected", where, i,
+                                 d->nnodes - 1);
         d->in[(size_t)s * (size_t)d->nnodes + (size_t)x] = 1;
     }
     return 0;
@@ -367,17 +371,17 @@ static int read_set(const struct reader *r, const cJSON *set, int s, struct bny_
 static int read_dual(const struct reader *r, const cJSON *d, int64_t nodes,
                      struct bny_claim *claim)
 {
-    const cJSON *sets = get(d, "sets");
+    const cJSON *sets = plan_json_get(d, "sets");
     int n = cJSON_IsArray(sets) ? cJSON_GetArraySize(sets) : -1, e, s = 0;
 
     if (n < 0 || n * nodes > DUAL_MAX)
-        return bad(r, "claim.dual.sets: a list of at most %d sets is expected",
-                   (int)(DUAL_MAX / nodes));
-    if (cJSON_GetArraySize(get(d, "down_pot")) != nodes)
-        return bad(r,
-                   "claim.dual.down_pot: a list of %" PRId64
-                   " numbers is expected, one for each node",
-                   nodes);
+        return plan_json_bad(r, "claim.dual.sets: a list of at most %d sets is expected",
+                             (int)(DUAL_MAX / nodes));
+    if (cJSON_GetArraySize(plan_json_get(d, "down_pot")) != nodes)
+        return plan_json_bad(r,
+                             "claim.dual.down_pot: a list of %" PRId64
+                             " numbers is expected, one for each node",
+                             nodes);
     claim->dual = bny_dual_alloc((int)nodes, n);
     if (!claim->dual)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for its proof", r->name);
@@ -391,14 +395,14 @@ static int read_dual(const struct reader *r, const cJSON *d, int64_t nodes,
 
 static int read_claim(const struct reader *r, const cJSON *root, int64_t nodes)
 {
-    const cJSON *c = get(root, "claim"), *kind = get(c, "kind");
+    const cJSON *c = plan_json_get(root, "claim"), *kind = plan_json_get(c, "kind");
     struct bny_claim *claim = &r->out->forest->claim;
     int e;
 
     if (!c)
         return 0;
     if (!cJSON_IsObject(c) || !nodes)
-        return bad(r, "claim: an object is expected, and a topology");
+        return plan_json_bad(r, "claim: an object is expected, and a topology");
     e = read_ratio(r, c, "time", &claim->time);
     if (!e)
         e = read_ratio(r, c, "bound", &claim->bound);
@@ -407,26 +411,29 @@ static int read_claim(const struct reader *r, const cJSON *root, int64_t nodes)
     for (int k = 0; k <= BNY_CUT_PARTS; k++)
         if (cJSON_IsString(kind) && !strcmp(kind->valuestring, bny_cut_kind_name(k)))
             claim->cut_kind = k;
-    if (get(c, "parts"))
-        e = read_parts(r, get(c, "parts"), nodes, claim);
-    else if (get(c, "cut"))
-        e = read_cut(r, get(c, "cut"), nodes, claim);
-    return !e && get(c, "dual") ? read_dual(r, get(c, "dual"), nodes, claim) : e;
+    if (plan_json_get(c, "parts"))
+        e = read_parts(r, plan_json_get(c, "parts"), nodes, claim);
+    else if (plan_json_get(c, "cut"))
+        e = read_cut(r, plan_json_get(c, "cut"), nodes, claim);
+    return !e && plan_json_get(c, "dual") ? read_dual(r, plan_json_get(c, "dual"), nodes, claim)
+                                          : e;
 }
 
 static int read_topology(const struct reader *r, const cJSON *root, int64_t *nodes)
 {
-    const cJSON *o = get(root, "topology"), *name = get(o, "name"), *hash = get(o, "hash");
+    const cJSON *o = plan_json_get(root, "topology"), *name = plan_json_get(o, "name"),
+                *hash = plan_json_get(o, "hash");
     char *end;
 
     *nodes = 0;
     if (!o)
         return 0;
     if (!cJSON_IsString(name) || !cJSON_IsString(hash) || strlen(hash->valuestring) != 16)
-        return bad(r, "topology: name and a hash of 16 hexadecimal digits are expected");
+        return plan_json_bad(r,
+                             "topology: name and a hash of 16 hexadecimal digits are expected");
     r->out->graph_hash = strtoull(hash->valuestring, &end, 16);
     if (*end || !r->out->graph_hash)
-        return bad(r, "topology.hash: 16 hexadecimal digits are expected");
+        return plan_json_bad(r, "topology.hash: 16 hexadecimal digits are expected");
     snprintf(r->out->topology, sizeof r->out->topology, "%s", name->valuestring);
     return member(r, o, "topology.", "nodes", 1, NODES_MAX, nodes);
 }
@@ -441,7 +448,7 @@ static int syntax(const struct reader *r, const char *text, const char *at)
         column = *text == '\n' ? 1 : column + 1;
         line += *text == '\n';
     }
-    return bad(r, "line %d, column %d: this is no JSON", line, column);
+    return plan_json_bad(r, "line %d, column %d: this is no JSON", line, column);
 }
 
 static int read_plan(struct reader *r, const cJSON *root)
@@ -451,12 +458,14 @@ static int read_plan(struct reader *r, const cJSON *root)
     char why[256];
     int e;
 
-    if (!cJSON_IsObject(root) || whole(get(root, "banyan_plan"), 1, 1e9, &version) != 0)
-        return bad(r, "this is no plan: \"banyan_plan\": 1 is missing");
+    if (!cJSON_IsObject(root) ||
+        plan_json_whole(plan_json_get(root, "banyan_plan"), 1, 1e9, &version) != 0)
+        return plan_json_bad(r, "this is no plan: \"banyan_plan\": 1 is missing");
     if (version != 1)
-        return bad(r, "banyan_plan: version %" PRId64 " is unknown here, 1 is known", version);
-    if (use_by_name(get(root, "use"), &use) != 0)
-        return bad(r, "use: allreduce, scattered or rooted is expected");
+        return plan_json_bad(r, "banyan_plan: version %" PRId64 " is unknown here, 1 is known",
+                             version);
+    if (use_by_name(plan_json_get(root, "use"), &use) != 0)
+        return plan_json_bad(r, "use: allreduce, scattered or rooted is expected");
     e = member(r, root, "", "ranks", 1, RANKS_MAX, &n);
     if (!e && use == BNY_FOREST_ROOTED)
         e = member(r, root, "", "root", 0, (double)n - 1, &at);
@@ -471,7 +480,7 @@ static int read_plan(struct reader *r, const cJSON *root)
     if (!e)
         e = read_claim(r, root, nodes);
     if (!e && bny_forest_check(r->out->forest, use, r->out->root, why, sizeof why) != 0)
-        e = bad(r, "%s", why);
+        e = plan_json_bad(r, "%s", why);
     return e;
 }
 

@@ -12,7 +12,7 @@
 #include "topo/dual.h"
 #include "topo/plan_file.h"
 
-static uint64_t mix(uint64_t h, uint64_t v)
+static uint64_t plan_write_mix(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * 0x9e3779b97f4a7c15u;
     return h ^ h >> 29;
@@ -20,15 +20,15 @@ static uint64_t mix(uint64_t h, uint64_t v)
 
 uint64_t bny_graph_hash(const struct bny_graph *g)
 {
-    uint64_t h = mix(0x62616e79616eu, (uint64_t)g->nnodes);
+    uint64_t h = plan_write_mix(0x62616e79616eu, (uint64_t)g->nnodes);
 
     for (int r = 0; r < g->nranks; r++)
-        h = mix(h, (uint64_t)g->rank_node[r]);
+        h = plan_write_mix(h, (uint64_t)g->rank_node[r]);
     for (int l = 0; l < g->nlinks; l++) {
         const struct bny_link *k = &g->links[l];
 
-        h = mix(mix(h, (uint64_t)k->from), (uint64_t)k->to);
-        h = mix(mix(h, (uint64_t)k->cap), (uint64_t)k->lat_ns);
+        h = plan_write_mix(plan_write_mix(h, (uint64_t)k->from), (uint64_t)k->to);
+        h = plan_write_mix(plan_write_mix(h, (uint64_t)k->cap), (uint64_t)k->lat_ns);
     }
     return h ? h : 1;
 }

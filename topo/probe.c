@@ -32,7 +32,7 @@ struct work {
     double *t, *t2, *sort;
 };
 
-static int by_value(const void *x, const void *y)
+static int probe_by_value(const void *x, const void *y)
 {
     double p = *(const double *)x, q = *(const double *)y;
 
@@ -45,7 +45,7 @@ static struct bny_probe_stats stats(double *v, int n)
 
     if (!n)
         return s;
-    qsort(v, (size_t)n, sizeof *v, by_value);
+    qsort(v, (size_t)n, sizeof *v, probe_by_value);
     s.min = v[0];
     s.median = v[n / 2];
     s.p95 = v[(int)(0.95 * (n - 1) + 0.5)];
@@ -85,7 +85,7 @@ static int tournament(struct work *w)
 }
 
 /* The smallest level at which two ranks are in one cluster. */
-static int meet(const struct bny_probe *p, int v, int w)
+static int probe_meet(const struct bny_probe *p, int v, int w)
 {
     int l = 0;
 
@@ -104,10 +104,10 @@ static void ports(struct work *w)
         int k = 0;
         for (int lowest = 0; !k && lowest < p->nlevels; lowest++)
             for (int o = 0; o < p->n; o++)
-                if (o != v && meet(p, v, o) == lowest)
+                if (o != v && probe_meet(p, v, o) == lowest)
                     w->sort[k++] = p->Bps[v * p->n + o];
         if (k)
-            qsort(w->sort, (size_t)k, sizeof *w->sort, by_value);
+            qsort(w->sort, (size_t)k, sizeof *w->sort, probe_by_value);
         p->port_Bps[v] = k ? w->sort[k * 3 / 4 < k ? k * 3 / 4 : k - 1] : 0;
     }
 }
@@ -180,7 +180,7 @@ static int borders(struct work *w)
             e = border(w, l, c, &k->border_Bps[c]);
         for (int v = 0; v < w->p->n; v++)
             for (int o = 0; o < v; o++)
-                if (meet(w->p, v, o) == l)
+                if (probe_meet(w->p, v, o) == l)
                     w->sort[n++] = w->p->alpha[v * w->p->n + o];
         k->alpha = stats(w->sort, n);
     }

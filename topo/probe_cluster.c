@@ -51,7 +51,7 @@ static void spanning_tree(const struct bny_probe *p, struct merge *m, double *ne
     qsort(m, (size_t)p->n - 1, sizeof *m, by_alpha);
 }
 
-static int find(int *parent, int v)
+static int probe_cluster_find(int *parent, int v)
 {
     while (parent[v] != v)
         v = parent[v] = parent[parent[v]];
@@ -67,11 +67,12 @@ static int clusters(const struct bny_probe *p, const struct merge *m, int merges
     for (int v = 0; v < p->n; v++)
         parent[v] = v;
     for (int i = 0; i < merges; i++) {
-        int a = find(parent, m[i].a), b = find(parent, m[i].b);
+        int a = probe_cluster_find(parent, m[i].a), b = probe_cluster_find(parent, m[i].b);
         parent[a > b ? a : b] = a > b ? b : a;
     }
     for (int v = 0; v < p->n; v++)
-        cluster[v] = find(parent, v) == v ? n++ : cluster[find(parent, v)];
+        cluster[v] =
+            probe_cluster_find(parent, v) == v ? n++ : cluster[probe_cluster_find(parent, v)];
     return n;
 }
 

@@ -117,7 +117,7 @@ int bny_probe_graph(struct bny_graph **out, const struct bny_probe *p)
     return 0;
 }
 
-static int by_value(const void *x, const void *y)
+static int probe_graph_by_value(const void *x, const void *y)
 {
     double a = *(const double *)x, b = *(const double *)y;
 
@@ -126,7 +126,7 @@ static int by_value(const void *x, const void *y)
 
 static void write_stats(FILE *f, const char *name, double *v, int n)
 {
-    qsort(v, (size_t)n, sizeof *v, by_value);
+    qsort(v, (size_t)n, sizeof *v, probe_graph_by_value);
     bny_fprintf(f, "\"%s\": {\"min\": %.4g, \"median\": %.4g, \"p95\": %.4g}", name, v[0] / 1e9,
                 v[n / 2] / 1e9, v[(int)(0.95 * (n - 1) + 0.5)] / 1e9);
 }

@@ -29,7 +29,7 @@ struct mending {
     struct bny_repair report;
 };
 
-static int no_memory(void)
+static int repair_no_memory(void)
 {
     return bny_fail(BANYAN_ENOMEM, "no memory to repair a forest");
 }
@@ -95,7 +95,7 @@ static int take_over_trees(struct mending *m)
     m->units = malloc((size_t)n * sizeof *m->units);
     m->from = malloc((size_t)n * sizeof *m->from);
     if (!m->f || !m->units || !m->from)
-        return no_memory();
+        return repair_no_memory();
     n = 0;
     for (int t = 0; t < m->old->ntrees; t++) {
         const struct bny_tree *old = &m->old->trees[t];
@@ -117,7 +117,7 @@ static int take_over_trees(struct mending *m)
 }
 
 /* Sets room to the capacity of each link within `time`. */
-static int make_room(struct mending *m, struct bny_ratio time)
+static int repair_make_room(struct mending *m, struct bny_ratio time)
 {
     int64_t unit = 1;
 
@@ -161,7 +161,7 @@ static int copy_edges(struct mending *m, int t)
 
     tree->down = calloc((size_t)m->f->nranks, sizeof *tree->down);
     if (!tree->down)
-        return no_memory();
+        return repair_no_memory();
     for (int v = 0; v < m->old->nranks; v++) {
         int to = new_rank(m, v), from = new_rank(m, old->parent[v]), fits = from >= 0;
         const struct bny_route *r = &old->down[v];
@@ -174,7 +174,7 @@ static int copy_edges(struct mending *m, int t)
         if (!fits)
             continue;
         if (bny_route_set(&tree->down[to], r->links, r->nlinks))
-            return no_memory();
+            return repair_no_memory();
         for (int i = 0; i < r->nlinks; i++) {
             tree->down[to].links[i] = m->link[r->links[i]];
             m->room[tree->down[to].links[i]] -= m->units[t];
@@ -218,7 +218,7 @@ static int split_tree(struct mending *m, int t, int64_t units)
     if (all)
         m->units = all;
     if (!trees || !all)
-        return no_memory();
+        return repair_no_memory();
     copy = &trees[n];
     *copy = (struct bny_tree){ .root = trees[t].root, .pipeline = trees[t].pipeline };
     m->f->ntrees++;
@@ -228,11 +228,11 @@ static int split_tree(struct mending *m, int t, int64_t units)
     copy->step = calloc((size_t)ranks, sizeof *copy->step);
     copy->down = calloc((size_t)ranks, sizeof *copy->down);
     if (!copy->parent || !copy->step || !copy->down)
-        return no_memory();
+        return repair_no_memory();
     memcpy(copy->parent, trees[t].parent, (size_t)ranks * sizeof *copy->parent);
     for (int v = 0; v < ranks; v++)
         if (bny_route_set(&copy->down[v], trees[t].down[v].links, trees[t].down[v].nlinks))
-            return no_memory();
+            return repair_no_memory();
     return 0;
 }
 
@@ -287,7 +287,7 @@ static int attach(struct mending *m, int t, int y)
     if (room < m->units[t])
         e = split_tree(m, t, room);
     if (!e && bny_route_set(&m->f->trees[t].down[y], links, hops))
-        e = no_memory();
+        e = repair_no_memory();
     for (int i = 0; i < hops && !e; i++)
         m->room[links[i]] -= m->units[t];
     m->f->trees[t].parent[y] = g->nodes[best].rank;
@@ -343,7 +343,7 @@ static int by_root(const void *a, const void *b)
 }
 
 /* Sets weights of split trees, and sorts trees by their roots. */
-static void settle(struct mending *m)
+static void repair_settle(struct mending *m)
 {
     for (int t = 0; t < m->f->ntrees; t++) {
         struct bny_ratio w = bny_ratio_of(m->units[t], m->unit);
@@ -363,7 +363,7 @@ static int mirror(struct bny_forest *f, const struct bny_graph *g)
 
         tree->up = calloc((size_t)f->nranks, sizeof *tree->up);
         if (!tree->up)
-            return no_memory();
+            return repair_no_memory();
         for (int v = 0; v < f->nranks; v++) {
             uint32_t depth = 0;
 
@@ -372,7 +372,7 @@ static int mirror(struct bny_forest *f, const struct bny_graph *g)
             tree->step[v] = depth;
             most = depth > most ? depth : most;
             if (bny_route_set(&tree->up[v], tree->down[v].links, tree->down[v].nlinks))
-                return no_memory();
+                return repair_no_memory();
             bny_route_reverse(&tree->up[v], g);
         }
     }
@@ -396,7 +396,7 @@ static int mend_all(struct mending *m, enum bny_forest_use use, int root)
     match_links(m);
     e = take_over_trees(m);
     if (!e)
-        e = make_room(m, bny_ratio_mul(b.value, bny_ratio_of(1009, 1000)));
+        e = repair_make_room(m, bny_ratio_mul(b.value, bny_ratio_of(1009, 1000)));
     bny_bound_free(&b);
     for (int t = 0; !e && t < m->f->ntrees; t++)
         e = copy_edges(m, t);
@@ -405,7 +405,7 @@ static int mend_all(struct mending *m, enum bny_forest_use use, int root)
         e = e == 0 ? bny_fail(BANYAN_ENOTSUP, "tree %d finds no room", t) : e > 0 ? 0 : e;
     }
     if (!e)
-        settle(m);
+        repair_settle(m);
     if (!e)
         e = mirror(m->f, m->after);
     if (!e)
@@ -460,8 +460,9 @@ int bny_forest_repair(struct bny_forest **out, const struct bny_forest *f,
     m.queue = malloc(nodes * sizeof *m.queue);
     m.via = malloc(nodes * sizeof *m.via);
     m.width = malloc(nodes * sizeof *m.width);
-    e = m.width && m.node && m.link && m.room && m.joined && m.queue && m.via ? match_nodes(&m)
-                                                                              : no_memory();
+    e = m.width && m.node && m.link && m.room && m.joined && m.queue && m.via
+            ? match_nodes(&m)
+            : repair_no_memory();
     if (!e && use == BNY_FOREST_ROOTED) {
         int r = root >= 0 && root < before->nranks ? new_rank(&m, root) : -1;
 

@@ -183,7 +183,7 @@ static int64_t price_of(const struct bny_router *r, int link)
 
 /* Breadth first, backwards from rank `to`; nodes leave the queue in order of hops, so the price
  * of nearer ones is final. */
-static int measure(struct bny_router *r, int to)
+static int route_measure(struct bny_router *r, int to)
 {
     const struct bny_graph *g = r->g;
     int *hops = malloc((size_t)g->nnodes * sizeof *hops), head = 0, tail = 0;
@@ -242,7 +242,7 @@ static int push_link(struct bny_ways *w, int at, int link)
     return 0;
 }
 
-static uint64_t mix(uint64_t x)
+static uint64_t route_mix(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -253,7 +253,7 @@ static uint64_t mix(uint64_t x)
 static int one_way(struct bny_router *r, int from, int to, int hashed, struct bny_ways *w)
 {
     const struct bny_graph *g = r->g;
-    uint64_t flow = mix(mix((uint64_t)from << 32 | (uint32_t)to) ^ r->seed);
+    uint64_t flow = route_mix(route_mix((uint64_t)from << 32 | (uint32_t)to) ^ r->seed);
     int at = 0;
 
     for (int u = g->rank_node[from]; u != g->rank_node[to]; at++) {
@@ -261,7 +261,7 @@ static int one_way(struct bny_router *r, int from, int to, int hashed, struct bn
 
         for (int i = g->out_first[u]; i < g->out_first[u + 1]; i++)
             n += on_way(r, to, g->out[i]);
-        pick = hashed ? (int)(mix(flow ^ (uint64_t)u) % (uint64_t)n) : 0;
+        pick = hashed ? (int)(route_mix(flow ^ (uint64_t)u) % (uint64_t)n) : 0;
         for (int i = g->out_first[u]; i < g->out_first[u + 1] && chosen < 0; i++)
             if (on_way(r, to, g->out[i]) && pick-- == 0)
                 chosen = g->out[i];
@@ -322,8 +322,8 @@ static void normalise(struct bny_ways *w)
 
 /* Dimension order: last dimension first. dirs: for dimension d, bit d chooses the upward way on
  * a tie. */
-static int walk(struct bny_router *r, int from, int to, unsigned ups, int at,
-                struct bny_ways *w)
+static int route_walk(struct bny_router *r, int from, int to, unsigned ups, int at,
+                      struct bny_ways *w)
 {
     const struct bny_grid *grid = &r->grid;
     int stride = 1, here = from;
@@ -368,7 +368,7 @@ static int dimension_ways(struct bny_router *r, int from, int to, struct bny_way
     }
     nties = __builtin_popcount(ties);
     for (w->nparts = 0; w->nparts < BNY_ROUTE_PARTS_MAX;) {
-        int at = walk(r, from, to, ups, w->first[w->nparts], w);
+        int at = route_walk(r, from, to, ups, w->first[w->nparts], w);
 
         if (at < 0)
             return at;
@@ -389,7 +389,7 @@ int bny_router_ways(struct bny_router *r, int from_rank, int to_rank, struct bny
     ways->first[0] = 0;
     if (r->kind == BNY_ROUTE_DIMENSIONS)
         return dimension_ways(r, from_rank, to_rank, ways);
-    e = r->hops[to_rank] ? 0 : measure(r, to_rank);
+    e = r->hops[to_rank] ? 0 : route_measure(r, to_rank);
     if (e)
         return e;
     if (r->kind != BNY_ROUTE_SPLIT)

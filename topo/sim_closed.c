@@ -22,7 +22,7 @@ static double way_s(const struct bny_sim_net *net, const struct bny_sim_part *p)
 }
 
 /* Adds a transfer's load; returns its latency. */
-static double load(const struct bny_sim_net *net, struct sums *s, uint32_t id)
+static double sim_closed_load(const struct bny_sim_net *net, struct sums *s, uint32_t id)
 {
     double bytes = net->job->transfers[id].bytes, longest = 0;
 
@@ -67,7 +67,7 @@ static void add_step(const struct bny_sim_net *net, struct sums *s, uint32_t ste
             if ((t->from == t->to) != sums)
                 continue;
             messages |= !sums;
-            latency = load(net, s, id);
+            latency = sim_closed_load(net, s, id);
             longest = latency > longest ? latency : longest;
             cost = s->fill[id] + (sums ? 0 : net->opts->alpha_s + latency);
             fill_on(net, s, id, cost);

@@ -33,7 +33,7 @@ struct fair {
     double now;
 };
 
-static const struct bny_sim_part *part_of(const struct fair *f, uint32_t flow)
+static const struct bny_sim_part *sim_fair_part_of(const struct fair *f, uint32_t flow)
 {
     return &f->net->parts[flow / (uint32_t)f->net->chunks];
 }
@@ -104,7 +104,7 @@ static void share_links(struct fair *f)
     }
     for (uint32_t i = 0; i < f->nactive; i++) {
         struct flow *flow = &f->flows[f->active[i]];
-        const struct bny_sim_part *p = part_of(f, f->active[i]);
+        const struct bny_sim_part *p = sim_fair_part_of(f, f->active[i]);
 
         flow->rate = 0;
         for (int h = 0; flow->state == MOVING && h < bny_sim_hops(net, p); h++)
@@ -119,7 +119,7 @@ static void share_links(struct fair *f)
                 least = f->left[l] / f->users[l];
         for (uint32_t i = 0; i < f->nactive; i++) {
             struct flow *flow = &f->flows[f->active[i]];
-            const struct bny_sim_part *p = part_of(f, f->active[i]);
+            const struct bny_sim_part *p = sim_fair_part_of(f, f->active[i]);
             int tight = 0;
 
             if (flow->state != MOVING || flow->rate > 0)
@@ -156,11 +156,11 @@ static double next_event(const struct fair *f)
     return at;
 }
 
-static void advance(struct fair *f, double to)
+static void sim_fair_advance(struct fair *f, double to)
 {
     for (uint32_t i = 0; i < f->nactive; i++) {
         struct flow *flow = &f->flows[f->active[i]];
-        const struct bny_sim_part *p = part_of(f, f->active[i]);
+        const struct bny_sim_part *p = sim_fair_part_of(f, f->active[i]);
 
         if (flow->state != MOVING)
             continue;
@@ -193,7 +193,7 @@ static int turn_over(struct fair *f)
 
     for (uint32_t i = 0; i < n; i++) {
         struct flow *flow = &f->flows[f->active[i]];
-        const struct bny_sim_part *p = part_of(f, f->active[i]);
+        const struct bny_sim_part *p = sim_fair_part_of(f, f->active[i]);
         const struct bny_transfer *t = &net->job->transfers[p->transfer];
 
         if (flow->state == STARTING && flow->at <= f->now + eps) {
@@ -271,7 +271,7 @@ static int fair_run(struct fair *f)
         if (!f->nactive)
             break;
         share_links(f);
-        advance(f, next_event(f));
+        sim_fair_advance(f, next_event(f));
     }
     if (f->done != cells)
         return bny_fail(BANYAN_EINVAL,

@@ -21,7 +21,7 @@ void bny_sim_job_free(struct bny_sim_job *job)
 }
 
 /* Ensures room for one more. */
-static int grow(void **array, uint32_t *cap, uint32_t used, size_t size)
+static int sim_job_grow(void **array, uint32_t *cap, uint32_t used, size_t size)
 {
     uint32_t more = *cap ? 2 * *cap : 256;
     void *p;
@@ -39,7 +39,7 @@ static int grow(void **array, uint32_t *cap, uint32_t used, size_t size)
 uint32_t bny_sim_add(struct bny_sim_job *job, const struct bny_transfer *t)
 {
     if (job->failed ||
-        grow((void **)&job->transfers, &job->cap, job->n, sizeof *job->transfers)) {
+        sim_job_grow((void **)&job->transfers, &job->cap, job->n, sizeof *job->transfers)) {
         job->failed = 1;
         return 0;
     }
@@ -50,7 +50,7 @@ uint32_t bny_sim_add(struct bny_sim_job *job, const struct bny_transfer *t)
 void bny_sim_after(struct bny_sim_job *job, uint32_t later, uint32_t earlier)
 {
     if (job->failed ||
-        grow((void **)&job->deps, &job->deps_cap, job->ndeps, sizeof *job->deps)) {
+        sim_job_grow((void **)&job->deps, &job->deps_cap, job->ndeps, sizeof *job->deps)) {
         job->failed = 1;
         return;
     }

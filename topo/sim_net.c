@@ -164,8 +164,8 @@ static int make_indexes(struct bny_sim_net *net)
     return 0;
 }
 
-static int check(const struct bny_graph *g, const struct bny_sim_job *job,
-                 const struct bny_sim_opts *o)
+static int sim_net_check(const struct bny_graph *g, const struct bny_sim_job *job,
+                         const struct bny_sim_opts *o)
 {
     if (job->nranks != g->nranks)
         return bny_fail(BANYAN_EINVAL, "the job is for %d ranks, graph %s has %d", job->nranks,
@@ -201,7 +201,7 @@ int bny_sim_net_make(struct bny_sim_net *net, const struct bny_graph *g,
                      const struct bny_sim_job *job, const struct bny_sim_opts *opts)
 {
     struct bny_router *router;
-    int e = check(g, job, opts);
+    int e = sim_net_check(g, job, opts);
 
     *net = (struct bny_sim_net){ .g = g, .job = job, .opts = opts };
     if (!e)

@@ -15,7 +15,7 @@
 #define PERTURB     1e-5
 #define MOST_PIVOTS 40000
 
-static int no_memory(int rows)
+static int simplex_no_memory(int rows)
 {
     return bny_fail(BANYAN_ENOMEM, "no memory for a linear program of %d rows", rows);
 }
@@ -36,7 +36,7 @@ int bny_simplex_init(struct bny_simplex *s, int rows, const double *rhs)
     s->work = malloc(n * sizeof *s->work);
     if (!s->rhs || !s->exact || !s->inverse || !s->x || !s->price || !s->basic || !s->work) {
         bny_simplex_free(s);
-        return no_memory(rows);
+        return simplex_no_memory(rows);
     }
     for (int i = 0; i < rows; i++) {
         seed ^= seed << 13;
@@ -84,7 +84,7 @@ int bny_simplex_column(struct bny_simplex *s, int n, const int *row, const doubl
         if (in)
             s->in_basis = in;
         if (!cols || !in)
-            return no_memory(s->rows);
+            return simplex_no_memory(s->rows);
         s->cols_cap = cap;
     }
     c = &s->cols[s->ncols];
@@ -95,7 +95,7 @@ int bny_simplex_column(struct bny_simplex *s, int n, const int *row, const doubl
     s->in_basis[s->ncols] = 0;
     s->ncols++;
     if (!c->row || !c->a)
-        return no_memory(s->rows);
+        return simplex_no_memory(s->rows);
     memcpy(c->row, row, (size_t)n * sizeof *row);
     memcpy(c->a, a, (size_t)n * sizeof *a);
     return s->ncols - 1;

@@ -80,7 +80,7 @@ static int earlier(const struct event *a, const struct event *b)
     return a->at < b->at || (a->at == b->at && a->seq < b->seq);
 }
 
-static void push(struct run *r, struct event e)
+static void simulate_push(struct run *r, struct event e)
 {
     size_t i = r->n;
 
@@ -132,7 +132,7 @@ static const struct bny_transfer *transfer_of(const struct run *r, uint32_t part
 }
 
 /* The chunk occupies the link now; its head continues after the link's latency. */
-static void serve(struct run *r, int link, const struct waiter *w)
+static void simulate_serve(struct run *r, int link, const struct waiter *w)
 {
     const struct bny_sim_part *p = &r->net->parts[w->part];
     double lasts =
@@ -151,10 +151,10 @@ static void serve(struct run *r, int link, const struct waiter *w)
         e.kind = ARRIVE;
         e.at = e.tail;
     }
-    push(r, e);
+    simulate_push(r, e);
 }
 
-static void enqueue(struct run *r, struct queue *l, struct waiter w)
+static void simulate_enqueue(struct run *r, struct queue *l, struct waiter w)
 {
     int i = l->n;
 
@@ -192,7 +192,7 @@ static struct waiter dequeue(struct queue *l)
 /* FIFO: in order of arrival. PRIORITY: the oldest chunk first, among those the earliest step:
  * by step alone, the deep ends of trees would starve until all chunks had passed the shallow
  * ones. */
-static uint64_t key_of(struct run *r, uint32_t id, uint32_t chunk)
+static uint64_t simulate_key_of(struct run *r, uint32_t id, uint32_t chunk)
 {
     uint64_t came = r->arrivals++;
 
@@ -206,17 +206,19 @@ static void on_head(struct run *r, const struct event *e)
     const struct bny_sim_part *p = &r->net->parts[e->part];
     int link = bny_sim_link(r->net, p, e->hop);
     struct link *l = &r->links[link];
-    struct waiter w = { key_of(r, p->transfer, e->chunk), e->tail, e->part, e->chunk, e->hop };
+    struct waiter w = { simulate_key_of(r, p->transfer, e->chunk), e->tail, e->part, e->chunk,
+                        e->hop };
 
     if (l->queue.n == 0 && l->free_at <= r->now) {
-        serve(r, link, &w);
+        simulate_serve(r, link, &w);
         return;
     }
-    enqueue(r, &l->queue, w);
+    simulate_enqueue(r, &l->queue, w);
     if (l->queue.n > r->out->max_queue)
         r->out->max_queue = l->queue.n;
     if (!l->waking)
-        push(r, (struct event){ .at = l->free_at, .part = (uint32_t)link, .kind = FREE });
+        simulate_push(r,
+                      (struct event){ .at = l->free_at, .part = (uint32_t)link, .kind = FREE });
     l->waking = 1;
 }
 
@@ -226,21 +228,22 @@ static void on_free(struct run *r, int link)
     struct waiter w = dequeue(&l->queue);
 
     l->waking = l->queue.n > 0;
-    serve(r, link, &w);
+    simulate_serve(r, link, &w);
     if (l->waking)
-        push(r, (struct event){ .at = l->free_at, .part = (uint32_t)link, .kind = FREE });
+        simulate_push(r,
+                      (struct event){ .at = l->free_at, .part = (uint32_t)link, .kind = FREE });
 }
 
 /* ---- transfers ----------------------------------------------------------------------------
  */
 
-static size_t cell_of(const struct run *r, uint32_t id, uint32_t chunk)
+static size_t simulate_cell_of(const struct run *r, uint32_t id, uint32_t chunk)
 {
     return (size_t)id * (size_t)r->net->chunks + chunk;
 }
 
 /* The rank's processor is busy until then. */
-static double handle(struct run *r, int rank, double message_s, double bytes)
+static double simulate_handle(struct run *r, int rank, double message_s, double bytes)
 {
     double at = r->core_free[rank] > r->now ? r->core_free[rank] : r->now;
 
@@ -271,15 +274,15 @@ static void inject(struct run *r, uint32_t id, uint32_t chunk)
         r->sender_free[from] = at;
     }
     if (has_cores(r))
-        at = fmax(at, handle(r, from, o->send_s, chunk_bytes(r, id)));
+        at = fmax(at, simulate_handle(r, from, o->send_s, chunk_bytes(r, id)));
     r->out->messages++;
     if (r->out->spans && chunk == 0)
         r->out->spans[id].began_s = at;
-    r->parts[cell_of(r, id, chunk)] =
+    r->parts[simulate_cell_of(r, id, chunk)] =
         (uint8_t)(r->net->first_part[id + 1] - r->net->first_part[id]);
     for (uint32_t p = r->net->first_part[id]; p < r->net->first_part[id + 1]; p++)
-        push(r,
-             (struct event){ .at = at + o->alpha_s, .part = p, .chunk = chunk, .kind = HEAD });
+        simulate_push(r, (struct event){
+                             .at = at + o->alpha_s, .part = p, .chunk = chunk, .kind = HEAD });
 }
 
 static struct channel *channel_of(struct run *r, uint32_t id)
@@ -305,10 +308,10 @@ static void begin_work(struct run *r, uint32_t id, uint32_t chunk)
 
     if (r->out->spans && chunk == 0)
         r->out->spans[id].began_s = r->now;
-    push(r, (struct event){ .at = r->now + (chunk == 0 ? t->work_s : 0),
-                            .part = id,
-                            .chunk = chunk,
-                            .kind = WORKED });
+    simulate_push(r, (struct event){ .at = r->now + (chunk == 0 ? t->work_s : 0),
+                                     .part = id,
+                                     .chunk = chunk,
+                                     .kind = WORKED });
 }
 
 static void work(struct run *r, uint32_t id, uint32_t chunk)
@@ -319,7 +322,7 @@ static void work(struct run *r, uint32_t id, uint32_t chunk)
     if (t->processor && p->is_busy) {
         uint64_t key = r->arrivals++ | (uint64_t)(t->is_last != 0) << 63;
 
-        enqueue(r, &p->queue, (struct waiter){ key, 0, id, chunk, 0 });
+        simulate_enqueue(r, &p->queue, (struct waiter){ key, 0, id, chunk, 0 });
         return;
     }
     p->is_busy = t->processor != 0;
@@ -342,8 +345,8 @@ static void ready(struct run *r, uint32_t id, uint32_t chunk)
         struct channel *channel = channel_of(r, id);
 
         if (channel->on_way == r->net->opts->slots) {
-            enqueue(r, &channel->queue,
-                    (struct waiter){ key_of(r, id, chunk), 0, id, chunk, 0 });
+            simulate_enqueue(r, &channel->queue,
+                             (struct waiter){ simulate_key_of(r, id, chunk), 0, id, chunk, 0 });
             return;
         }
         channel->on_way++;
@@ -373,7 +376,7 @@ static void open_steps(struct run *r)
         r->step++;
         for (uint32_t i = net->first_of_step[r->step]; i < net->first_of_step[r->step + 1]; i++)
             for (uint32_t c = 0; c < (uint32_t)net->chunks; c++)
-                if (r->waits[cell_of(r, net->by_step[i], c)] == 0)
+                if (r->waits[simulate_cell_of(r, net->by_step[i], c)] == 0)
                     ready(r, net->by_step[i], c);
     }
 }
@@ -393,7 +396,7 @@ static void done(struct run *r, uint32_t id, uint32_t chunk)
     for (uint32_t i = net->first_next[id]; i < net->first_next[id + 1]; i++) {
         uint32_t to = net->next[i];
 
-        if (--r->waits[cell_of(r, to, chunk)] == 0 &&
+        if (--r->waits[simulate_cell_of(r, to, chunk)] == 0 &&
             (!lockstep || net->job->transfers[to].step <= r->step))
             ready(r, to, chunk);
     }
@@ -424,10 +427,10 @@ static void on_arrive(struct run *r, const struct event *e)
     const struct bny_transfer *t = transfer_of(r, e->part);
     double gamma = t->adds ? r->net->opts->gamma_s_per_byte : 0, at = r->now;
 
-    if (--r->parts[cell_of(r, id, e->chunk)])
+    if (--r->parts[simulate_cell_of(r, id, e->chunk)])
         return;
     if (has_cores(r))
-        at = handle(r, t->to, r->net->opts->recv_s, chunk_bytes(r, id));
+        at = simulate_handle(r, t->to, r->net->opts->recv_s, chunk_bytes(r, id));
     else if (gamma == 0) {
         done(r, id, e->chunk);
         return;
@@ -436,7 +439,7 @@ static void on_arrive(struct run *r, const struct event *e)
         at = fmax(at, r->adder_free[t->to]) + gamma * chunk_bytes(r, id);
         r->adder_free[t->to] = at;
     }
-    push(r, (struct event){ .at = at, .part = id, .chunk = e->chunk, .kind = ADDED });
+    simulate_push(r, (struct event){ .at = at, .part = id, .chunk = e->chunk, .kind = ADDED });
 }
 
 /* ---- a run --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@
 
 #define MOST_PAIRS 300000
 
-static int no_memory(const struct bny_graph *g)
+static int split_no_memory(const struct bny_graph *g)
 {
     return bny_fail(BANYAN_ENOMEM, "no memory to remove the switches of %s", g->name);
 }
@@ -47,14 +47,14 @@ int bny_split_edge(struct bny_split *s, int from, int to, int64_t cap,
         if (arc)
             s->arc = arc;
         if (!e || !arc)
-            return no_memory(s->g);
+            return split_no_memory(s->g);
         s->edges_cap = more;
         a = ia == SIZE_MAX ? a : s->edges + ia;
         b = ib == SIZE_MAX ? b : s->edges + ib;
     }
     links = malloc((size_t)n * sizeof *links);
     if (!links)
-        return no_memory(s->g);
+        return split_no_memory(s->g);
     memcpy(links, a->links, (size_t)a->nlinks * sizeof *links);
     if (b)
         memcpy(links + a->nlinks, b->links, (size_t)b->nlinks * sizeof *links);
@@ -280,7 +280,7 @@ static int remove_switch(struct bny_split *s, int w, int check)
 
     p.in = malloc(4 * n * sizeof *p.in);
     if (!p.in)
-        return no_memory(s->g);
+        return split_no_memory(s->g);
     p.out = p.in + n;
     p.in_place = p.out + n;
     p.out_place = p.in_place + n;
@@ -299,7 +299,7 @@ static int remove_switch(struct bny_split *s, int w, int check)
     return done < 0 ? done : done ? 0 : bny_split_exact(s, w);
 }
 
-static int start(struct bny_split *s, const int64_t *cap, int reversed)
+static int split_start(struct bny_split *s, const int64_t *cap, int reversed)
 {
     const struct bny_graph *g = s->g;
     int e = bny_flow_init(&s->flow, g->nnodes + 2, 4 * g->nlinks + 2 * g->nnodes);
@@ -307,7 +307,7 @@ static int start(struct bny_split *s, const int64_t *cap, int reversed)
     s->feed = malloc((size_t)g->nnodes * sizeof *s->feed);
     s->drain = malloc((size_t)g->nnodes * sizeof *s->drain);
     if (!s->feed || !s->drain)
-        e = no_memory(g);
+        e = split_no_memory(g);
     for (int v = 0; v < g->nnodes && !e; v++) {
         s->feed[v] = bny_flow_arc(&s->flow, g->nnodes, v, bny_split_feed(s, v));
         s->drain[v] = bny_flow_arc(&s->flow, v, g->nnodes + 1, 0);
@@ -326,7 +326,7 @@ static int start(struct bny_split *s, const int64_t *cap, int reversed)
     return e;
 }
 
-static void finish(struct bny_split *s)
+static void split_finish(struct bny_split *s)
 {
     for (int i = 0; i < s->nedges; i++)
         free(s->edges[i].links);
@@ -342,7 +342,7 @@ static void finish(struct bny_split *s)
 static int attempt(struct bny_split *s, const int64_t *cap, int reversed, int check)
 {
     const struct bny_graph *g = s->g;
-    int e = start(s, cap, reversed);
+    int e = split_start(s, cap, reversed);
 
     if (!e && check && !feasible(s))
         e = bny_fail(BANYAN_ENOTSUP, "%s has not the capacity for these trees", g->name);
@@ -361,7 +361,7 @@ int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap,
     if (quick && !e)
         e = -BANYAN_ENOTSUP;
     if (!quick && (!e || e == -BANYAN_ENOTSUP)) {
-        finish(&s);
+        split_finish(&s);
         s = (struct bny_split){ .g = g, .need = p->need };
         e = attempt(&s, cap, reversed, 1);
     }
@@ -372,6 +372,6 @@ int bny_split(struct bny_pack *p, const struct bny_graph *g, const int64_t *cap,
                               s.edges[i].cap, s.edges[i].nlinks, s.edges[i].links);
             e = e < 0 ? e : 0;
         }
-    finish(&s);
+    split_finish(&s);
     return e;
 }

@@ -25,7 +25,7 @@ static int64_t surplus(struct bny_split *s, int64_t most)
 
 /* Least surplus, at most `most`, of sets with the current sources and sinks and without some
  * rank. */
-static int64_t least(struct bny_split *s, int64_t most)
+static int64_t split_exact_least(struct bny_split *s, int64_t most)
 {
     const struct bny_graph *g = s->g;
 
@@ -58,7 +58,7 @@ static int64_t amount(struct bny_split *s, int u, int w, int t, int64_t most)
 
         most = here < most ? here : most;
     } else {
-        most = least(s, most);
+        most = split_exact_least(s, most);
     }
     hold(s, w, 0);
     leave_out(s, u, 0);
@@ -68,7 +68,7 @@ static int64_t amount(struct bny_split *s, int u, int w, int t, int64_t most)
     hold(s, u, 1);
     hold(s, t, 1);
     leave_out(s, w, 1);
-    most = least(s, most);
+    most = split_exact_least(s, most);
     hold(s, u, 0);
     hold(s, t, 0);
     leave_out(s, w, 0);

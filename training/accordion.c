@@ -49,8 +49,8 @@ void banyan_accordion_config_default(struct banyan_accordion_config *cfg)
                                              .accumulate = 1 };
 }
 
-static int settings(struct banyan_accordion_config *out,
-                    const struct banyan_accordion_config *cfg)
+static int accordion_settings(struct banyan_accordion_config *out,
+                              const struct banyan_accordion_config *cfg)
 {
     int rc;
 
@@ -90,7 +90,7 @@ int banyan_accordion_create(struct banyan_accordion **out, struct banyan_comm *c
     if (!a)
         return rc;
     a->comm = comm;
-    rc = settings(&a->cfg, cfg);
+    rc = accordion_settings(&a->cfg, cfg);
     if (rc == 0)
         rc = bny_tensors_copy(&a->tensors, tensors, n, 1u << BANYAN_F32);
     if (rc == 0) {
@@ -222,7 +222,7 @@ static uint64_t settings_of(const struct banyan_accordion *a)
 }
 
 /* Do all ranks decide the same thing now? */
-static int agree(struct banyan_accordion *a, double rate)
+static int accordion_agree(struct banyan_accordion *a, double rate)
 {
     struct claim mine = { a->steps, settings_of(a), rate };
     int rc = banyan_allgather(&mine, a->claims, sizeof mine, BANYAN_U8, a->comm, &bny_exact);
@@ -286,7 +286,7 @@ static int relax(struct banyan_accordion *a)
 static int end_interval(struct banyan_accordion *a, double rate)
 {
     size_t n = a->tensors.n, bad = n;
-    int rc = agree(a, rate), count, large = a->much_of[n];
+    int rc = accordion_agree(a, rate), count, large = a->much_of[n];
 
     if (rc < 0)
         return rc;
@@ -347,7 +347,7 @@ int banyan_accordion_accumulate(const struct banyan_accordion *a)
     return rc == 0 && a->much_of[a->tensors.n] ? a->cfg.accumulate : 1;
 }
 
-static void walk(struct bny_saved *s, struct banyan_accordion *a)
+static void accordion_walk(struct bny_saved *s, struct banyan_accordion *a)
 {
     uint64_t hash = a->tensors.hash, sums = a->sum ? a->tensors.count : 0;
 
@@ -372,7 +372,7 @@ size_t banyan_accordion_bytes(const struct banyan_accordion *a)
     if (bny_object_check(a, KIND, "banyan_accordion_bytes") < 0)
         return 0;
     bny_saved_count(&s, KIND);
-    walk(&s, (struct banyan_accordion *)(uintptr_t)a); /* counting changes nothing */
+    accordion_walk(&s, (struct banyan_accordion *)(uintptr_t)a); /* counting changes nothing */
     return s.len;
 }
 
@@ -385,7 +385,7 @@ int banyan_accordion_save(const struct banyan_accordion *a, void *buf, size_t ca
         rc = bny_saved_write(&s, KIND, buf, cap, banyan_accordion_bytes(a));
     if (rc < 0)
         return rc;
-    walk(&s, (struct banyan_accordion *)(uintptr_t)a);
+    accordion_walk(&s, (struct banyan_accordion *)(uintptr_t)a);
     return bny_saved_end(&s, NULL);
 }
 
@@ -404,6 +404,6 @@ int banyan_accordion_load(struct banyan_accordion *a, const void *buf, size_t by
         return bny_fail(BANYAN_EINVAL, "banyan_accordion_load: the state is of other tensors, "
                                        "or of rank 0 and another rank");
     s.len -= sizeof head;
-    walk(&s, a);
+    accordion_walk(&s, a);
     return bny_saved_end(&s, NULL);
 }

@@ -115,7 +115,7 @@ static const char *const set_names[NSET] = { "bucket_bytes",
                                              "deterministic",
                                              "seed" };
 
-static uint64_t mix(uint64_t hash, const char *text) /* FNV-1a, the end included */
+static uint64_t buckets_mix(uint64_t hash, const char *text) /* FNV-1a, the end included */
 {
     for (const char *s = text ? text : "";; s++) {
         hash = (hash ^ (unsigned char)*s) * 1099511628211u;
@@ -124,7 +124,7 @@ static uint64_t mix(uint64_t hash, const char *text) /* FNV-1a, the end included
     }
 }
 
-static void settings(const struct banyan_buckets *b, uint64_t set[NSET])
+static void buckets_settings(const struct banyan_buckets *b, uint64_t set[NSET])
 {
     set[BUCKET_BYTES] = b->cfg.bucket_bytes;
     set[FIRST_BYTES] = b->cfg.first_bytes;
@@ -135,7 +135,8 @@ static void settings(const struct banyan_buckets *b, uint64_t set[NSET])
     set[SEED] = b->cfg.seed;
     set[CODECS] = 14695981039346656037u;
     for (size_t i = 0; i < b->model.n; i++)
-        set[CODECS] = mix(mix(set[CODECS], b->tensor[i].codec), b->tensor[i].schedule);
+        set[CODECS] =
+            buckets_mix(buckets_mix(set[CODECS], b->tensor[i].codec), b->tensor[i].schedule);
 }
 
 static int settings_agree(const struct banyan_buckets *b)
@@ -145,7 +146,7 @@ static int settings_agree(const struct banyan_buckets *b)
 
     if (!all)
         return bny_fail(BANYAN_ENOMEM, "no memory to compare settings of %d ranks", n);
-    settings(b, mine);
+    buckets_settings(b, mine);
     rc = banyan_allgather(mine, all, NSET, BANYAN_U64, b->comm, &bny_exact);
     for (int r = 1; r < n && rc == 0; r++)
         for (int k = 0; k < NSET && rc == 0; k++)
@@ -187,7 +188,7 @@ static int make_verdict(struct banyan_buckets *b)
     return rc ? rc : banyan_request_stats(b->verdict_req, &times);
 }
 
-static int make(struct banyan_buckets *b, const struct banyan_tensor *tensors, size_t n)
+static int buckets_make(struct banyan_buckets *b, const struct banyan_tensor *tensors, size_t n)
 {
     struct bny_rules rules = { 0 };
     int rc = bny_rules_parse(&rules, b->cfg.rules);
@@ -231,7 +232,7 @@ int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
     b->comm = comm;
     rc = take_config(&b->cfg, cfg);
     if (rc == 0)
-        rc = make(b, tensors, n);
+        rc = buckets_make(b, tensors, n);
     if (rc == 0) {
         *out = b;
         return 0;

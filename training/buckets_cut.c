@@ -71,7 +71,7 @@ static void fill_spans(struct banyan_buckets *b)
     }
 }
 
-static char *place_of(const struct banyan_buckets *b, const struct bny_span *s)
+static char *buckets_cut_place_of(const struct banyan_buckets *b, const struct bny_span *s)
 {
     const struct bny_tensor *t = &b->model.at[s->tensor];
 
@@ -84,8 +84,8 @@ static int is_contiguous(const struct banyan_buckets *b, const struct bny_bucket
     size_t esz = banyan_dtype_bytes(u->dtype);
 
     for (size_t k = 1; k < u->nspans; k++)
-        if (place_of(b, &u->spans[k - 1]) + u->spans[k - 1].count * esz !=
-            place_of(b, &u->spans[k]))
+        if (buckets_cut_place_of(b, &u->spans[k - 1]) + u->spans[k - 1].count * esz !=
+            buckets_cut_place_of(b, &u->spans[k]))
             return 0;
     return 1;
 }
@@ -108,7 +108,7 @@ static int make_memory(struct banyan_buckets *b)
         if (u->is_copied)
             need += rounded(u->count * banyan_dtype_bytes(u->dtype));
         else
-            u->memory = place_of(b, &u->spans[0]);
+            u->memory = buckets_cut_place_of(b, &u->spans[0]);
     }
     if (!need)
         return 0;

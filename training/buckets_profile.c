@@ -107,7 +107,8 @@ static double median(const uint64_t *ns, size_t n, uint64_t *tmp)
 }
 
 /* What p points at is borrowed from b but for the list itself. */
-static void fill(struct bny_profile *p, const struct banyan_buckets *b, uint64_t *tmp)
+static void buckets_profile_fill(struct bny_profile *p, const struct banyan_buckets *b,
+                                 uint64_t *tmp)
 {
     const struct bny_profiled *k = b->profile;
     double first = 0, last = 0;
@@ -180,7 +181,7 @@ int banyan_buckets_profile(const struct banyan_buckets *b, const char *path)
     p.tensors = calloc(b->model.n, sizeof *p.tensors);
     tmp = calloc(b->profile->have, sizeof *tmp);
     if (p.tensors && tmp) {
-        fill(&p, b, tmp);
+        buckets_profile_fill(&p, b, tmp);
         rc = write_file(&p, path);
     } else {
         rc = bny_fail(BANYAN_ENOMEM, "no memory for a profile of %zu tensors", b->model.n);

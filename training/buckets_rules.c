@@ -10,7 +10,7 @@
 #include "base/nearest.h"
 #include "training/buckets.h"
 
-static int wrong(const char *text, const char *at, const char *what)
+static int buckets_rules_wrong(const char *text, const char *at, const char *what)
 {
     return bny_fail(BANYAN_EINVAL,
                     "rules: character %zu, at \"%.20s\": %s; a rule is "
@@ -41,24 +41,24 @@ static int test_parse(struct bny_rule *r, const char *text, const char **at)
     char *end;
 
     if (*s != '<' && *s != '>')
-        return wrong(text, s, "a test begins with <, <=, > or >=");
+        return buckets_rules_wrong(text, s, "a test begins with <, <=, > or >=");
     s++;
     strict = *s != '=';
     s += !strict;
     if (!isdigit((unsigned char)*s))
-        return wrong(text, s, "a number of elements is missing");
+        return buckets_rules_wrong(text, s, "a number of elements is missing");
     errno = 0;
     v = strtoull(s, &end, 10);
     if (errno || v > PTRDIFF_MAX)
-        return wrong(text, s, "no tensor has so many elements");
+        return buckets_rules_wrong(text, s, "no tensor has so many elements");
     if (less && strict && v == 0)
-        return wrong(text, s, "no tensor has fewer than 0 elements");
+        return buckets_rules_wrong(text, s, "no tensor has fewer than 0 elements");
     if (less && v - (unsigned)strict < r->most)
         r->most = (size_t)v - (unsigned)strict;
     if (!less && v + (unsigned)strict > r->least)
         r->least = (size_t)v + (unsigned)strict;
     if (*end != ':' && *end != '=')
-        return wrong(text, end, "\"=\" and a codec are missing");
+        return buckets_rules_wrong(text, end, "\"=\" and a codec are missing");
     *at = end;
     return 0;
 }
@@ -88,7 +88,7 @@ static int takes_parse(struct bny_rule *r, const char *text, const char *at, con
     if (!r->codec || (sep && !r->schedule))
         return bny_fail(BANYAN_ENOMEM, "no memory for rules");
     if (sep && !*r->schedule)
-        return wrong(text, sep, "a schedule is missing after \"@\"");
+        return buckets_rules_wrong(text, sep, "a schedule is missing after \"@\"");
     rc = *r->codec ? codec_check(text, at, r->codec) : 0;
     if (rc == 0 && (!*r->codec || !strcmp(r->codec, "none"))) {
         free(r->codec);
@@ -105,12 +105,12 @@ static int rule_parse(struct bny_rule *r, const char *text, const char *at, cons
 
     r->most = SIZE_MAX;
     if (head >= end)
-        return wrong(text, at, "\"=\" is missing");
+        return buckets_rules_wrong(text, at, "\"=\" is missing");
     r->pattern = copy_of(at, head);
     if (!r->pattern)
         return bny_fail(BANYAN_ENOMEM, "no memory for rules");
     if (!*r->pattern)
-        return wrong(text, at, "a pattern is missing");
+        return buckets_rules_wrong(text, at, "a pattern is missing");
     while (*head == ':') {
         head++;
         rc = test_parse(r, text, &head);
@@ -118,7 +118,7 @@ static int rule_parse(struct bny_rule *r, const char *text, const char *at, cons
             return rc;
     }
     if (r->least > r->most)
-        return wrong(text, at, "no tensor passes all its tests");
+        return buckets_rules_wrong(text, at, "no tensor passes all its tests");
     return takes_parse(r, text, head + 1, end);
 }
 

@@ -44,7 +44,7 @@ int bny_buckets_take_residuals(struct banyan_buckets *b)
     return rc;
 }
 
-static int find(const struct banyan_buckets *b, size_t tensor, const char *what)
+static int buckets_state_find(const struct banyan_buckets *b, size_t tensor, const char *what)
 {
     int rc = bny_object_check(b, BNY_BUCKETS_KIND, what);
 
@@ -87,7 +87,7 @@ int banyan_buckets_set_codec(struct banyan_buckets *b, size_t tensor, const char
     char *copy = NULL;
 
     if (rc == 0)
-        rc = find(b, tensor, what);
+        rc = buckets_state_find(b, tensor, what);
     if (rc < 0)
         return rc;
     if (codec && (!*codec || !strcmp(codec, "none")))
@@ -106,7 +106,7 @@ int banyan_buckets_set_codec(struct banyan_buckets *b, size_t tensor, const char
 
 const char *banyan_buckets_codec(const struct banyan_buckets *b, size_t tensor)
 {
-    if (find(b, tensor, "banyan_buckets_codec") < 0)
+    if (buckets_state_find(b, tensor, "banyan_buckets_codec") < 0)
         return NULL;
     return b->tensor[tensor].codec ? b->tensor[tensor].codec : "none";
 }
@@ -123,7 +123,8 @@ int banyan_buckets_scale_residuals(struct banyan_buckets *b, double factor)
 
 const float *banyan_buckets_residual(const struct banyan_buckets *b, size_t tensor)
 {
-    if (find(b, tensor, "banyan_buckets_residual") < 0 || !b->tensor[tensor].state)
+    if (buckets_state_find(b, tensor, "banyan_buckets_residual") < 0 ||
+        !b->tensor[tensor].state)
         return NULL;
     return banyan_codec_state_residual(b->tensor[tensor].state);
 }
@@ -172,7 +173,7 @@ static struct saved_head head_of(const struct banyan_buckets *b)
 }
 
 /* Counting and writing. 0 or an error of a codec's state. */
-static int put(struct bny_saved *s, const struct banyan_buckets *b)
+static int buckets_state_put(struct bny_saved *s, const struct banyan_buckets *b)
 {
     struct saved_head h = head_of(b);
     int rc = 0;
@@ -202,7 +203,7 @@ size_t banyan_buckets_bytes(const struct banyan_buckets *b)
     if (bny_buckets_check(b, "banyan_buckets_bytes") < 0)
         return 0;
     bny_saved_count(&s, BNY_BUCKETS_KIND);
-    if (put(&s, b) == 0)
+    if (buckets_state_put(&s, b) == 0)
         bny_saved_end(&s, &bytes);
     return bytes;
 }
@@ -215,7 +216,7 @@ int banyan_buckets_save(const struct banyan_buckets *b, void *buf, size_t cap)
     if (rc == 0)
         rc = bny_saved_write(&s, BNY_BUCKETS_KIND, buf, cap, banyan_buckets_bytes(b));
     if (rc == 0)
-        rc = put(&s, b);
+        rc = buckets_state_put(&s, b);
     return rc ? rc : bny_saved_end(&s, NULL);
 }
 
@@ -360,7 +361,7 @@ int banyan_buckets_tensor_stats(const struct banyan_buckets *b, size_t tensor,
     if (rc == 0)
         rc = bny_object_check(b, BNY_BUCKETS_KIND, what);
     if (rc == 0)
-        rc = find(b, tensor, what);
+        rc = buckets_state_find(b, tensor, what);
     if (rc < 0)
         return rc;
     k = &b->tensor[tensor];

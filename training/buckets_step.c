@@ -300,7 +300,7 @@ static char *gradient(const struct bny_tensor *t, size_t at)
     return (char *)t->grad + at * banyan_dtype_bytes(t->dtype);
 }
 
-static void look_at(struct banyan_buckets *b, size_t i, size_t at, size_t count)
+static void buckets_step_look_at(struct banyan_buckets *b, size_t i, size_t at, size_t count)
 {
     const struct bny_tensor *t = &b->model.at[i];
     double squares;
@@ -337,7 +337,7 @@ static void contribute(struct banyan_buckets *b, size_t i, size_t at, size_t cou
     size_t end = at + count, esz = banyan_dtype_bytes(t->dtype);
 
     if (b->cfg.check_nan || b->cfg.norms)
-        look_at(b, i, at, count);
+        buckets_step_look_at(b, i, at, count);
     if (k->state && !k->codec)
         add_residual(b, i, at, count);
     for (size_t p = at / k->piece; p < k->npieces && p * k->piece < end; p++) {
@@ -451,7 +451,7 @@ int banyan_buckets_progress(struct banyan_buckets *b)
 
 /* What tensor i has not marked in this last micro-step goes as it is where an earlier one did,
  * else as zeros. */
-static void complete(struct banyan_buckets *b, size_t i)
+static void buckets_step_complete(struct banyan_buckets *b, size_t i)
 {
     const struct bny_tensor *t = &b->model.at[i];
     struct bny_bucketed *k = &b->tensor[i];
@@ -605,7 +605,7 @@ static int end_step(struct banyan_buckets *b)
 
     clock_enter(b);
     for (size_t i = b->model.n; i-- > 0;)
-        complete(b, i);
+        buckets_step_complete(b, i);
     if (!b->clock.entry_ns)
         b->clock.entry_ns = bny_now_ns();
     most = b->nbuckets < IN_FLIGHT_MOST ? 0 : b->nbuckets - IN_FLIGHT_MOST;

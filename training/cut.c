@@ -70,7 +70,7 @@ static void place_alone(struct cut *c, struct bny_cut_tensor *t)
         c->place[c->nbuckets++] = c->nplaced++;
 }
 
-static void place(struct cut *c, struct bny_cut_tensor *t, size_t at)
+static void cut_place(struct cut *c, struct bny_cut_tensor *t, size_t at)
 {
     size_t bytes = t->count * t->elem;
     struct open *o;
@@ -137,7 +137,7 @@ int bny_cut(struct bny_cut *out, struct bny_cut_tensor *t, size_t n, const uint3
         return -BANYAN_ENOMEM;
     }
     for (size_t at = 0; at < n; at++)
-        place(&c, &t[order[at]], at);
+        cut_place(&c, &t[order[at]], at);
     close_rest(&c);
     for (size_t i = 0; i < n; i++) /* numbers of buckets become places */
         t[i].first = c.place[t[i].first];

@@ -38,8 +38,8 @@ void banyan_local_sgd_config_default(struct banyan_local_sgd_config *cfg)
     *cfg = (struct banyan_local_sgd_config){ .size = sizeof *cfg, .period = 8 };
 }
 
-static int settings(struct banyan_local_sgd_config *out,
-                    const struct banyan_local_sgd_config *cfg)
+static int local_sgd_settings(struct banyan_local_sgd_config *out,
+                              const struct banyan_local_sgd_config *cfg)
 {
     int rc;
 
@@ -66,7 +66,7 @@ static int make_request(struct banyan_local_sgd *l)
                                  l->comm, &o, &l->average);
 }
 
-static int allocate(struct banyan_local_sgd *l)
+static int local_sgd_allocate(struct banyan_local_sgd *l)
 {
     size_t n = l->tensors.count ? l->tensors.count : 1;
 
@@ -83,7 +83,7 @@ static int allocate(struct banyan_local_sgd *l)
 }
 
 /* Do all ranks have these settings? */
-static int agree(const struct banyan_local_sgd *l)
+static int local_sgd_agree(const struct banyan_local_sgd *l)
 {
     int64_t v[8] = { (int64_t)l->cfg.mode, l->cfg.period, l->cfg.warm_up,
                      (int64_t)l->cfg.seed };
@@ -116,18 +116,18 @@ int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *c
     if (!l)
         return rc;
     l->comm = comm;
-    rc = settings(&l->cfg, cfg);
+    rc = local_sgd_settings(&l->cfg, cfg);
     if (rc == 0)
         rc = bny_tensors_copy(&l->tensors, tensors, n, 1u << BANYAN_F32);
     if (rc == 0)
-        rc = allocate(l);
+        rc = local_sgd_allocate(l);
     if (rc == 0)
         rc = make_request(l);
     rc = bny_all_can(comm, rc, "banyan_local_sgd_create");
     if (rc == 0)
         rc = bny_tensors_agree(&l->tensors, comm);
     if (rc == 0)
-        rc = agree(l);
+        rc = local_sgd_agree(l);
     if (rc == 0) {
         bny_tensors_get(&l->tensors, l->agreed);
         rc = banyan_broadcast(l->agreed, l->tensors.count, BANYAN_F32, 0, comm, &bny_exact);
@@ -158,7 +158,7 @@ void banyan_local_sgd_free(struct banyan_local_sgd *l)
 }
 
 /* Starts to average what this rank has learnt since all agreed. */
-static int start(struct banyan_local_sgd *l)
+static int local_sgd_start(struct banyan_local_sgd *l)
 {
     int rc;
 
@@ -173,7 +173,7 @@ static int start(struct banyan_local_sgd *l)
 }
 
 /* Waits for the mean difference, and moves what all agree on by it. */
-static int end(struct banyan_local_sgd *l)
+static int local_sgd_end(struct banyan_local_sgd *l)
 {
     size_t n = l->tensors.count;
     int rc = banyan_wait(l->average, -1);
@@ -192,7 +192,7 @@ static int end(struct banyan_local_sgd *l)
 }
 
 /* Parameters become what was agreed, and what this rank has learnt since it sent. */
-static void take(struct banyan_local_sgd *l)
+static void local_sgd_take(struct banyan_local_sgd *l)
 {
     for (size_t i = 0; i < l->tensors.n; i++) {
         const struct bny_tensor *t = &l->tensors.at[i];
@@ -243,17 +243,17 @@ int banyan_local_sgd_step(struct banyan_local_sgd *l, double loss)
         return rc < 0 ? rc : 0;
     }
     if (l->under_way) { /* of the period before */
-        rc = end(l);
+        rc = local_sgd_end(l);
         if (rc == 0)
-            take(l);
+            local_sgd_take(l);
         taken = 1;
     }
     if (rc == 0)
-        rc = start(l);
+        rc = local_sgd_start(l);
     if (rc == 0 && (!l->sent || warm)) {
-        rc = end(l);
+        rc = local_sgd_end(l);
         if (rc == 0)
-            take(l);
+            local_sgd_take(l);
         taken = 1;
     }
     if (rc == 0 && l->cfg.mode == BANYAN_LOCAL_ADAPTIVE)
@@ -272,9 +272,9 @@ int banyan_local_sgd_settle(struct banyan_local_sgd *l)
         return rc;
     if (!l->under_way)
         return 0;
-    rc = end(l);
+    rc = local_sgd_end(l);
     if (rc == 0)
-        take(l);
+        local_sgd_take(l);
     return rc;
 }
 
@@ -309,7 +309,7 @@ static size_t residual_bytes(const struct banyan_local_sgd *l)
     return l->state ? banyan_codec_state_bytes(l->state) : 0;
 }
 
-static void walk(struct bny_saved *s, struct banyan_local_sgd *l, uint64_t *residual)
+static void local_sgd_walk(struct bny_saved *s, struct banyan_local_sgd *l, uint64_t *residual)
 {
     bny_saved_bytes(s, residual, sizeof *residual);
     bny_saved_bytes(s, &l->steps, sizeof l->steps);
@@ -330,7 +330,7 @@ size_t banyan_local_sgd_bytes(const struct banyan_local_sgd *l)
     residual = residual_bytes(l);
     bny_saved_count(&s, KIND);
     bny_saved_bytes(&s, NULL, sizeof l->tensors.hash);
-    walk(&s, (struct banyan_local_sgd *)(uintptr_t)l, &residual);
+    local_sgd_walk(&s, (struct banyan_local_sgd *)(uintptr_t)l, &residual);
     return s.len + (size_t)residual;
 }
 
@@ -361,7 +361,7 @@ int banyan_local_sgd_save(const struct banyan_local_sgd *l, void *buf, size_t ca
     if (rc < 0)
         return rc;
     bny_saved_bytes(&s, &hash, sizeof hash);
-    walk(&s, (struct banyan_local_sgd *)(uintptr_t)l, &residual);
+    local_sgd_walk(&s, (struct banyan_local_sgd *)(uintptr_t)l, &residual);
     if (l->state)
         rc = banyan_codec_state_save(l->state, s.at + s.len, (size_t)residual);
     s.len += (size_t)residual;
@@ -391,7 +391,7 @@ int banyan_local_sgd_load(struct banyan_local_sgd *l, const void *buf, size_t by
     if (rc < 0)
         return rc;
     s.len -= sizeof residual;
-    walk(&s, l, &residual);
+    local_sgd_walk(&s, l, &residual);
     s.len += (size_t)residual;
     return bny_saved_end(&s, NULL);
 }

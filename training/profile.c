@@ -81,9 +81,9 @@ struct reader {
     size_t at;
 };
 
-static int bad(const struct reader *r, const char *fmt, ...)
+static int profile_bad(const struct reader *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-static int bad(const struct reader *r, const char *fmt, ...)
+static int profile_bad(const struct reader *r, const char *fmt, ...)
 {
     char text[300];
     va_list ap;
@@ -96,38 +96,38 @@ static int bad(const struct reader *r, const char *fmt, ...)
     return bny_fail(BANYAN_EINVAL, "%.200s: %s", r->name, text);
 }
 
-static const cJSON *get(const cJSON *o, const char *key)
+static const cJSON *profile_get(const cJSON *o, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(o, key);
 }
 
-static int number(const struct reader *r, const cJSON *o, const char *key, double least,
-                  double most, double *out)
+static int profile_number(const struct reader *r, const cJSON *o, const char *key, double least,
+                          double most, double *out)
 {
-    const cJSON *v = get(o, key);
+    const cJSON *v = profile_get(o, key);
 
     *out = 0;
     if (!cJSON_IsNumber(v) || !(v->valuedouble >= least && v->valuedouble <= most))
-        return bad(r, "%s: a number from %g to %g is expected", key, least, most);
+        return profile_bad(r, "%s: a number from %g to %g is expected", key, least, most);
     *out = v->valuedouble;
     return 0;
 }
 
-static int whole(const struct reader *r, const cJSON *o, const char *key, double least,
-                 double most, uint64_t *out)
+static int profile_whole(const struct reader *r, const cJSON *o, const char *key, double least,
+                         double most, uint64_t *out)
 {
     double v;
-    int rc = number(r, o, key, least, most, &v);
+    int rc = profile_number(r, o, key, least, most, &v);
 
     *out = 0;
     if (rc == 0 && v != floor(v))
-        rc = bad(r, "%s: %g is no whole number", key, v);
+        rc = profile_bad(r, "%s: %g is no whole number", key, v);
     if (rc == 0)
         *out = (uint64_t)v;
     return rc;
 }
 
-static int copy(char **out, const char *text)
+static int profile_copy(char **out, const char *text)
 {
     *out = strdup(text);
     return *out ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a profile");
@@ -137,41 +137,41 @@ static int copy(char **out, const char *text)
 static int text_of(const struct reader *r, const cJSON *o, const char *key, const char *other,
                    char **out)
 {
-    const cJSON *v = get(o, key);
+    const cJSON *v = profile_get(o, key);
 
     if (!v && other)
-        return copy(out, other);
+        return profile_copy(out, other);
     if (!cJSON_IsString(v) || !*v->valuestring || strlen(v->valuestring) > 1000)
-        return bad(r, "%s: a text of 1 to 1000 bytes is expected", key);
-    return copy(out, v->valuestring);
+        return profile_bad(r, "%s: a text of 1 to 1000 bytes is expected", key);
+    return profile_copy(out, v->valuestring);
 }
 
 static int read_dtype(const struct reader *r, const cJSON *o, enum banyan_dtype *out)
 {
     static const enum banyan_dtype types[] = { BANYAN_F32, BANYAN_F64, BANYAN_F16,
                                                BANYAN_BF16 };
-    const cJSON *v = get(o, "dtype");
+    const cJSON *v = profile_get(o, "dtype");
 
     for (size_t i = 0; cJSON_IsString(v) && i < sizeof types / sizeof types[0]; i++)
         if (!strcmp(v->valuestring, banyan_dtype_name(types[i]))) {
             *out = types[i];
             return 0;
         }
-    return bad(r, "dtype: f32, f64, f16 or bf16 is expected");
+    return profile_bad(r, "dtype: f32, f64, f16 or bf16 is expected");
 }
 
 static int read_tensor(const struct reader *r, const cJSON *o, struct bny_profile_tensor *t)
 {
-    int rc = cJSON_IsObject(o) ? 0 : bad(r, "an object is expected");
+    int rc = cJSON_IsObject(o) ? 0 : profile_bad(r, "an object is expected");
 
     if (rc == 0)
         rc = text_of(r, o, "name", NULL, &t->name);
     if (rc == 0)
         rc = read_dtype(r, o, &t->dtype);
     if (rc == 0)
-        rc = whole(r, o, "count", 1, COUNT_MAX, &t->count);
+        rc = profile_whole(r, o, "count", 1, COUNT_MAX, &t->count);
     if (rc == 0)
-        rc = number(r, o, "ready_s", 0, SECONDS_MAX, &t->ready_s);
+        rc = profile_number(r, o, "ready_s", 0, SECONDS_MAX, &t->ready_s);
     if (rc == 0)
         rc = text_of(r, o, "codec", "none", &t->codec);
     if (rc == 0)
@@ -181,27 +181,27 @@ static int read_tensor(const struct reader *r, const cJSON *o, struct bny_profil
 
 static int read_codec(const struct reader *r, const cJSON *o, struct bny_profile_codec *c)
 {
-    int rc = cJSON_IsObject(o) ? 0 : bad(r, "an object is expected");
+    int rc = cJSON_IsObject(o) ? 0 : profile_bad(r, "an object is expected");
 
     if (rc == 0)
         rc = text_of(r, o, "codec", NULL, &c->codec);
     if (rc == 0)
-        rc = number(r, o, "encode_s", 0, 1, &c->encode_s);
+        rc = profile_number(r, o, "encode_s", 0, 1, &c->encode_s);
     if (rc == 0)
-        rc = number(r, o, "decode_s", 0, 1, &c->decode_s);
+        rc = profile_number(r, o, "decode_s", 0, 1, &c->decode_s);
     if (rc == 0)
-        rc = number(r, o, "wire_bytes", 0, 64, &c->wire_bytes);
+        rc = profile_number(r, o, "wire_bytes", 0, 64, &c->wire_bytes);
     return rc;
 }
 
 static int list_of(const struct reader *r, const cJSON *o, const char *key, int least,
                    const cJSON **first, size_t *n)
 {
-    const cJSON *list = get(o, key);
+    const cJSON *list = profile_get(o, key);
     int have = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : list ? -1 : 0;
 
     if (have < least || have > TENSORS_MAX)
-        return bad(r, "%s: a list of %d to %d is expected", key, least, TENSORS_MAX);
+        return profile_bad(r, "%s: a list of %d to %d is expected", key, least, TENSORS_MAX);
     *first = have ? list->child : NULL;
     *n = (size_t)have;
     return 0;
@@ -232,28 +232,28 @@ static int read_lists(const struct reader *r, const cJSON *o, struct bny_profile
 static int read_head(const struct reader *r, const cJSON *o, struct bny_profile *p)
 {
     uint64_t version, ranks = 0, steps = 0, progress = 0;
-    int rc = cJSON_IsObject(o) ? 0 : bad(r, "an object is expected");
+    int rc = cJSON_IsObject(o) ? 0 : profile_bad(r, "an object is expected");
 
     if (rc == 0)
-        rc = whole(r, o, "banyan_profile", 1, 1, &version);
+        rc = profile_whole(r, o, "banyan_profile", 1, 1, &version);
     if (rc == 0)
-        rc = whole(r, o, "ranks", 1, 1 << 24, &ranks);
+        rc = profile_whole(r, o, "ranks", 1, 1 << 24, &ranks);
     if (rc == 0)
-        rc = whole(r, o, "steps", 1, 1 << 30, &steps);
+        rc = profile_whole(r, o, "steps", 1, 1 << 30, &steps);
     if (rc == 0)
-        rc = number(r, o, "forward_s", 0, SECONDS_MAX, &p->forward_s);
+        rc = profile_number(r, o, "forward_s", 0, SECONDS_MAX, &p->forward_s);
     if (rc == 0)
-        rc = number(r, o, "backward_s", 0, SECONDS_MAX, &p->backward_s);
+        rc = profile_number(r, o, "backward_s", 0, SECONDS_MAX, &p->backward_s);
     if (rc == 0)
-        rc = number(r, o, "compute_s", 0, SECONDS_MAX, &p->compute_s);
+        rc = profile_number(r, o, "compute_s", 0, SECONDS_MAX, &p->compute_s);
     if (rc == 0)
-        rc = number(r, o, "step_s", 0, SECONDS_MAX, &p->step_s);
+        rc = profile_number(r, o, "step_s", 0, SECONDS_MAX, &p->step_s);
     if (rc == 0)
-        rc = whole(r, o, "bucket_bytes", 1, COUNT_MAX, &p->bucket_bytes);
+        rc = profile_whole(r, o, "bucket_bytes", 1, COUNT_MAX, &p->bucket_bytes);
     if (rc == 0)
-        rc = whole(r, o, "first_bytes", 1, COUNT_MAX, &p->first_bytes);
+        rc = profile_whole(r, o, "first_bytes", 1, COUNT_MAX, &p->first_bytes);
     if (rc == 0)
-        rc = whole(r, o, "progress", 0, 1, &progress);
+        rc = profile_whole(r, o, "progress", 0, 1, &progress);
     p->ranks = (int)ranks;
     p->steps = (int)steps;
     p->progress = (int)progress;
@@ -272,7 +272,7 @@ int bny_profile_parse(struct bny_profile *out, const char *text, size_t len, con
         return rc;
     o = bny_json_parse(text, len, &end);
     if (!o)
-        return bad(&r, "no JSON, from byte %zu on", end ? (size_t)(end - text) : 0);
+        return profile_bad(&r, "no JSON, from byte %zu on", end ? (size_t)(end - text) : 0);
     rc = read_head(&r, o, out);
     if (rc == 0)
         rc = read_lists(&r, o, out);

@@ -69,7 +69,7 @@ void banyan_rows_config_default(struct banyan_rows_config *cfg)
                                         .seed = 1 };
 }
 
-static int settings(struct banyan_rows *r, const struct banyan_rows_config *cfg)
+static int rows_settings(struct banyan_rows *r, const struct banyan_rows_config *cfg)
 {
     struct banyan_rows_config *c = &r->cfg;
     int rc;
@@ -147,7 +147,7 @@ static int make_list(struct banyan_rows *r, struct list *l, const size_t *counts
     return 0;
 }
 
-static int make(struct banyan_rows *r, const struct banyan_rows_plan *plan)
+static int rows_make(struct banyan_rows *r, const struct banyan_rows_plan *plan)
 {
     size_t rows;
     int rc;
@@ -231,7 +231,7 @@ static double ratio_of(const struct banyan_rows *r)
 }
 
 /* Elements of a row that travel in this step. */
-static size_t part_of(const struct banyan_rows *r)
+static size_t rows_part_of(const struct banyan_rows *r)
 {
     size_t k = (size_t)ceil((double)r->width / ratio_of(r));
 
@@ -239,7 +239,7 @@ static size_t part_of(const struct banyan_rows *r)
 }
 
 /* The same at both ends, and for what comes back. */
-static void choose(struct banyan_rows *r, int peer, size_t k, size_t part)
+static void rows_choose(struct banyan_rows *r, int peer, size_t k, size_t part)
 {
     uint64_t low = (uint64_t)(peer < r->rank ? peer : r->rank),
              high = (uint64_t)(peer < r->rank ? r->rank : peer);
@@ -249,7 +249,7 @@ static void choose(struct banyan_rows *r, int peer, size_t k, size_t part)
     bny_row_choose(key * 0x94d049bb133111ebu + k, r->width, part, r->places);
 }
 
-static int changed(const struct banyan_rows *r, const float *x, const float *cache)
+static int rows_changed(const struct banyan_rows *r, const float *x, const float *cache)
 {
     float most = 0, off = 0;
 
@@ -272,7 +272,7 @@ static unsigned char *pack_cached(struct banyan_rows *r, int p, const float *in,
     for (size_t k = 0; k < n; k++) {
         const float *x = in + (size_t)r->row[first + k] * r->width;
 
-        if (r->known[first + k] && !changed(r, x, r->send.cache + (first + k) * r->width))
+        if (r->known[first + k] && !rows_changed(r, x, r->send.cache + (first + k) * r->width))
             continue;
         bits[k / 8] |= (unsigned char)(1u << k % 8);
         at = bny_row_encode(at, x, r->width, r->cfg.bits);
@@ -281,9 +281,10 @@ static unsigned char *pack_cached(struct banyan_rows *r, int p, const float *in,
     return any ? at : wire;
 }
 
-static unsigned char *pack(struct banyan_rows *r, int p, const float *in, unsigned char *wire)
+static unsigned char *rows_pack(struct banyan_rows *r, int p, const float *in,
+                                unsigned char *wire)
 {
-    size_t first = r->send.first[p], n = count_of(&r->send, p), part = part_of(r);
+    size_t first = r->send.first[p], n = count_of(&r->send, p), part = rows_part_of(r);
 
     if (r->cfg.mode == BANYAN_ROWS_CACHED)
         return pack_cached(r, p, in, wire);
@@ -291,7 +292,7 @@ static unsigned char *pack(struct banyan_rows *r, int p, const float *in, unsign
         const float *x = in + (size_t)r->row[first + k] * r->width;
 
         if (part < r->width) {
-            choose(r, p, k, part);
+            rows_choose(r, p, k, part);
             for (size_t i = 0; i < part; i++)
                 r->values[i] = x[r->places[i]];
             x = r->values;
@@ -340,10 +341,10 @@ static const unsigned char *unpack_cached(struct banyan_rows *r, struct list *l,
     return at == end ? at : NULL;
 }
 
-static void unpack(struct banyan_rows *r, int p, float *out)
+static void rows_unpack(struct banyan_rows *r, int p, float *out)
 {
     const unsigned char *at;
-    size_t part = part_of(r);
+    size_t part = rows_part_of(r);
 
     if (count_of(&r->recv, p) == 0)
         return;
@@ -354,7 +355,7 @@ static void unpack(struct banyan_rows *r, int p, float *out)
             at = bny_row_decode(out, at, part, r->cfg.bits);
             continue;
         }
-        choose(r, p, k, part);
+        rows_choose(r, p, k, part);
         at = bny_row_decode(r->values, at, part, r->cfg.bits);
         memset(out, 0, r->width * sizeof *out);
         for (size_t i = 0; i < part; i++)
@@ -392,7 +393,7 @@ static int broken(struct banyan_rows *r, const char *why)
 /* Do lengths fit what a peer can send? Cached ones are looked at row by row. */
 static int lengths_fit(struct banyan_rows *r)
 {
-    size_t each = bny_row_bytes(part_of(r), r->cfg.bits);
+    size_t each = bny_row_bytes(rows_part_of(r), r->cfg.bits);
     char why[200];
 
     for (int p = 0; p < r->n; p++) {
@@ -413,14 +414,14 @@ static int lengths_fit(struct banyan_rows *r)
     return 0;
 }
 
-static int take(struct banyan_rows *r, float *out)
+static int rows_take(struct banyan_rows *r, float *out)
 {
     uint64_t came = 0, sent = 0;
     char why[200];
 
     if (r->cfg.mode != BANYAN_ROWS_CACHED) {
         for (int p = 0; p < r->n; p++)
-            unpack(r, p, out);
+            rows_unpack(r, p, out);
         sent = r->send.first[r->n];
     }
     for (int p = 0; p < r->n && r->cfg.mode == BANYAN_ROWS_CACHED; p++)
@@ -455,7 +456,7 @@ int banyan_rows_exchange(struct banyan_rows *r, const float *in, float *out)
     for (int p = 0; p < r->n; p++) {
         unsigned char *wire = r->send.wire + r->send.at[p];
 
-        r->send.bytes[p] = good ? (size_t)(pack(r, p, in, wire) - wire) : 0;
+        r->send.bytes[p] = good ? (size_t)(rows_pack(r, p, in, wire) - wire) : 0;
         r->send.ahead[p] = (struct ahead){ r->steps, good ? r->send.bytes[p] : BAD };
     }
     o.codec = "none";
@@ -467,7 +468,7 @@ int banyan_rows_exchange(struct banyan_rows *r, const float *in, float *out)
     if (rc == 0)
         rc = banyan_alltoallv(r->send.wire, r->send.bytes, r->send.at, r->recv.wire,
                               r->recv.bytes, r->recv.at, BANYAN_U8, r->comm, &o);
-    return rc < 0 ? rc : take(r, out);
+    return rc < 0 ? rc : rows_take(r, out);
 }
 
 int banyan_rows_adapt(struct banyan_rows *r, double loss)
@@ -504,10 +505,10 @@ int banyan_rows_create(struct banyan_rows **out, struct banyan_comm *comm,
     r->n = banyan_comm_count(comm);
     r->rank = banyan_comm_rank(comm);
     r->loss = INFINITY;
-    rc = plan ? settings(r, cfg)
+    rc = plan ? rows_settings(r, cfg)
               : bny_fail(BANYAN_EINVAL, "banyan_rows_create: plan must not be NULL");
     if (rc == 0)
-        rc = make(r, plan);
+        rc = rows_make(r, plan);
     r->threshold = r->cfg.threshold;
     rc = bny_all_can(comm, rc, "banyan_rows_create");
     if (rc == 0) {
@@ -576,7 +577,7 @@ int banyan_rows_stats(const struct banyan_rows *r, struct banyan_rows_stats *out
 
 /* ---- state ---- */
 
-static void walk(struct bny_saved *s, struct banyan_rows *r)
+static void rows_walk(struct bny_saved *s, struct banyan_rows *r)
 {
     bny_saved_bytes(s, &r->steps, sizeof r->steps);
     bny_saved_bytes(s, &r->wanted, sizeof r->wanted);
@@ -599,7 +600,7 @@ size_t banyan_rows_bytes(const struct banyan_rows *r)
         return 0;
     bny_saved_count(&s, KIND);
     bny_saved_bytes(&s, NULL, sizeof r->hash);
-    walk(&s, (struct banyan_rows *)(uintptr_t)r); /* counting changes nothing */
+    rows_walk(&s, (struct banyan_rows *)(uintptr_t)r); /* counting changes nothing */
     return s.len;
 }
 
@@ -615,7 +616,7 @@ int banyan_rows_save(const struct banyan_rows *r, void *buf, size_t cap)
         return rc;
     of = r->hash;
     bny_saved_bytes(&s, &of, sizeof of);
-    walk(&s, (struct banyan_rows *)(uintptr_t)r);
+    rows_walk(&s, (struct banyan_rows *)(uintptr_t)r);
     return bny_saved_end(&s, NULL);
 }
 
@@ -633,6 +634,6 @@ int banyan_rows_load(struct banyan_rows *r, const void *buf, size_t bytes)
     if (bytes != banyan_rows_bytes(r) || of != r->hash)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_rows_load: the state is of other rows or settings");
-    walk(&s, r);
+    rows_walk(&s, r);
     return bny_saved_end(&s, NULL);
 }

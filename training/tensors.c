@@ -16,7 +16,7 @@ const struct banyan_opts bny_exact = {
     .size = sizeof bny_exact, .codec = "none", .timeout_s = -1, .deterministic = -1
 };
 
-static int check(const struct banyan_tensor *t, size_t i, unsigned dtypes)
+static int tensors_check(const struct banyan_tensor *t, size_t i, unsigned dtypes)
 {
     if (!t->name || !*t->name || strlen(t->name) >= NAME_MAX_BYTES)
         return bny_fail(BANYAN_EINVAL, "tensor %zu needs a name of 1 to %d bytes", i,
@@ -33,7 +33,7 @@ static int check(const struct banyan_tensor *t, size_t i, unsigned dtypes)
     return 0;
 }
 
-static int copy(struct bny_tensor *out, const struct banyan_tensor *t)
+static int tensors_copy(struct bny_tensor *out, const struct banyan_tensor *t)
 {
     size_t elem = banyan_dtype_bytes(t->dtype);
 
@@ -53,7 +53,7 @@ static int copy(struct bny_tensor *out, const struct banyan_tensor *t)
     return out->name ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for tensor %s", t->name);
 }
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
+static uint64_t tensors_mix(uint64_t hash, const void *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
@@ -62,11 +62,11 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
 
 static uint64_t hash_of(const struct bny_tensor *t)
 {
-    uint64_t hash = mix(14695981039346656037u, t->name, strlen(t->name) + 1);
+    uint64_t hash = tensors_mix(14695981039346656037u, t->name, strlen(t->name) + 1);
     int32_t head[2] = { (int32_t)t->dtype, t->ndim };
 
-    hash = mix(hash, head, sizeof head);
-    return mix(hash, t->shape, (size_t)t->ndim * sizeof t->shape[0]);
+    hash = tensors_mix(hash, head, sizeof head);
+    return tensors_mix(hash, t->shape, (size_t)t->ndim * sizeof t->shape[0]);
 }
 
 static int by_name(const void *a, const void *b)
@@ -107,16 +107,16 @@ int bny_tensors_copy(struct bny_tensors *out, const struct banyan_tensor *tensor
     for (size_t i = 0; i < n && rc == 0; i++) {
         uint64_t one;
 
-        rc = check(&tensors[i], i, dtypes);
+        rc = tensors_check(&tensors[i], i, dtypes);
         if (rc == 0)
-            rc = copy(&out->at[i], &tensors[i]);
+            rc = tensors_copy(&out->at[i], &tensors[i]);
         if (rc < 0)
             break;
         out->n++;
         out->at[i].before = out->count;
         out->count += out->at[i].count;
         one = hash_of(&out->at[i]);
-        out->hash = mix(out->hash, &one, sizeof one);
+        out->hash = tensors_mix(out->hash, &one, sizeof one);
     }
     if (rc == 0)
         rc = names_differ(out);
@@ -201,7 +201,7 @@ struct described {
     char name[NAME_MAX_BYTES];
 };
 
-static void describe(struct described *d, const struct bny_tensor *t)
+static void tensors_describe(struct described *d, const struct bny_tensor *t)
 {
     memset(d, 0, sizeof *d);
     d->dtype = (int32_t)t->dtype;
@@ -225,8 +225,8 @@ static void shape_text(char *buf, size_t cap, const struct described *d)
 
 /* first: of all ranks, the first tensor that one of them has otherwise than rank 0; who: the
  * lowest rank that has. */
-static int tell(const struct bny_tensors *t, struct banyan_comm *comm, uint64_t first,
-                uint64_t who)
+static int tensors_tell(const struct bny_tensors *t, struct banyan_comm *comm, uint64_t first,
+                        uint64_t who)
 {
     struct described d[2];
     char text[2][128];
@@ -237,7 +237,7 @@ static int tell(const struct bny_tensors *t, struct banyan_comm *comm, uint64_t 
 
         memset(&d[k], 0, sizeof d[k]);
         if (banyan_comm_rank(comm) == root && first < t->n)
-            describe(&d[k], &t->at[first]);
+            tensors_describe(&d[k], &t->at[first]);
         rc = banyan_broadcast(&d[k], sizeof d[k], BANYAN_U8, root, comm, &bny_exact);
         if (rc < 0)
             return rc;
@@ -295,5 +295,5 @@ int bny_tensors_agree(const struct bny_tensors *t, struct banyan_comm *comm)
     who = mine == first ? (uint64_t)banyan_comm_rank(comm) : UINT64_MAX;
     if (rc == 0)
         rc = banyan_allreduce(&who, &who, 1, BANYAN_U64, BANYAN_MIN, comm, &bny_exact);
-    return rc < 0 ? rc : tell(t, comm, first, who);
+    return rc < 0 ? rc : tensors_tell(t, comm, first, who);
 }

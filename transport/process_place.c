@@ -26,7 +26,7 @@ static ssize_t read_file(const char *path, char *text, size_t cap)
     return (ssize_t)n;
 }
 
-static void hash(uint8_t *out, size_t bytes, const char *text, size_t len)
+static void process_place_hash(uint8_t *out, size_t bytes, const char *text, size_t len)
 {
     uint8_t whole[16];
 
@@ -44,12 +44,12 @@ int bny_place_get(struct bny_place *out)
         return bny_fail_errno("reading this host's boot id");
     if (boot == 0) /* several hosts may share a name, so it joins no two namespaces */
         gethostname(text, 127);
-    hash(out->host, sizeof out->host, text, 200);
+    process_place_hash(out->host, sizeof out->host, text, 200);
 
     /* Numbers of namespaces repeat on other hosts. */
     n = boot ? readlink("/proc/self/ns/net", text, sizeof text) : 0;
     if (n > 0)
-        hash(out->net, sizeof out->net, text, (size_t)n);
+        process_place_hash(out->net, sizeof out->net, text, (size_t)n);
     else
         randombytes_buf(out->net, sizeof out->net);
 
@@ -58,6 +58,6 @@ int bny_place_get(struct bny_place *out)
     n = read_file("/proc/self/uid_map", text + sizeof user, sizeof text - sizeof user);
     if (n < 0)
         return bny_fail_errno("reading the map of this user namespace");
-    hash(out->user, sizeof out->user, text, sizeof user + (size_t)n);
+    process_place_hash(out->user, sizeof out->user, text, sizeof user + (size_t)n);
     return 0;
 }

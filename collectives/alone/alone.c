@@ -8,12 +8,12 @@
 #include "collectives/op/op.h"
 #include "collectives/plan/schedules.h"
 
-static int start(struct bny_op *op)
+static int alone_start(struct bny_op *op)
 {
     return 0;
 }
 
-static unsigned pending(const struct bny_op *op, int r)
+static unsigned alone_pending(const struct bny_op *op, int r)
 {
     return 0;
 }
@@ -33,7 +33,7 @@ static int plan_alone(struct bny_scope *s, const struct bny_call *call, struct b
     return 0;
 }
 
-static int copy(struct bny_op *op)
+static int alone_copy(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
     size_t in = 0, out = 0, n = c->count;
@@ -61,9 +61,9 @@ const struct bny_way bny_way_alone = {
     .traits = BNY_WAY_LOCAL,
     .cannot = has_peers,
     .plan = plan_alone,
-    .start = start,
-    .advance = copy,
-    .pending = pending,
+    .start = alone_start,
+    .advance = alone_copy,
+    .pending = alone_pending,
 };
 
 /* ---- to oneself ---- */
@@ -127,7 +127,7 @@ const struct bny_way bny_way_self = {
     .traits = BNY_WAY_LOCAL,
     .cannot = is_to_others,
     .plan = plan_self,
-    .start = start,
+    .start = alone_start,
     .advance = send_to_self,
-    .pending = pending,
+    .pending = alone_pending,
 };

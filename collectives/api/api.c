@@ -11,9 +11,9 @@
 
 /* ---- what they have in common ---- */
 
-static int begin(struct bny_call *call, enum bny_collective which, struct banyan_comm *comm,
-                 const struct banyan_opts *opts, const void *send, void *recv, size_t count,
-                 enum banyan_dtype dtype)
+static int api_begin(struct bny_call *call, enum bny_collective which, struct banyan_comm *comm,
+                     const struct banyan_opts *opts, const void *send, void *recv, size_t count,
+                     enum banyan_dtype dtype)
 {
     int rc = bny_call_begin(call, which, bny_collective_name(which), comm, opts);
 
@@ -70,7 +70,7 @@ static int allreduce_any(const void *send, void *recv, size_t count, enum banyan
                          struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = begin(&call, BNY_ALLREDUCE, comm, opts, send, recv, count, dtype);
+    int rc = api_begin(&call, BNY_ALLREDUCE, comm, opts, send, recv, count, dtype);
 
     if (rc == 0)
         rc = bny_check_op(&call, op);
@@ -88,7 +88,7 @@ static int reduce_any(const void *send, void *recv, size_t count, enum banyan_dt
 {
     struct bny_call call;
     size_t nsend;
-    int rc = begin(&call, BNY_REDUCE, comm, opts, send, recv, count, dtype);
+    int rc = api_begin(&call, BNY_REDUCE, comm, opts, send, recv, count, dtype);
 
     if (rc == 0)
         rc = bny_check_op(&call, op);
@@ -109,7 +109,7 @@ static int broadcast_any(void *buf, size_t count, enum banyan_dtype dtype, int r
                          struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = begin(&call, BNY_BROADCAST, comm, opts, buf, buf, count, dtype);
+    int rc = api_begin(&call, BNY_BROADCAST, comm, opts, buf, buf, count, dtype);
 
     call.root = root;
     call.takes_send = count > 0;
@@ -127,7 +127,7 @@ static int reduce_scatter_any(const void *send, void *recv, size_t count, const 
 {
     struct bny_call call;
     size_t own, total;
-    int rc = begin(&call, BNY_REDUCE_SCATTER, comm, opts, send, recv, count, dtype);
+    int rc = api_begin(&call, BNY_REDUCE_SCATTER, comm, opts, send, recv, count, dtype);
 
     if (rc == 0 && vector && !counts)
         rc = bny_fail(BANYAN_EINVAL, "counts: must not be NULL");
@@ -162,7 +162,7 @@ static int allgather_any(const void *send, void *recv, size_t count, const size_
                          struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = begin(&call, BNY_ALLGATHER, comm, opts, send, recv, count, dtype);
+    int rc = api_begin(&call, BNY_ALLGATHER, comm, opts, send, recv, count, dtype);
 
     if (rc == 0 && vector && !counts)
         rc = bny_fail(BANYAN_EINVAL, "counts: must not be NULL");
@@ -185,7 +185,7 @@ static int rooted_any(enum bny_collective which, const void *send, void *recv, s
     const void *all = NULL;
     size_t total = 0;
     struct bny_call call;
-    int rc = begin(&call, which, comm, opts, send, recv, count, dtype);
+    int rc = api_begin(&call, which, comm, opts, send, recv, count, dtype);
 
     call.root = root;
     if (rc == 0)
@@ -214,7 +214,7 @@ static int alltoall_any(const void *send, void *recv, size_t count, enum banyan_
                         struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = begin(&call, BNY_ALLTOALL, comm, opts, send, recv, count, dtype);
+    int rc = api_begin(&call, BNY_ALLTOALL, comm, opts, send, recv, count, dtype);
     size_t all = rc ? 0 : count_all(comm, NULL, count);
 
     return rc ? rc : finish_call(&call, comm, opts, send, all, recv, all, req);
@@ -226,7 +226,7 @@ static int alltoallv_any(const void *send, const size_t *scounts, const size_t *
                          const struct banyan_opts *opts, struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = begin(&call, BNY_ALLTOALL, comm, opts, send, recv, 0, dtype);
+    int rc = api_begin(&call, BNY_ALLTOALL, comm, opts, send, recv, 0, dtype);
 
     if (rc == 0 && (!scounts || !rcounts))
         rc = bny_fail(BANYAN_EINVAL, "sendcounts, recvcounts: must not be NULL");
@@ -264,7 +264,7 @@ static int scan_any(enum bny_collective which, const void *send, void *recv, siz
                     const struct banyan_opts *opts, struct banyan_request **req)
 {
     struct bny_call call;
-    int rc = begin(&call, which, comm, opts, send, recv, count, dtype);
+    int rc = api_begin(&call, which, comm, opts, send, recv, count, dtype);
 
     if (rc == 0)
         rc = bny_check_op(&call, op);

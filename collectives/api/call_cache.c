@@ -29,8 +29,8 @@ static int is_ordinary(const struct banyan_opts *o, const struct banyan_comm *co
 }
 
 /* Completes `shape`. 1: such a call may be among those that were made. */
-static int complete(const struct banyan_comm *comm, const struct banyan_opts *opts,
-                    struct bny_call_shape *shape)
+static int call_cache_complete(const struct banyan_comm *comm, const struct banyan_opts *opts,
+                               struct bny_call_shape *shape)
 {
     shape->is_set = 1;
     shape->tag = opts ? opts->tag : 0;
@@ -46,8 +46,9 @@ static int may_run(const struct banyan_comm *comm, const struct banyan_opts *opt
 }
 
 /* From the pool, with its new buffers; NULL: it is elsewhere, or lacks a buffer. */
-static struct bny_op *take(struct banyan_comm *comm, const struct banyan_opts *opts,
-                           const struct bny_call_shape *shape, const void *send, void *recv)
+static struct bny_op *call_cache_take(struct banyan_comm *comm, const struct banyan_opts *opts,
+                                      const struct bny_call_shape *shape, const void *send,
+                                      void *recv)
 {
     struct bny_op **at = &comm->pool, *op;
 
@@ -75,10 +76,11 @@ int bny_cached_call(struct banyan_comm *comm, const struct banyan_opts *opts,
 {
     struct bny_op *op;
 
-    if (!may_run(comm, opts) || !complete(comm, opts, shape) || is_from_itself(comm, shape))
+    if (!may_run(comm, opts) || !call_cache_complete(comm, opts, shape) ||
+        is_from_itself(comm, shape))
         return 0;
     bny_world_lock(comm->world);
-    op = take(comm, opts, shape, send, recv);
+    op = call_cache_take(comm, opts, shape, send, recv);
     if (!op) {
         bny_world_unlock(comm->world);
         return 0;
@@ -93,11 +95,12 @@ int bny_cached_pair(struct banyan_comm *comm, const struct banyan_opts *opts,
 {
     struct bny_op *there, *here;
 
-    if (!may_run(comm, opts) || !complete(comm, opts, send) || !complete(comm, opts, recv))
+    if (!may_run(comm, opts) || !call_cache_complete(comm, opts, send) ||
+        !call_cache_complete(comm, opts, recv))
         return 0;
     bny_world_lock(comm->world);
-    there = take(comm, opts, send, from, (void *)from);
-    here = there ? take(comm, opts, recv, to, to) : NULL;
+    there = call_cache_take(comm, opts, send, from, (void *)from);
+    here = there ? call_cache_take(comm, opts, recv, to, to) : NULL;
     *rc = 0;
     if (here && bny_run_taken_pair(there, here, rc))
         return 1;

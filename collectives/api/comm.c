@@ -226,8 +226,8 @@ static int make_child(struct banyan_comm *parent, const struct member *all, int 
 /* One round: every rank's wish and id. 1: some member still uses the id that its group would
  * get, so the next round must draw others. Or an error. Ids that are new need no such question.
  */
-static int exchange(struct banyan_comm *comm, struct member *mine, struct member *all,
-                    int *ranks)
+static int comm_exchange(struct banyan_comm *comm, struct member *mine, struct member *all,
+                         int *ranks)
 {
     struct bny_world *w = comm->world;
     uint8_t used = 0, *any = (uint8_t *)ranks;
@@ -276,7 +276,7 @@ int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banya
     if (!all || !ranks)
         rc = bny_fail(BANYAN_ENOMEM, "no memory for a split");
     else
-        while ((rc = exchange(comm, &mine, all, ranks)) == 1)
+        while ((rc = comm_exchange(comm, &mine, all, ranks)) == 1)
             ;
     if (rc && was_well && bny_comm_has_failed(comm))
         bny_comm_not_made(comm, 0);

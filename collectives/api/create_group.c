@@ -11,7 +11,8 @@
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
 
-static uint32_t key_of(const struct banyan_comm *comm, const int *ranks, int n, int tag)
+static uint32_t create_group_key_of(const struct banyan_comm *comm, const int *ranks, int n,
+                                    int tag)
 {
     uint64_t s = ((uint64_t)comm->id << 32) + (uint32_t)tag, key;
 
@@ -88,8 +89,8 @@ static int check_gone(const struct banyan_comm *comm, const int *ranks, int n,
 }
 
 /* sets: two, zeroed; given: a number a rank of the world. */
-static int make(struct banyan_comm *comm, const int *ranks, int n, int tag, uint64_t *sets,
-                uint32_t *given, struct banyan_comm **out)
+static int create_group_make(struct banyan_comm *comm, const int *ranks, int n, int tag,
+                             uint64_t *sets, uint32_t *given, struct banyan_comm **out)
 {
     uint32_t drawn = bny_comm_draw(comm), id;
     struct bny_meeting m = { .comm = comm,
@@ -109,7 +110,7 @@ static int make(struct banyan_comm *comm, const int *ranks, int n, int tag, uint
 
     if (rc)
         return rc;
-    m.id = key_of(comm, ranks, n, tag);
+    m.id = create_group_key_of(comm, ranks, n, tag);
     m.call = count_call(comm, m.id);
     if (!m.call)
         return bny_fail(BANYAN_ENOMEM, WHAT ": no memory");
@@ -150,7 +151,7 @@ int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n, 
                         ranks ? "an address" : "NULL");
     sets = calloc(2 * bny_world_words(comm->world), sizeof *sets);
     given = calloc((size_t)comm->world->nranks, sizeof *given);
-    rc = sets && given ? make(comm, ranks, n, tag, sets, given, out)
+    rc = sets && given ? create_group_make(comm, ranks, n, tag, sets, given, out)
                        : bny_fail(BANYAN_ENOMEM, WHAT ": no memory");
     free(sets);
     free(given);

@@ -136,7 +136,7 @@ static int read_word(struct word *w)
 }
 
 /* The same. Returns the code that it says, or the broadcast's own error. */
-static int tell(struct growth *g, int root, struct word *w)
+static int grow_tell(struct growth *g, int root, struct word *w)
 {
     int rc = broadcast(g, root, w);
 
@@ -249,7 +249,7 @@ static int name_world(struct growth *g)
         fill_word(&w, rc);
         bny_id_seal(w.box, &g->next, g->comm->world->secret);
     }
-    rc = tell(g, 0, &w);
+    rc = grow_tell(g, 0, &w);
     return rc ? rc : bny_id_unseal(&g->next, w.box, g->comm->world->secret);
 }
 
@@ -305,7 +305,7 @@ static int gather_newcomers(struct growth *g)
 
     if (g->mine)
         fill_word(&w, take_newcomers(g));
-    return tell(g, g->maker, &w);
+    return grow_tell(g, g->maker, &w);
 }
 
 /* ---- 5 ---- */
@@ -375,8 +375,8 @@ static int same_error(struct growth *g, int rc)
 /* ---- all ---- */
 
 /* What is wrong at this rank alone. */
-static int check(struct growth *g, const struct banyan_id *id, const struct banyan_config *cfg,
-                 struct banyan_comm **out)
+static int grow_check(struct growth *g, const struct banyan_id *id,
+                      const struct banyan_config *cfg, struct banyan_comm **out)
 {
     int rc = bny_comm_error(g->comm);
 
@@ -398,7 +398,7 @@ static int check(struct growth *g, const struct banyan_id *id, const struct bany
     return 0;
 }
 
-static int run(struct growth *g, struct banyan_comm **out)
+static int grow_run(struct growth *g, struct banyan_comm **out)
 {
     struct banyan_comm *comm = g->comm;
     int rc = name_world(g);
@@ -435,9 +435,9 @@ int banyan_comm_grow(struct banyan_comm *comm, const struct banyan_id *id, int n
     g.mine = found ? *found : NULL;
     if (g.mine)
         *found = g.mine->next;
-    rc = agree_on_wish(&g, check(&g, id, cfg, out));
+    rc = agree_on_wish(&g, grow_check(&g, id, cfg, out));
     if (rc == 0)
-        rc = run(&g, out);
+        rc = grow_run(&g, out);
     if (g.mine) {
         snprintf(text, sizeof text, "%s", banyan_last_error());
         bny_grow_id_free(g.mine);

@@ -23,12 +23,12 @@ static struct shared_fabric {
     struct bny_loop_fabric *fabric;
 } * fabrics;
 
-static void in_child(struct bny_lock *l)
+static void job_in_child(struct bny_lock *l)
 {
     fabrics = NULL; /* the parent's are not ours */
 }
 
-static struct bny_lock fabrics_lock = BNY_LOCK(in_child);
+static struct bny_lock fabrics_lock = BNY_LOCK(job_in_child);
 
 struct bny_loop_fabric *bny_fabric_join(const uint8_t *job, int nranks)
 {

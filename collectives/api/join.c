@@ -489,7 +489,7 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
 
 /* The peer infos of all ranks, and the root's connections to them, were some MiB: what the heap
  * keeps of them would stay with each rank. */
-static void give_back(void)
+static void join_give_back(void)
 {
 #ifdef __GLIBC__
     malloc_trim(0);
@@ -498,7 +498,7 @@ static void give_back(void)
 
 /* All peer infos are here and this rank has joined: do its control connections stand, and those
  * of all others? A death before would go unnoticed. 1: yes, 0: not yet, else an error. */
-static int settle(struct bny_init *in)
+static int join_settle(struct bny_init *in)
 {
     struct bny_world *w = in->w;
     struct bny_failure f;
@@ -533,7 +533,7 @@ static int settle(struct bny_init *in)
 }
 
 /* 1: this rank and all others have joined, 0: not yet, else an error, the last one. */
-static int advance(struct banyan_comm *comm)
+static int join_advance(struct banyan_comm *comm)
 {
     struct bny_init *in = comm->init;
     int rc;
@@ -551,7 +551,7 @@ static int advance(struct banyan_comm *comm)
         in->joined = 1;
     }
     if (!in->settled) {
-        rc = settle(in);
+        rc = join_settle(in);
         if (rc != 1)
             return rc;
         in->settled = 1;
@@ -573,7 +573,7 @@ int bny_init_progress(struct banyan_comm *comm)
         bny_set_last_error(in->text);
         return in->rc;
     }
-    rc = advance(comm);
+    rc = join_advance(comm);
     if (rc == 0)
         return 0;
     if (rc < 0) {
@@ -589,7 +589,7 @@ int bny_init_progress(struct banyan_comm *comm)
     comm->init = NULL;
     bny_init_free(in);
     if (comm->world->nranks >= MANY_RANKS)
-        give_back();
+        join_give_back();
     return 1;
 }
 

@@ -19,7 +19,7 @@ struct banyan_objects {
 };
 static struct bny_handles handles = BNY_HANDLES(MARK, struct banyan_objects);
 
-static int check(const struct banyan_objects *s, const char *what)
+static int objects_check(const struct banyan_objects *s, const char *what)
 {
     if (bny_in_user_op)
         return bny_user_op_refuse(what);
@@ -34,7 +34,7 @@ static int check(const struct banyan_objects *s, const char *what)
 /* Of calls that need other ranks, or that bring on those that do: a group waits for its end. */
 static int enter(const struct banyan_objects *s, const char *what)
 {
-    int rc = check(s, what);
+    int rc = objects_check(s, what);
 
     return rc ? rc : banyan_comm_may_wait(s->store.comm, what);
 }
@@ -165,7 +165,7 @@ void banyan_objects_destroy(struct banyan_objects *s)
 {
     if (!s)
         return;
-    if (check(s, "banyan_objects_destroy") != 0) {
+    if (objects_check(s, "banyan_objects_destroy") != 0) {
         bny_warn("%s", banyan_last_error());
         return;
     }
@@ -258,7 +258,7 @@ int banyan_objects_finalize(struct banyan_objects *s)
 
 /* ---- waiting ---- */
 
-static void wait_for(struct bny_store *st, const int *done)
+static void objects_wait_for(struct bny_store *st, const int *done)
 {
     struct bny_waiter wt;
     int is_done = 0;
@@ -469,7 +469,7 @@ static int future_wait(struct bny_store *st, struct bny_future *f)
 {
     if (!f->done) {
         bny_world_unlock(st->world);
-        wait_for(st, &f->done);
+        objects_wait_for(st, &f->done);
     } else {
         bny_world_unlock(st->world);
     }
@@ -478,8 +478,9 @@ static int future_wait(struct bny_store *st, struct bny_future *f)
     return f->code;
 }
 
-static int get(struct banyan_objects *s, const struct banyan_object_id *id, double timeout_s,
-               uint64_t until, struct banyan_object *out, const char *what)
+static int objects_get(struct banyan_objects *s, const struct banyan_object_id *id,
+                       double timeout_s, uint64_t until, struct banyan_object *out,
+                       const char *what)
 {
     struct bny_future f = { .out = out, .until = until };
     struct bny_name name;
@@ -504,19 +505,19 @@ static int get(struct banyan_objects *s, const struct banyan_object_id *id, doub
 int banyan_object_get(struct banyan_objects *s, const struct banyan_object_id *id,
                       double timeout_s, struct banyan_object *out)
 {
-    return get(s, id, timeout_s, UINT64_MAX, out, "banyan_object_get");
+    return objects_get(s, id, timeout_s, UINT64_MAX, out, "banyan_object_get");
 }
 
 int banyan_object_open(struct banyan_objects *s, const struct banyan_object_id *id,
                        double timeout_s, struct banyan_object *out)
 {
-    return get(s, id, timeout_s, 0, out, "banyan_object_open");
+    return objects_get(s, id, timeout_s, 0, out, "banyan_object_open");
 }
 
 static int check_view(const struct banyan_objects *s, const struct banyan_object *view,
                       const char *what)
 {
-    int rc = check(s, what);
+    int rc = objects_check(s, what);
 
     if (rc == 0 && !view)
         rc = bny_fail(BANYAN_EINVAL, "%s: the view must not be NULL", what);
@@ -761,7 +762,7 @@ int banyan_object_contributors(struct banyan_objects *s, const struct banyan_obj
 int banyan_objects_stats(struct banyan_objects *s, struct banyan_objects_stats *out)
 {
     struct banyan_objects_stats v = { 0 };
-    int rc = check(s, "banyan_objects_stats");
+    int rc = objects_check(s, "banyan_objects_stats");
 
     if (rc)
         return rc;

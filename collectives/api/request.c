@@ -34,7 +34,7 @@ static int is_orphan(const struct banyan_request *req)
     return req->op.comm->handle.serial != req->comm_serial;
 }
 
-static int check(const struct banyan_request *req, const char *what)
+static int request_check(const struct banyan_request *req, const char *what)
 {
     if (bny_in_user_op)
         return bny_user_op_refuse(what);
@@ -84,7 +84,7 @@ static int harvest(struct banyan_request *req)
 
 int banyan_start(struct banyan_request *req)
 {
-    int rc = check(req, "banyan_start");
+    int rc = request_check(req, "banyan_start");
 
     if (rc == 0 && req->op.call.state)
         rc = bny_state_check(req->op.call.state, "banyan_start: opts.codec_state");
@@ -105,7 +105,7 @@ int banyan_start(struct banyan_request *req)
 
 int banyan_test(struct banyan_request *req, int *done)
 {
-    int rc = check(req, "banyan_test");
+    int rc = request_check(req, "banyan_test");
 
     if (rc)
         return rc;
@@ -119,7 +119,7 @@ int banyan_test(struct banyan_request *req, int *done)
 
 int banyan_wait(struct banyan_request *req, double timeout_s)
 {
-    int rc = check(req, "banyan_wait");
+    int rc = request_check(req, "banyan_wait");
 
     if (rc == 0)
         rc = bny_check_seconds("banyan_wait: timeout_s", timeout_s);
@@ -140,7 +140,7 @@ int banyan_wait_all(struct banyan_request *const *reqs, size_t n, double timeout
     if (!reqs && n)
         return bny_fail(BANYAN_EINVAL, "banyan_wait_all: reqs must not be NULL");
     for (size_t i = 0; i < n; i++) {
-        int r = check(reqs[i], "banyan_wait_all");
+        int r = request_check(reqs[i], "banyan_wait_all");
         if (r == 0 && is_active(reqs[i]))
             bny_op_wait(&reqs[i]->op, deadline);
         if (r == 0)
@@ -164,7 +164,7 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
     if (!reqs || !index)
         return bny_fail(BANYAN_EINVAL, "banyan_wait_any: reqs and index must not be NULL");
     for (size_t i = 0; i < n; i++) {
-        rc = check(reqs[i], "banyan_wait_any");
+        rc = request_check(reqs[i], "banyan_wait_any");
         if (rc)
             return rc;
         active += atomic_load(&reqs[i]->op.state) != BNY_OP_IDLE;
@@ -196,7 +196,7 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
 int banyan_request_stats(struct banyan_request *req, struct banyan_request_stats *out)
 {
     struct banyan_request_stats s = { 0 };
-    int rc = check(req, "banyan_request_stats");
+    int rc = request_check(req, "banyan_request_stats");
 
     if (rc)
         return rc;
@@ -232,7 +232,7 @@ int banyan_request_free(struct banyan_request *req)
 
     if (!req)
         return 0;
-    rc = check(req, "banyan_request_free");
+    rc = request_check(req, "banyan_request_free");
     if (rc) {
         if (rc == -BANYAN_EINVAL && bny_handle_is(&req->handle, MARK) && is_orphan(req))
             drop_orphan(req);

@@ -25,7 +25,8 @@ struct shrinking {
     int *ranks, rc, over;
 };
 
-static int prepare(struct shrinking *s, struct banyan_comm *comm, struct banyan_comm **out)
+static int shrink_prepare(struct shrinking *s, struct banyan_comm *comm,
+                          struct banyan_comm **out)
 {
     size_t words = bny_world_words(comm->world);
 
@@ -103,7 +104,7 @@ static int judge_late(const struct shrinking *s)
 }
 
 /* What was agreed: who lives, and the id of the lowest of them. */
-static int make(struct shrinking *s)
+static int shrink_make(struct shrinking *s)
 {
     struct banyan_comm *comm = s->comm;
     uint32_t id = 0;
@@ -129,7 +130,7 @@ static int make(struct shrinking *s)
 }
 
 /* Returns 1 while its members are waited for; 0 when it is over, made or not. */
-static int look(struct shrinking *s)
+static int shrink_look(struct shrinking *s)
 {
     int rc = bny_meet_look(&s->meeting, &s->mine, &s->got);
 
@@ -137,7 +138,7 @@ static int look(struct shrinking *s)
         return 1;
     if (rc > 0)
         rc = judge_late(s);
-    s->rc = rc < 0 ? rc : make(s);
+    s->rc = rc < 0 ? rc : shrink_make(s);
     return 0;
 }
 
@@ -161,7 +162,7 @@ static void meet_all(struct shrinking *all, int n, char *words, size_t cap)
 
             if (s->over)
                 continue;
-            s->over = s->rc < 0 || !look(s);
+            s->over = s->rc < 0 || !shrink_look(s);
             if (s->over && s->rc && !words[0])
                 snprintf(words, cap, "%s", banyan_last_error());
             open += !s->over;
@@ -192,7 +193,7 @@ static int shrink(struct banyan_comm *const *comms, int n, struct banyan_comm **
     int rc = all ? 0 : -BANYAN_ENOMEM;
 
     for (int i = 0; i < n && rc == 0; i++)
-        rc = prepare(&all[i], comms[i], &out[i]);
+        rc = shrink_prepare(&all[i], comms[i], &out[i]);
     if (rc) {
         forget(all, n);
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
@@ -213,7 +214,7 @@ static int shrink(struct banyan_comm *const *comms, int n, struct banyan_comm **
     return rc ? bny_fail(-rc, "%s", words) : 0;
 }
 
-static int check(struct banyan_comm *comm, struct banyan_comm **out, const char *what)
+static int shrink_check(struct banyan_comm *comm, struct banyan_comm **out, const char *what)
 {
     int rc = bny_comm_may_agree(comm, what);
 
@@ -223,7 +224,7 @@ static int check(struct banyan_comm *comm, struct banyan_comm **out, const char 
 int banyan_comm_shrink(struct banyan_comm *comm, struct banyan_comm **out)
 {
     static const char what[] = "banyan_comm_shrink";
-    int rc = check(comm, out, what);
+    int rc = shrink_check(comm, out, what);
 
     if (rc)
         return rc;
@@ -239,7 +240,7 @@ int banyan_comm_shrink_many(struct banyan_comm *const *comms, int n, struct bany
         return bny_fail(BANYAN_EINVAL, "%s: %d communicators at %s", what, n,
                         comms ? "an address" : "NULL");
     for (int i = 0; i < n; i++) {
-        int rc = check(comms[i], out, what);
+        int rc = shrink_check(comms[i], out, what);
 
         if (rc)
             return rc;

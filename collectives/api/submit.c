@@ -58,7 +58,8 @@ static int copy_set(struct bny_op *op, int n)
     return 0;
 }
 
-static int prepare(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
+static int submit_prepare(struct bny_op *op, struct banyan_comm *comm,
+                          const struct bny_call *call)
 {
     int rc = bny_op_init(op, comm, call);
 
@@ -80,7 +81,7 @@ static int keep_call(struct banyan_comm *comm, const struct bny_call *call)
         return rc;
     bny_world_lock(comm->world);
     op = bny_op_take(comm, call);
-    rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
+    rc = op ? submit_prepare(op, comm, call) : -BANYAN_ENOMEM;
     if (rc && op) {
         op->comm = comm;
         bny_op_give(op);
@@ -124,11 +125,11 @@ static struct bny_op *take_prepared(struct banyan_comm *comm, const struct bny_c
 {
     struct bny_op *op = bny_op_take(comm, call);
 
-    *rc = op ? prepare(op, comm, call) : -BANYAN_ENOMEM;
+    *rc = op ? submit_prepare(op, comm, call) : -BANYAN_ENOMEM;
     return op;
 }
 
-static void give(struct bny_op *op, struct banyan_comm *comm)
+static void submit_give(struct bny_op *op, struct banyan_comm *comm)
 {
     if (!op)
         return;
@@ -186,7 +187,7 @@ int bny_run_taken(struct bny_op *op)
 }
 
 /* A blocking call. */
-static int run(struct banyan_comm *comm, const struct bny_call *call)
+static int submit_run(struct banyan_comm *comm, const struct bny_call *call)
 {
     struct bny_op *op;
     int rc;
@@ -197,7 +198,7 @@ static int run(struct banyan_comm *comm, const struct bny_call *call)
     op = take_prepared(comm, call, &rc);
     if (rc == 0)
         return bny_run_taken(op);
-    give(op, comm);
+    submit_give(op, comm);
     bny_world_unlock(comm->world);
     if (atomic_load(&comm->failed))
         bny_comm_error(comm);
@@ -238,8 +239,8 @@ static int run_short_pair(struct banyan_comm *comm, const struct bny_call *send,
         here = take_prepared(comm, recv, rc);
     if (*rc == 0 && bny_run_taken_pair(there, here, rc))
         return 1;
-    give(here, comm);
-    give(there, comm);
+    submit_give(here, comm);
+    submit_give(there, comm);
     bny_world_unlock(comm->world);
     return 0;
 }
@@ -254,9 +255,9 @@ int bny_submit_pair(struct banyan_comm *comm, const struct bny_call *send,
     rc = banyan_group_start();
     if (rc)
         return rc;
-    rc = run(comm, send);
+    rc = submit_run(comm, send);
     if (rc == 0)
-        rc = run(comm, recv);
+        rc = submit_run(comm, recv);
     end = banyan_group_end();
     return rc ? rc : end;
 }
@@ -268,7 +269,7 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
     int rc;
 
     if (req == BNY_RUN)
-        return run(comm, call);
+        return submit_run(comm, call);
     if (!req)
         return bny_fail(BANYAN_EINVAL, "banyan_%s_init: out must not be NULL",
                         bny_call_name(call));
@@ -278,7 +279,7 @@ int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
     if (!r)
         return bny_fail(BANYAN_ENOMEM, "no memory for a request");
     bny_world_lock(comm->world);
-    rc = prepare(&r->op, comm, call);
+    rc = submit_prepare(&r->op, comm, call);
     if (rc)
         bny_op_finish(&r->op);
     bny_world_unlock(comm->world);

@@ -212,7 +212,7 @@ static void wake_others(struct bny_op *op)
 }
 
 /* All ranks are told the same of this sum. */
-static void settle(struct bny_op *op, int was_late)
+static void arrival_settle(struct bny_op *op, int was_late)
 {
     bny_arrival_of(op)->is_settled = 1;
     bny_lateness_settle(&op->comm->lateness, bny_arrival_of(op)->number, was_late);
@@ -220,7 +220,7 @@ static void settle(struct bny_op *op, int was_late)
 }
 
 /* Of counts for statistics: only written under the lock. */
-static void count(atomic_uint_fast64_t *n)
+static void arrival_count(atomic_uint_fast64_t *n)
 {
     atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,
                           memory_order_relaxed);
@@ -261,8 +261,8 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
             bny_op_send_failed(op, -1, rc, "");
         a->server = from;
         if (op->plan.late_s > 0) {
-            count(&op->comm->sums_by_arrival);
-            settle(op, w->said != said);
+            arrival_count(&op->comm->sums_by_arrival);
+            arrival_settle(op, w->said != said);
         }
     } else if (is_coordinator && is_new && said == BNY_SAID_LATE &&
                bny_arrival_slots(&op->call, n) < n &&
@@ -279,7 +279,7 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
         a->together = 1;
         a->server = from;
         if (op->plan.late_s > 0)
-            settle(op, w->said != said);
+            arrival_settle(op, w->said != said);
     } else if (is_coordinator && said == BNY_SAID_PARENT && !a->late && !a->together &&
                a->parent == BNY_NO_PARENT_YET && w->rank >= 0 && w->rank < n &&
                w->rank != op->comm->rank) {
@@ -318,7 +318,7 @@ static int make_marks(struct bny_op *op)
     return rc ? rc : bny_arrival_coded_init(op);
 }
 
-static int init(struct bny_op *op)
+static int arrival_init(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
 
@@ -352,7 +352,7 @@ static void arrival_free(struct bny_op *op)
     op->of_way[BNY_WAY_ARRIVAL] = NULL;
 }
 
-static int start(struct bny_op *op)
+static int arrival_start(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
 
@@ -398,7 +398,7 @@ static void say_here(struct bny_op *op)
 }
 
 /* 1: it has begun. */
-static int begin(struct bny_op *op)
+static int arrival_begin(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     enum bny_lateness_how how = op->plan.late_s > 0
@@ -408,12 +408,12 @@ static int begin(struct bny_op *op)
     if (how == BNY_LATENESS_UNKNOWN)
         return 0;
     if (op->plan.late_s > 0 && how != BNY_LATENESS_STATIC)
-        count(&op->comm->sums_asked);
+        arrival_count(&op->comm->sums_asked);
     a->together = how != BNY_LATENESS_ARRIVAL;
     a->asks = how == BNY_LATENESS_ASKS;
     if (how == BNY_LATENESS_STATIC) {
         a->begun = 1;
-        settle(op, 0);
+        arrival_settle(op, 0);
     } else {
         say_here(op);
     }
@@ -479,12 +479,12 @@ static void advance_child(struct bny_op *op)
     }
 }
 
-static int advance(struct bny_op *op)
+static int arrival_advance(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     int moved = !a->begun;
 
-    if (!a->begun && !begin(op))
+    if (!a->begun && !arrival_begin(op))
         return 0;
     if (a->out.n)
         moved |= bny_outbox_flush(op, &a->out);
@@ -503,7 +503,7 @@ static int advance(struct bny_op *op)
     return moved;
 }
 
-static void message(struct bny_op *op, int from, struct bny_msg *msg)
+static void arrival_message(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     struct bny_arrival_word w;
@@ -542,7 +542,7 @@ static void note_served(struct bny_op *op)
     }
 }
 
-static void drop(struct bny_op *op, int result)
+static void arrival_drop(struct bny_op *op, int result)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     struct bny_buffer_pool *pool = &op->comm->world->held;
@@ -600,13 +600,13 @@ static int sends_to(const struct bny_op *op, int r)
     return served[r / 64] >> r % 64 & 1;
 }
 
-static unsigned pending(const struct bny_op *op, int r)
+static unsigned arrival_pending(const struct bny_op *op, int r)
 {
     return (waits_on(op, r) ? BNY_PENDING_WAITS : 0) |
            (sends_to(op, r) ? BNY_PENDING_SENDS : 0);
 }
 
-static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
+static void arrival_notify(struct bny_op *op, enum bny_notice what, uint32_t step)
 {
     bny_stream_sent(op, step);
 }
@@ -617,13 +617,13 @@ const struct bny_way bny_way_arrival = {
     .seconds = bny_arrival_seconds,
     .plan = bny_arrival_plan,
     .adopt = bny_arrival_adopt,
-    .init = init,
-    .start = start,
-    .advance = advance,
-    .message = message,
-    .notify = notify,
-    .drop = drop,
+    .init = arrival_init,
+    .start = arrival_start,
+    .advance = arrival_advance,
+    .message = arrival_message,
+    .notify = arrival_notify,
+    .drop = arrival_drop,
     .close = close_child,
-    .pending = pending,
+    .pending = arrival_pending,
     .free = arrival_free,
 };

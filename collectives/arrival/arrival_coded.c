@@ -107,7 +107,7 @@ void bny_arrival_coded_release(struct bny_op *op)
     k->held = NULL;
 }
 
-static int lend(struct bny_op *op, int takes_part)
+static int arrival_coded_lend(struct bny_op *op, int takes_part)
 {
     struct bny_arrival_coded *k = coded_of(op);
     struct banyan_codec_state *state = k->held;
@@ -137,12 +137,12 @@ int bny_arrival_coded_takes_part(struct bny_op *op, int nsum)
                bny_codec_get(codec_of(op), "reselect") != 1;
     encodes = a->parent != BNY_NO_PARENT || op->call.collective == BNY_ALLREDUCE || k->thins;
     k->nencodings = encodes ? a->nchunks : 0;
-    return lend(op, 1);
+    return arrival_coded_lend(op, 1);
 }
 
 int bny_arrival_coded_is_late(struct bny_op *op)
 {
-    return codec_of(op) ? lend(op, 0) : 0;
+    return codec_of(op) ? arrival_coded_lend(op, 0) : 0;
 }
 
 void bny_arrival_coded_end(struct bny_op *op, int result)
@@ -151,7 +151,7 @@ void bny_arrival_coded_end(struct bny_op *op, int result)
     const struct bny_codec_ops *ops;
 
     if (k->held)
-        lend(op, 0); /* it failed before: all ranks' states count the step */
+        arrival_coded_lend(op, 0); /* it failed before: all ranks' states count the step */
     if (!k->lent)
         return;
     ops = codec_of(op)->ops;
@@ -174,8 +174,8 @@ void bny_arrival_coded_free(struct bny_arrival_coded *k)
 /* ---- encode ---- */
 
 /* has_state: residuals and statistics take part. */
-static long encode(const struct bny_op *op, uint32_t c, uint32_t rank, uint32_t nsum,
-                   int has_state, void *wire, const void *src)
+static long arrival_coded_encode(const struct bny_op *op, uint32_t c, uint32_t rank,
+                                 uint32_t nsum, int has_state, void *wire, const void *src)
 {
     const struct bny_arrival_coded *k = coded_of(op);
     struct banyan_codec_state *state = k->lent;
@@ -227,8 +227,8 @@ int bny_arrival_encode(struct bny_op *op, uint32_t c)
 
     if (k->len[c])
         return 0;
-    len = encode(op, c, (uint32_t)op->comm->rank, k->nsum, !k->thins, wire_of(op, c),
-                 sum_of(op, c));
+    len = arrival_coded_encode(op, c, (uint32_t)op->comm->rank, k->nsum, !k->thins,
+                               wire_of(op, c), sum_of(op, c));
     if (len < 0 && len != -BANYAN_ENOTSUP)
         return (int)len;
     k->len[c] = len < 0 ? BNY_ARRIVAL_RAW : (uint32_t)len;
@@ -249,7 +249,8 @@ int bny_arrival_encode_result(struct bny_op *op, uint32_t c)
         bny_local_finish(averages, op->call.dtype, dst, src, n, slots);
         src = dst;
     }
-    len = encode(op, c, (uint32_t)op->comm->n, k->nsum, !k->thins, wire_of(op, c), src);
+    len = arrival_coded_encode(op, c, (uint32_t)op->comm->n, k->nsum, !k->thins, wire_of(op, c),
+                               src);
     if (len < 0 && len != -BANYAN_ENOTSUP)
         return (int)len;
     k->len[c] = len < 0 ? BNY_ARRIVAL_RAW : (uint32_t)len;
@@ -278,7 +279,7 @@ static int thin(struct bny_op *op, uint32_t c, const char **out)
     struct bny_arrival_coded *k = coded_of(op);
     struct bny_dec d = decoder(op, c, op->comm->rank, 0);
     const char *in = op->in + offset_of(op, c);
-    long len = encode(op, c, (uint32_t)op->comm->rank, 1, 1, k->part, in);
+    long len = arrival_coded_encode(op, c, (uint32_t)op->comm->rank, 1, 1, k->part, in);
 
     *out = len == -BANYAN_ENOTSUP ? in : k->part + k->stride;
     if (len < 0)

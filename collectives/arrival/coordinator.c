@@ -70,7 +70,7 @@ static int keeps(const struct bny_coordinator *d)
 
 /* ---- which coordinator serves ---- */
 
-static void tell(struct bny_coordinator *d, int r, const struct bny_arrival_word *w)
+static void coordinator_tell(struct bny_coordinator *d, int r, const struct bny_arrival_word *w)
 {
     bny_outbox_add(&d->op, &d->out, r, d->seq, w);
 }
@@ -157,11 +157,11 @@ static void give_slot(struct bny_coordinator *d, int r, int s)
     d->order[s] = r;
     if (bny_arrival_is_last(&d->op.call, d->n, s, d->slots, d->depth))
         d->last = r;
-    tell(d, r, &w);
+    coordinator_tell(d, r, &w);
     w = (struct bny_arrival_word){ .said = BNY_SAID_PARENT, .rank = r };
     for (int c = 0; c < d->slots; c++)
         if (d->parent[c] == s && d->order[c] >= 0)
-            tell(d, d->order[c], &w);
+            coordinator_tell(d, d->order[c], &w);
 }
 
 /* All came together: what is built for that is faster. */
@@ -170,7 +170,7 @@ static void run_static(struct bny_coordinator *d)
     struct bny_arrival_word w = { .said = BNY_SAID_TOGETHER | lateness_word(d) };
 
     for (int r = 0; r < d->n; r++)
-        tell(d, r, &w);
+        coordinator_tell(d, r, &w);
     d->ntaken = d->nqueue;
     d->nfilled = d->slots;
 }
@@ -201,12 +201,12 @@ static void is_late(struct bny_coordinator *d, int r)
     struct bny_arrival_word w = { .said = BNY_SAID_FEED, .rank = r };
 
     if (d->last >= 0)
-        tell(d, d->last, &w);
+        coordinator_tell(d, d->last, &w);
     else if (keeps(d))
         d->late[d->nlate++] = (struct bny_feed){ .to = r };
     w.said = BNY_SAID_LATE;
     w.rank = d->last >= 0 ? d->last : d->me;
-    tell(d, r, &w);
+    coordinator_tell(d, r, &w);
     if (keeps(d))
         d->last = r;
 }
@@ -343,7 +343,7 @@ static void end_line(struct bny_coordinator *d)
 
     if (d->last < 0 || !(d->nlate ? is_fed(d, &d->late[d->nlate - 1]) : is_whole))
         return;
-    tell(d, d->last, &ends);
+    coordinator_tell(d, d->last, &ends);
     d->last = -1;
 }
 
@@ -539,12 +539,12 @@ int bny_coordinator_open(struct bny_op *op)
     return begin_coordinator(d, &a->coordinator, 1);
 }
 
-static int start(struct bny_op *op)
+static int coordinator_start(struct bny_op *op)
 {
     return 0;
 }
 
-static int advance(struct bny_op *op)
+static int coordinator_advance(struct bny_op *op)
 {
     struct bny_coordinator *d = coordinator_of(op);
     struct bny_kept kept;
@@ -572,7 +572,7 @@ static int advance(struct bny_op *op)
     return 0;
 }
 
-static void message(struct bny_op *op, int from, struct bny_msg *msg)
+static void coordinator_message(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct bny_arrival_word w;
     int is_word = msg->hdr.kind == BNY_MSG_ARRIVE && bny_arrival_read_word(msg, &w);
@@ -590,7 +590,7 @@ static void sent(struct bny_op *op, uint32_t cookie)
     bny_op_mark_runnable(op);
 }
 
-static void drop(struct bny_op *op, int result)
+static void coordinator_drop(struct bny_op *op, int result)
 {
     struct bny_coordinator *d = coordinator_of(op);
 
@@ -604,22 +604,22 @@ static void drop(struct bny_op *op, int result)
 }
 
 /* The call waits for others, in its coordinator's name too. */
-static unsigned pending(const struct bny_op *op, int r)
+static unsigned coordinator_pending(const struct bny_op *op, int r)
 {
     return 0;
 }
 
-static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
+static void coordinator_notify(struct bny_op *op, enum bny_notice what, uint32_t step)
 {
     sent(op, step);
 }
 
 const struct bny_way bny_way_coordinator = {
-    .start = start,
-    .advance = advance,
-    .message = message,
-    .notify = notify,
-    .drop = drop,
-    .pending = pending,
+    .start = coordinator_start,
+    .advance = coordinator_advance,
+    .message = coordinator_message,
+    .notify = coordinator_notify,
+    .drop = coordinator_drop,
+    .pending = coordinator_pending,
     .free = desk_free,
 };

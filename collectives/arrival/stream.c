@@ -416,7 +416,7 @@ void bny_stream_added(struct bny_op *op, uint32_t c)
     mark_result(op, c);
 }
 
-static void add(struct bny_op *op, uint32_t c, size_t at, const void *data, size_t bytes)
+static void stream_add(struct bny_op *op, uint32_t c, size_t at, const void *data, size_t bytes)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     size_t off = offset_of(op, c) + at;
@@ -481,14 +481,14 @@ static int apply_viewed(struct bny_op *op, struct bny_source *s, struct bny_msg 
         if (got < 0)
             return (int)got;
         if (!is_result)
-            add(op, c, s->view_off, ptr, (size_t)got);
+            stream_add(op, c, s->view_off, ptr, (size_t)got);
         s->view_off += (uint32_t)got;
     }
     return 1;
 }
 
 /* 1: all of the message is applied, 0: not yet, or an error. */
-static int apply(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
+static int stream_apply(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
 {
     int is_result = s == &bny_arrival_of(op)->result;
     const void *data = msg->data;
@@ -508,7 +508,7 @@ static int apply(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
     if (is_result)
         bny_local_place(op->out + offset_of(op, msg->hdr.chunk), data, msg->hdr.len);
     else
-        add(op, msg->hdr.chunk, 0, data, msg->hdr.len);
+        stream_add(op, msg->hdr.chunk, 0, data, msg->hdr.len);
     return 1;
 }
 
@@ -520,7 +520,7 @@ static int apply_all(struct bny_op *op, struct bny_source *s)
     while (s->arrived.first && may_apply(op, s)) {
         struct bny_msg *msg = s->arrived.first;
         uint32_t c = msg->hdr.chunk, before = s->view_off;
-        int rc = apply(op, s, msg);
+        int rc = stream_apply(op, s, msg);
 
         moved |= rc == 1 || s->view_off != before;
         if (rc < 0) {

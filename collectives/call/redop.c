@@ -205,8 +205,8 @@ void bny_redop_run_twice(const struct bny_redop *op, enum banyan_dtype dtype, vo
     kernels2[dtype][op->kind](dst, copy, a, b, n);
 }
 
-static void run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst, const void *a,
-                const void *b, size_t n)
+static void redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *dst,
+                      const void *a, const void *b, size_t n)
 {
     if (op->user)
         run_user(op, dtype, dst, a, b, n * dtypes[dtype].bytes);
@@ -220,7 +220,7 @@ static __attribute__((noinline)) void run_in_fixed_mode(const struct bny_redop *
 {
     BNY_FIXED_FP_MODE;
 
-    run(op, dtype, dst, a, b, n);
+    redop_run(op, dtype, dst, a, b, n);
 }
 
 /* Of a few bytes it takes some nanoseconds: nothing is to be done after the kernel. */
@@ -228,7 +228,7 @@ void bny_redop_run(const struct bny_redop *op, enum banyan_dtype dtype, void *ds
                    const void *a, const void *b, size_t n)
 {
     if (bny_fp_is_fixed(bny_fp_get()))
-        run(op, dtype, dst, a, b, n);
+        redop_run(op, dtype, dst, a, b, n);
     else
         run_in_fixed_mode(op, dtype, dst, a, b, n);
 }

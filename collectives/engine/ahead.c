@@ -44,8 +44,8 @@ void bny_ahead_prepare(struct bny_op *op)
 }
 
 /* A job of chunk c. 0, BNY_AGAIN (no send memory) or an error. */
-static int make(struct bny_op *op, uint32_t i, struct bny_ep *ep, uint32_t c, size_t n,
-                size_t most)
+static int ahead_make(struct bny_op *op, uint32_t i, struct bny_ep *ep, uint32_t c, size_t n,
+                      size_t most)
 {
     struct bny_coded *k = bny_engine_of(op)->coded;
     struct bny_job *job = &k->steps[i].jobs[c % BNY_AHEAD];
@@ -84,7 +84,7 @@ static int make_jobs(struct bny_op *op, uint32_t i, struct bny_ep *ep, size_t mo
         if (cs->ahead > st->posted && (bny_engine_chunk(op, st, cs->ahead) != n ||
                                        !bny_engine_is_ready(op, i, cs->ahead)))
             break;
-        rc = make(op, i, ep, cs->ahead, n, most);
+        rc = ahead_make(op, i, ep, cs->ahead, n, most);
         if (rc != 0)
             return cs->ahead > st->posted ? 0 : rc;
     }
@@ -92,7 +92,7 @@ static int make_jobs(struct bny_op *op, uint32_t i, struct bny_ep *ep, size_t mo
 }
 
 /* The job's result is the caller's. */
-static void collect(struct bny_op *op, uint32_t i, struct bny_job *job)
+static void ahead_collect(struct bny_op *op, uint32_t i, struct bny_job *job)
 {
     op->comm->world->jobs_out--;
     atomic_store_explicit(&job->state, BNY_JOB_NONE, memory_order_relaxed);
@@ -118,7 +118,7 @@ int bny_ahead_send(struct bny_op *op, uint32_t i, struct bny_hdr *h, size_t most
         cs->awaits = 1;
         return BNY_AGAIN;
     }
-    collect(op, i, job);
+    ahead_collect(op, i, job);
     if (job->result < 0) {
         ep->ops->cancel(ep, &job->slot);
         return bny_fail((enum banyan_error) - (int)job->result, "%s", job->text);

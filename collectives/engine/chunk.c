@@ -97,8 +97,9 @@ static int send_chunk(struct bny_op *op, uint32_t i, uint32_t c)
 
 /* ---- receive, decode and add ---- */
 
-static void add(struct bny_op *op, const struct bny_step *s, const struct bny_step_state *st,
-                size_t byte_off, const void *in, size_t bytes)
+static void chunk_add(struct bny_op *op, const struct bny_step *s,
+                      const struct bny_step_state *st, size_t byte_off, const void *in,
+                      size_t bytes)
 {
     size_t n = bytes / op->esz;
     char *dst = st->dst + byte_off;
@@ -122,13 +123,13 @@ static void add_and_touch(struct bny_op *op, const struct bny_step *s,
     size_t len = msg->hdr.len;
 
     if (op->call.redop.user) { /* its elements may be of any length */
-        add(op, s, st, byte_off, in, len);
+        chunk_add(op, s, st, byte_off, in, len);
         return;
     }
     for (size_t at = 0; at < len; at += ADD_PIECE) {
         size_t n = len - at < ADD_PIECE ? len - at : ADD_PIECE;
 
-        add(op, s, st, byte_off + at, in + at, n);
+        chunk_add(op, s, st, byte_off + at, in + at, n);
         bny_touch(in + at, n);
     }
     msg->touch = 0;
@@ -199,7 +200,7 @@ static int apply_viewed(struct bny_op *op, const struct bny_step *s, struct bny_
         if (got < 0)
             return (int)got;
         if (s->kind == BNY_RECV_ADD)
-            add(op, s, st, base + st->view_off, ptr, (size_t)got);
+            chunk_add(op, s, st, base + st->view_off, ptr, (size_t)got);
         st->view_off += (uint32_t)got;
     }
     return 1;
@@ -269,11 +270,11 @@ static int apply_data(struct bny_op *op, uint32_t i)
     if (msg->touch)
         add_and_touch(op, s, st, base, msg);
     else
-        add(op, s, st, base, data, msg->hdr.len);
+        chunk_add(op, s, st, base, data, msg->hdr.len);
     return 1;
 }
 
-static int apply(struct bny_op *op, uint32_t i)
+static int chunk_apply(struct bny_op *op, uint32_t i)
 {
     struct bny_step_state *st = &bny_engine_of(op)->steps[i];
     const struct bny_hdr *h = &st->arrived.first->hdr;
@@ -397,7 +398,7 @@ static int advance_receive(struct bny_op *op, uint32_t i)
 
     if (!msg || msg->hdr.chunk != st->done || !bny_engine_is_ready(op, i, st->done))
         return STUCK;
-    rc = apply(op, i);
+    rc = chunk_apply(op, i);
     if (rc < 0)
         return fail_step(op, i, st->done, rc);
     if (rc == 0) /* the rest is still arriving: no event will tell */
@@ -447,7 +448,7 @@ static uint32_t next_ready(const struct bny_engine *e, uint32_t from)
 }
 
 /* One look at a roused step. 1: moved. It may wake itself by what it does. */
-static int look_at(struct bny_op *op, uint32_t i)
+static int chunk_look_at(struct bny_op *op, uint32_t i)
 {
     struct bny_engine *e = bny_engine_of(op);
     int rc;
@@ -466,7 +467,7 @@ int bny_engine_advance(struct bny_op *op)
 
     for (uint32_t i = next_ready(e, 0); i != UINT32_MAX && !bny_comm_has_failed(op->comm);
          i = next_ready(e, i + 1))
-        moved |= look_at(op, i);
+        moved |= chunk_look_at(op, i);
     if (e->steps_left == 0)
         bny_op_complete(op, 0);
     return moved;
@@ -569,7 +570,7 @@ static int use_at_once(struct bny_op *op, uint32_t i, struct bny_msg *msg)
 }
 
 /* In order of chunks; copied to the heap where the transport needs its memory back. */
-static void enqueue(struct bny_op *op, int from, uint32_t i, struct bny_msg *msg)
+static void chunk_enqueue(struct bny_op *op, int from, uint32_t i, struct bny_msg *msg)
 {
     struct bny_engine *e = bny_engine_of(op);
     struct bny_msg_list *list = &e->steps[i].arrived;
@@ -621,5 +622,5 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
         ;
     bny_engine_wake_step(op, i);
     if (!use_at_once(op, i, msg))
-        enqueue(op, from, i, msg);
+        chunk_enqueue(op, from, i, msg);
 }

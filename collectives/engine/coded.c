@@ -95,8 +95,8 @@ void bny_coded_inputs(const struct bny_op *op, uint32_t i, uint32_t c, uint32_t 
 
 /* Owners encode as the rank n: an element has one owner, which those further down need not
  * know. */
-static long encode(const struct bny_op *op, uint32_t i, uint32_t c, uint32_t rank, void *wire,
-                   size_t cap, const void *src, size_t n)
+static long coded_encode(const struct bny_op *op, uint32_t i, uint32_t c, uint32_t rank,
+                         void *wire, size_t cap, const void *src, size_t n)
 {
     uint64_t t0 = bny_trace_clock(op);
     struct bny_enc e;
@@ -432,8 +432,8 @@ static int send_small(struct bny_op *op, uint32_t i, struct bny_ep *ep, struct b
     int rc;
 
     if (!cs->pend_len) {
-        long len =
-            encode(op, i, h->chunk, (uint32_t)op->comm->rank, cs->pend, bound(op, n), src, n);
+        long len = coded_encode(op, i, h->chunk, (uint32_t)op->comm->rank, cs->pend,
+                                bound(op, n), src, n);
         if (len < 0)
             return (int)len;
         cs->pend_len = (uint32_t)len;
@@ -464,7 +464,7 @@ static int send_reserved(struct bny_op *op, uint32_t i, struct bny_ep *ep, struc
     rc = ep->ops->reserve(ep, (uint32_t)most, &slot);
     if (rc != 0)
         return rc;
-    len = encode(op, i, h->chunk, (uint32_t)op->comm->rank, slot.mem, most, src, n);
+    len = coded_encode(op, i, h->chunk, (uint32_t)op->comm->rank, slot.mem, most, src, n);
     if (len < 0) {
         ep->ops->cancel(ep, &slot);
         return (int)len;
@@ -566,7 +566,7 @@ static int thin(struct bny_op *op, uint32_t i, uint32_t c, const char *src, size
 
     if (rc)
         return rc;
-    len = encode(op, i, c, (uint32_t)op->comm->rank, k->decoded, at, src, n);
+    len = coded_encode(op, i, c, (uint32_t)op->comm->rank, k->decoded, at, src, n);
     *out = (const float *)(const void *)(len == -BANYAN_ENOTSUP ? src : k->decoded + at);
     if (len < 0)
         return len == -BANYAN_ENOTSUP ? 0 : (int)len;
@@ -622,7 +622,7 @@ int bny_coded_keep(struct bny_op *op, uint32_t i, uint32_t c)
         bny_local_finish(averages, op->call.dtype, dst, src, n, parts);
         src = dst;
     }
-    len = encode(op, i, c, (uint32_t)op->comm->n, wire, bound(op, n), src, n);
+    len = coded_encode(op, i, c, (uint32_t)op->comm->n, wire, bound(op, n), src, n);
     if (len == -BANYAN_ENOTSUP) {
         if (!is_exact(op))
             bny_local_finish(averages, op->call.dtype, dst, src, n, parts);

@@ -22,7 +22,7 @@ int bny_engine_placeable(const struct bny_op *op, uint32_t i)
 
 /* ---- init ---- */
 
-static int init(struct bny_op *op)
+static int open_init(struct bny_op *op)
 {
     struct bny_engine *e = bny_engine_of(op);
     const struct bny_program *p = op->plan.program;
@@ -154,7 +154,7 @@ static void ready_prepare(struct bny_op *op)
     }
 }
 
-static int start(struct bny_op *op)
+static int open_start(struct bny_op *op)
 {
     struct bny_engine *e = bny_engine_of(op);
     const struct bny_program *p = e->program;
@@ -256,7 +256,7 @@ void bny_engine_announced(struct bny_op *op, int from, struct bny_msg *msg)
 }
 
 /* Point to point: one step, one peer. */
-static void changed(struct bny_op *op, enum bny_notice change)
+static void open_changed(struct bny_op *op, enum bny_notice change)
 {
     struct bny_engine *e = bny_engine_of(op);
     struct bny_xfer *x = &e->peers[op->call.root].xfer;
@@ -274,12 +274,12 @@ static void changed(struct bny_op *op, enum bny_notice change)
     bny_op_mark_runnable(op);
 }
 
-static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
+static void open_notify(struct bny_op *op, enum bny_notice what, uint32_t step)
 {
     if (what == BNY_NOTICE_SENT)
         bny_engine_sent(op, step);
     else
-        changed(op, what);
+        open_changed(op, what);
 }
 
 /* ---- the end ---- */
@@ -319,7 +319,7 @@ static int close_windows(struct bny_op *op)
     return rc;
 }
 
-static void drop(struct bny_op *op, int result)
+static void open_drop(struct bny_op *op, int result)
 {
     struct bny_engine *e = bny_engine_of(op);
 
@@ -333,7 +333,7 @@ static void drop(struct bny_op *op, int result)
 
 /* ---- who is waited for ---- */
 
-static unsigned pending(const struct bny_op *op, int r)
+static unsigned open_pending(const struct bny_op *op, int r)
 {
     const struct bny_engine *e = bny_engine_of(op);
     const struct bny_program *p = e->program;
@@ -356,13 +356,13 @@ const struct bny_way bny_way_program = {
     .cannot = bny_schedules_cannot,
     .seconds = bny_schedules_seconds,
     .plan = bny_schedules_plan,
-    .init = init,
-    .start = start,
+    .init = open_init,
+    .start = open_start,
     .advance = bny_engine_advance,
     .message = bny_engine_message,
-    .notify = notify,
-    .drop = drop,
+    .notify = open_notify,
+    .drop = open_drop,
     .close = close_windows,
-    .pending = pending,
+    .pending = open_pending,
     .free = engine_free,
 };

@@ -25,7 +25,7 @@ static uint32_t units_of(uint64_t bytes)
 
 /* ---- tags ---- */
 
-static uint32_t place(const struct bny_tags *t, uint32_t tag)
+static uint32_t flow_place(const struct bny_tags *t, uint32_t tag)
 {
     uint32_t h = tag * 0x9e3779b1u;
 
@@ -34,7 +34,7 @@ static uint32_t place(const struct bny_tags *t, uint32_t tag)
 
 static struct bny_tag_count *find_tag(const struct bny_tags *t, uint32_t tag)
 {
-    uint32_t at = place(t, tag);
+    uint32_t at = flow_place(t, tag);
 
     while (t->at[at].count && t->at[at].tag != tag)
         at = (at + 1) & (t->cap - 1);

@@ -90,7 +90,7 @@ static void uncount(const struct bny_msg *msg)
 }
 
 /* What waits in an entry, which ends. */
-static struct bny_msg_list take_out(struct bny_match *m, struct bny_unexpected **at)
+static struct bny_msg_list match_take_out(struct bny_match *m, struct bny_unexpected **at)
 {
     struct bny_unexpected *u = *at;
     struct bny_msg_list all = u->msgs;
@@ -105,9 +105,9 @@ static struct bny_msg_list take_out(struct bny_match *m, struct bny_unexpected *
     return all;
 }
 
-static void drop(struct bny_match *m, struct bny_unexpected **at)
+static void match_drop(struct bny_match *m, struct bny_unexpected **at)
 {
-    struct bny_msg_list all = take_out(m, at);
+    struct bny_msg_list all = match_take_out(m, at);
 
     bny_msg_list_release(m->pool, &all);
 }
@@ -116,7 +116,7 @@ void bny_match_forget(struct bny_match *m)
 {
     for (uint32_t b = 0; b <= m->mask; b++)
         while (m->unexpected[b])
-            drop(m, &m->unexpected[b]);
+            match_drop(m, &m->unexpected[b]);
 }
 
 static void kept_free(struct bny_kept_numbers *k)
@@ -149,7 +149,7 @@ void bny_match_destroy(struct bny_match *m)
 /* ---- the table ---- */
 
 /* Twice the buckets; without memory chains grow longer. */
-static void grow(struct bny_match *m)
+static void match_grow(struct bny_match *m)
 {
     uint32_t old = m->mask + 1;
     struct bny_receiver **receivers = calloc(2 * (size_t)old, sizeof *receivers), *rc;
@@ -187,7 +187,7 @@ void bny_match_insert(struct bny_match *m, struct bny_receiver *rc)
 
     BNY_ASSERT(!rc->is_open);
     if (m->nreceivers + m->news.nunexpected > 2 * m->mask)
-        grow(m);
+        match_grow(m);
     b = bny_match_bucket(m, rc);
     rc->next = m->receivers[b];
     rc->is_open = 1;
@@ -326,8 +326,8 @@ static int is_p2p(const struct bny_hdr *hdr)
     return hdr->sig.collective == BNY_SENDRECV;
 }
 
-static enum bny_verdict key_of(struct bny_match *m, int from, const struct bny_hdr *hdr,
-                               struct bny_receiver *key)
+static enum bny_verdict match_key_of(struct bny_match *m, int from, const struct bny_hdr *hdr,
+                                     struct bny_receiver *key)
 {
     if (is_p2p(hdr))
         return bny_flow_key(m, from, hdr, key);
@@ -346,7 +346,7 @@ enum bny_verdict bny_match_find(struct bny_match *m, int from, const struct bny_
                                 struct bny_receiver **out)
 {
     struct bny_receiver key;
-    enum bny_verdict v = key_of(m, from, hdr, &key);
+    enum bny_verdict v = match_key_of(m, from, hdr, &key);
 
     if (v != BNY_MATCH_FOUND)
         return v;
@@ -384,7 +384,7 @@ static struct bny_unexpected *unexpected_new(struct bny_match *m,
     if (!u)
         return NULL;
     if (m->nreceivers + m->news.nunexpected > 2 * m->mask)
-        grow(m);
+        match_grow(m);
     b = bny_match_bucket(m, key);
     *u = (struct bny_unexpected){ .key = *key, .next = m->unexpected[b] };
     m->unexpected[b] = u;
@@ -396,7 +396,7 @@ int bny_match_keep(struct bny_match *m, int from, struct bny_msg *msg)
 {
     struct bny_receiver key;
     struct bny_unexpected *u;
-    enum bny_verdict v = key_of(m, from, &msg->hdr, &key);
+    enum bny_verdict v = match_key_of(m, from, &msg->hdr, &key);
 
     if (v != BNY_MATCH_FOUND) {
         bny_msg_release(m->pool, msg);
@@ -422,7 +422,7 @@ struct bny_msg_list bny_match_take(struct bny_match *m, struct bny_receiver *rc)
 {
     struct bny_unexpected **at = m->news.nunexpected ? find_unexpected(m, rc) : NULL;
 
-    return at && *at ? take_out(m, at) : (struct bny_msg_list){ 0 };
+    return at && *at ? match_take_out(m, at) : (struct bny_msg_list){ 0 };
 }
 
 void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uint16_t epoch)
@@ -432,7 +432,7 @@ void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uin
             if (u->key.side != side || u->key.peer != peer || u->key.epoch == epoch)
                 at = &u->next;
             else
-                drop(m, at);
+                match_drop(m, at);
 }
 
 int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag)

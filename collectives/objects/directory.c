@@ -71,14 +71,15 @@ int bny_is_synced(const struct bny_store *st)
 
 /* ---- records ---- */
 
-static struct bny_record *find(const struct bny_store *st, const struct bny_name *name)
+static struct bny_record *directory_find(const struct bny_store *st,
+                                         const struct bny_name *name)
 {
     return (struct bny_record *)(void *)bny_names_find(&st->records, name);
 }
 
-static struct bny_record *get(struct bny_store *st, const struct bny_name *name)
+static struct bny_record *directory_get(struct bny_store *st, const struct bny_name *name)
 {
-    struct bny_record *r = find(st, name);
+    struct bny_record *r = directory_find(st, name);
 
     if (r || !(r = bny_spare_alloc(st, sizeof *r)))
         return r;
@@ -301,7 +302,7 @@ static struct holder *next_who_wants(const struct bny_record *rec, uint64_t afte
     return best;
 }
 
-static void serve(struct bny_store *st, struct bny_record *rec)
+static void directory_serve(struct bny_store *st, struct bny_record *rec)
 {
     struct holder *h;
     uint64_t after = 0;
@@ -395,7 +396,7 @@ static void on_put(struct bny_store *st, int from, struct bny_record *rec,
     rec->client_number = m->number;
     copy_to_replica(st, rec);
     acknowledge(st, from, rec, m->number, 0);
-    serve(st, rec);
+    directory_serve(st, rec);
 }
 
 static void on_want(struct bny_store *st, int from, struct bny_record *rec,
@@ -427,7 +428,7 @@ static void on_want(struct bny_store *st, int from, struct bny_record *rec,
         h->number = m->number;
         h->is_copy |= m->bytes != 0;
     }
-    serve(st, rec);
+    directory_serve(st, rec);
 }
 
 static void on_hold(struct bny_store *st, int from, struct bny_record *rec,
@@ -449,7 +450,7 @@ static void on_hold(struct bny_store *st, int from, struct bny_record *rec,
         h->root = 1;
     else if (m->rank >= 0 && m->rank != from && !st->dead[m->rank])
         link_up(st, rec, h, m->rank);
-    serve(st, rec);
+    directory_serve(st, rec);
 }
 
 static void on_done(struct bny_store *st, int from, struct bny_record *rec)
@@ -461,7 +462,7 @@ static void on_done(struct bny_store *st, int from, struct bny_record *rec)
     unlink_up(rec, h);
     h->root = h->is_copy = 1;
     h->wants = 0;
-    serve(st, rec);
+    directory_serve(st, rec);
 }
 
 static void on_forget(struct bny_store *st, int from, struct bny_record *rec,
@@ -516,7 +517,7 @@ static void on_copy(struct bny_store *st, struct bny_record *rec, const struct b
 void bny_directory_message(struct bny_store *st, int from, enum bny_object_msg kind,
                            const struct bny_obj_wire *m, const char *data)
 {
-    struct bny_record *rec = get(st, &m->name);
+    struct bny_record *rec = directory_get(st, &m->name);
 
     if (!rec)
         return;
@@ -573,7 +574,7 @@ void bny_directory_settle(struct bny_store *st)
         for (struct bny_node *n = st->records.buckets[b], *next; n; n = next) {
             next = n->next;
             judge(st, (struct bny_record *)(void *)n);
-            serve(st, (struct bny_record *)(void *)n);
+            directory_serve(st, (struct bny_record *)(void *)n);
         }
 }
 

@@ -48,7 +48,7 @@ struct bny_sum {
     struct source sources[];
 };
 
-static void watch(struct bny_store *st, const struct source *s)
+static void object_reduce_watch(struct bny_store *st, const struct source *s)
 {
     struct bny_obj_wire m = { .name = s->name, .rank = -1, .owner = -1 };
 
@@ -87,7 +87,7 @@ int bny_sum_start(struct bny_entry *target, const struct bny_sum_call *call)
     bny_link_in(&st->sums, &s->link);
     for (size_t i = 0; i < s->n; i++) {
         s->sources[i].name = call->names[i];
-        watch(st, &s->sources[i]);
+        object_reduce_watch(st, &s->sources[i]);
     }
     return 0;
 }
@@ -259,7 +259,7 @@ void bny_sums_end(struct bny_store *st)
 }
 
 /* It cannot be made: who waits for it anywhere hears so. */
-static void fail(struct bny_sum *s, int code)
+static void object_reduce_fail(struct bny_sum *s, int code)
 {
     struct bny_entry *target = s->target;
     struct bny_store *st = target->store;
@@ -276,7 +276,7 @@ static void fail(struct bny_sum *s, int code)
     bny_entry_end(target, code);
 }
 
-static void finish(struct bny_sum *s)
+static void object_reduce_finish(struct bny_sum *s)
 {
     struct bny_entry *e = s->target;
 
@@ -287,7 +287,7 @@ static void finish(struct bny_sum *s)
     bny_entry_grew(e);
 }
 
-static void add(struct bny_sum *s, struct source *from)
+static void object_reduce_add(struct bny_sum *s, struct source *from)
 {
     const struct bny_entry *e = from->entry;
 
@@ -309,7 +309,7 @@ static void lose(struct bny_sum *s, struct source *from)
     let_go(from);
 }
 
-static void begin(struct bny_sum *s, struct source *from)
+static void object_reduce_begin(struct bny_sum *s, struct source *from)
 {
     struct bny_entry *e = bny_entry_get(s->target->store, &from->name);
 
@@ -344,31 +344,31 @@ static int run_star(struct bny_sum *s)
 
         if (from->state == SOURCE_COMING && e->state == BNY_ENTRY_DEAD &&
             e->code == -BANYAN_ENOMEM && !e->is_lost) {
-            fail(s, e->code); /* of this rank: the object is where it was */
+            object_reduce_fail(s, e->code); /* of this rank: the object is where it was */
             return -1;
         } else if (from->state == SOURCE_COMING && e->state == BNY_ENTRY_DEAD)
             lose(s, from);
         else if (from->state == SOURCE_COMING && e->data && e->bytes != s->target->bytes) {
-            fail(s, -BANYAN_EMISMATCH);
+            object_reduce_fail(s, -BANYAN_EMISMATCH);
             return -1;
         } else if (from->state == SOURCE_COMING && e->state == BNY_ENTRY_WHOLE && e->published)
-            add(s, from);
+            object_reduce_add(s, from);
     }
     for (size_t i = 0; i < s->n && s->added + s->coming < s->k; i++)
         if (s->sources[i].state == SOURCE_FOUND)
-            begin(s, &s->sources[i]);
+            object_reduce_begin(s, &s->sources[i]);
     return s->added == s->k;
 }
 
 /* 1: it is complete or has failed. */
-static int run(struct bny_sum *s)
+static int object_reduce_run(struct bny_sum *s)
 {
     int done = s->slots ? run_chain(s) : run_star(s);
 
     if (done > 0) {
-        finish(s);
+        object_reduce_finish(s);
     } else if (!done && s->n - s->lost < s->k) {
-        fail(s, -BANYAN_ERANKDEAD);
+        object_reduce_fail(s, -BANYAN_ERANKDEAD);
         done = -1;
     }
     return done != 0;
@@ -394,12 +394,13 @@ int bny_sums_run(struct bny_store *st)
         struct bny_sum *s = BNY_LINK_OF(l, struct bny_sum, link);
 
         next = l->next;
-        moved |= run(s);
+        moved |= object_reduce_run(s);
     }
     return moved;
 }
 
-static void note(struct bny_store *st, const struct bny_obj_wire *m, enum source_state state)
+static void object_reduce_note(struct bny_store *st, const struct bny_obj_wire *m,
+                               enum source_state state)
 {
     for (struct bny_link *l = st->sums.next; l && l != &st->sums; l = l->next) {
         struct bny_sum *s = BNY_LINK_OF(l, struct bny_sum, link);
@@ -422,12 +423,12 @@ static void note(struct bny_store *st, const struct bny_obj_wire *m, enum source
 
 void bny_sum_found(struct bny_store *st, const struct bny_obj_wire *m)
 {
-    note(st, m, SOURCE_FOUND);
+    object_reduce_note(st, m, SOURCE_FOUND);
 }
 
 void bny_sum_lost(struct bny_store *st, const struct bny_obj_wire *m)
 {
-    note(st, m, SOURCE_LOST);
+    object_reduce_note(st, m, SOURCE_LOST);
 }
 
 /* ---- what goes wrong in a chain ---- */
@@ -441,7 +442,7 @@ static void mend(struct bny_sum *s, size_t i, int code)
     int gone = code == -BANYAN_EINVAL || code == -BANYAN_ERANKDEAD;
 
     if (!gone && (code == -BANYAN_EMISMATCH || slot->rank == st->rank)) {
-        fail(s, code);
+        object_reduce_fail(s, code);
         return;
     }
     drop_from(s, i);
@@ -511,7 +512,7 @@ void bny_sums_view(struct bny_store *st)
         bury(s);
         for (size_t i = 0; i < s->n; i++)
             if (s->sources[i].state == SOURCE_WATCHED)
-                watch(st, &s->sources[i]);
+                object_reduce_watch(st, &s->sources[i]);
     }
     bny_sum_progress(st);
 }

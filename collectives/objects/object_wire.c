@@ -104,7 +104,7 @@ int bny_obj_parse(enum bny_object_msg kind, int n, const void *payload, size_t l
            m->code > -BANYAN_ERROR_COUNT;
 }
 
-static void enqueue(struct bny_store *st, int to, struct post *p)
+static void object_wire_enqueue(struct bny_store *st, int to, struct post *p)
 {
     struct bny_outbox *box = &st->outboxes[to];
 
@@ -137,7 +137,7 @@ void bny_obj_send(struct bny_store *st, int to, enum bny_object_msg kind,
     memcpy(p->payload, m, sizeof *m);
     if (len)
         memcpy(p->payload + sizeof *m, data, len);
-    enqueue(st, to, p);
+    object_wire_enqueue(st, to, p);
 }
 
 static struct post *pop(struct bny_store *st, int peer)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Partial sums of objects, made where the objects are (Hoplite, section 4.2, its chains): each
  * rank adds its object to the sum of those before it, as far as both have come, and the next
- * rank pulls what has been added. Who asked for the sum (object_reduce.c) says who stands behind whom,
- * and takes the last one.
+ * rank pulls what has been added. Who asked for the sum (object_reduce.c) says who stands
+ * behind whom, and takes the last one.
  *
  * A sum comes into the memory that it is added in: behind what has been added it is the sum
  * before, up to where that has come. The first in a chain is its object. Names are given once:
@@ -86,7 +86,7 @@ static void let_go(struct bny_partial *p)
 
 /* Who pulls it hears of it from who asked. What a transport still reads of an object that is
  * lent stays: it counts there. */
-static void end(struct bny_partial *p)
+static void partial_end(struct bny_partial *p)
 {
     bny_link_out(&p->link);
     bny_partial_unpull(p->in); /* before the memory that it comes into */
@@ -102,14 +102,14 @@ static void refuse(struct bny_store *st, int root, const struct bny_name *name, 
     bny_obj_send(st, root, BNY_OBJ_BROKEN, &m, NULL, 0);
 }
 
-static void give_up(struct bny_partial *p, int code)
+static void partial_give_up(struct bny_partial *p, int code)
 {
     refuse(p->out->store, p->root, &p->out->node.name, code);
-    end(p);
+    partial_end(p);
 }
 
 /* Its memory, as soon as the object's is here. 0, or a code. */
-static int begin(struct bny_partial *p)
+static int partial_begin(struct bny_partial *p)
 {
     struct bny_entry *out = p->out;
     int rc = 0;
@@ -163,7 +163,7 @@ static void add_up_to(struct bny_partial *p, uint64_t upto, const char *before)
 }
 
 /* 1: something was added. p may be gone. */
-static int run(struct bny_partial *p)
+static int partial_run(struct bny_partial *p)
 {
     const char *before = NULL;
     uint64_t upto, has;
@@ -172,14 +172,14 @@ static int run(struct bny_partial *p)
     if (!p->own)
         return 0;
     if (p->own->state == BNY_ENTRY_DEAD && p->own->have < p->bytes) {
-        give_up(p, p->own->code ? p->own->code : -BANYAN_EABORTED);
+        partial_give_up(p, p->own->code ? p->own->code : -BANYAN_EABORTED);
         return 1;
     }
     if (!p->own->data || !p->own->published)
         return 0;
-    rc = p->out->data ? 0 : begin(p);
+    rc = p->out->data ? 0 : partial_begin(p);
     if (rc) {
-        give_up(p, rc);
+        partial_give_up(p, rc);
         return 1;
     }
     upto = p->own->have;
@@ -202,14 +202,14 @@ int bny_partials_run(struct bny_store *st)
     for (struct bny_link *l = st->partials_here.next, *next; l && l != &st->partials_here;
          l = next) {
         next = l->next;
-        moved |= run(BNY_LINK_OF(l, struct bny_partial, link));
+        moved |= partial_run(BNY_LINK_OF(l, struct bny_partial, link));
     }
     return moved;
 }
 
 /* ---- what is said to who makes it ---- */
 
-static struct bny_partial *find(const struct bny_store *st, const struct bny_name *name)
+static struct bny_partial *partial_find(const struct bny_store *st, const struct bny_name *name)
 {
     for (struct bny_link *l = st->partials_here.next; l && l != &st->partials_here;
          l = l->next) {
@@ -245,8 +245,8 @@ void bny_partial_add(struct bny_store *st, int from, const struct bny_obj_wire *
     struct bny_partial *p;
     size_t elem;
 
-    if (m->name.w[0] != (uint64_t)from || find(st, &m->name) || (there && there->arriving) ||
-        !is_sound(m, add, &elem))
+    if (m->name.w[0] != (uint64_t)from || partial_find(st, &m->name) ||
+        (there && there->arriving) || !is_sound(m, add, &elem))
         return; /* no rank of ours says so */
     p = calloc(1, sizeof *p);
     if (!p || bny_redop_get(&p->op, (banyan_op)add->op, (enum banyan_dtype)add->dtype) != 0 ||
@@ -265,7 +265,7 @@ void bny_partial_add(struct bny_store *st, int from, const struct bny_obj_wire *
     p->own = bny_entry_get(st, &add->own);
     bny_link_in(&st->partials_here, &p->link);
     if (!p->own) {
-        give_up(p, -BANYAN_ENOMEM);
+        partial_give_up(p, -BANYAN_ENOMEM);
         return;
     }
     p->own->refs++;
@@ -275,10 +275,10 @@ void bny_partial_add(struct bny_store *st, int from, const struct bny_obj_wire *
 /* What nobody makes here is no more, or was refused. */
 void bny_partial_drop(struct bny_store *st, int from, const struct bny_name *name)
 {
-    struct bny_partial *p = find(st, name);
+    struct bny_partial *p = partial_find(st, name);
 
     if (p && p->root == from)
-        end(p);
+        partial_end(p);
 }
 
 void bny_partial_trouble(struct bny_entry *in, int code)
@@ -290,7 +290,7 @@ void bny_partial_trouble(struct bny_entry *in, int code)
         struct bny_partial *p = BNY_LINK_OF(l, struct bny_partial, link);
 
         if (p->in == in) {
-            give_up(p, code);
+            partial_give_up(p, code);
             return;
         }
     }
@@ -307,12 +307,12 @@ void bny_partials_view(struct bny_store *st)
 
         next = l->next;
         if (st->dead[p->root])
-            end(p);
+            partial_end(p);
     }
 }
 
 void bny_partials_end(struct bny_store *st)
 {
     while (!bny_ring_is_empty(&st->partials_here))
-        end(BNY_LINK_OF(st->partials_here.next, struct bny_partial, link));
+        partial_end(BNY_LINK_OF(st->partials_here.next, struct bny_partial, link));
 }

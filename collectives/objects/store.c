@@ -35,7 +35,7 @@ struct bny_node *bny_names_find(const struct bny_names *t, const struct bny_name
     return n;
 }
 
-static int grow(struct bny_names *t)
+static int store_grow(struct bny_names *t)
 {
     size_t more = t->buckets ? 2 * (t->mask + 1) : 64;
     struct bny_node **b = calloc(more, sizeof *b);
@@ -59,7 +59,7 @@ int bny_names_add(struct bny_names *t, struct bny_node *node)
 {
     struct bny_node **to;
 
-    if ((!t->buckets || t->count > t->mask) && grow(t) != 0 && !t->buckets)
+    if ((!t->buckets || t->count > t->mask) && store_grow(t) != 0 && !t->buckets)
         return -BANYAN_ENOMEM; /* an old table serves, if slowly */
     to = &t->buckets[bny_name_hash(&node->name) & t->mask];
     node->next = *to;
@@ -595,7 +595,7 @@ static struct bny_store *store_of(struct banyan_comm *c)
 }
 
 /* Takes msg. What is no message of the store is dropped: a peer's mistake is its own. */
-static void message(struct banyan_comm *c, int from, struct bny_msg *msg)
+static void store_message(struct banyan_comm *c, int from, struct bny_msg *msg)
 {
     struct bny_store *st = store_of(c);
     enum bny_object_msg kind = (enum bny_object_msg)msg->hdr.step;
@@ -628,7 +628,7 @@ static void sweep(struct bny_store *st)
     }
 }
 
-static int advance(struct banyan_comm *c)
+static int store_advance(struct banyan_comm *c)
 {
     struct bny_store *st = store_of(c);
     int moved;
@@ -643,7 +643,7 @@ static int advance(struct banyan_comm *c)
 }
 
 /* Some or all others are out of this rank's reach: what it waits for may never come. */
-static void give_up(struct bny_store *st, int code)
+static void store_give_up(struct bny_store *st, int code)
 {
     while (!bny_ring_is_empty(&st->timed))
         bny_future_end(BNY_LINK_OF(st->timed.next, struct bny_future, timed), code);
@@ -743,7 +743,7 @@ static void look_at_ranks(struct bny_store *st, uint64_t now)
         rc = bny_control_out(w->control);
     st->hopeless = rc;
     if (rc) {
-        give_up(st, rc);
+        store_give_up(st, rc);
     } else if (w->control && (rc = who_lacks(st)) != 0) {
         st->hopeless = is_still(&st->lacks_ns, now) ? rc : 0;
         give_up_what_stands(st, rc, now);
@@ -780,11 +780,11 @@ static void tick(struct banyan_comm *c, uint64_t now)
     bny_obj_drain(st);
 }
 
-static const struct bny_service_ops service_ops = { .message = message,
-                                                    .advance = advance,
+static const struct bny_service_ops service_ops = { .message = store_message,
+                                                    .advance = store_advance,
                                                     .tick = tick };
 
-static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
+static void store_notify(struct bny_op *op, enum bny_notice what, uint32_t step)
 {
     struct bny_store *st =
         (struct bny_store *)(void *)((char *)op - offsetof(struct bny_store, carrier));
@@ -793,7 +793,7 @@ static void notify(struct bny_op *op, enum bny_notice what, uint32_t step)
     bny_store_mark_runnable(st);
 }
 
-static const struct bny_way carrier_way = { .notify = notify };
+static const struct bny_way carrier_way = { .notify = store_notify };
 
 int bny_store_begin(struct bny_store *st, struct banyan_comm *comm)
 {
@@ -811,7 +811,7 @@ int bny_store_begin(struct bny_store *st, struct banyan_comm *comm)
     st->synced = calloc(n, sizeof *st->synced);
     st->gone = calloc(((size_t)comm->world->nranks + 63) / 64, sizeof *st->gone);
     if (!st->dead || !st->bye || !st->synced || !st->gone || bny_obj_outboxes(st) != 0 ||
-        grow(&st->records) != 0) {
+        store_grow(&st->records) != 0) {
         free(st->records.buckets);
         free(st->outboxes);
         bny_spares_free(st);

@@ -36,7 +36,7 @@ void bny_transfer_data(struct bny_store *st, int from, struct bny_msg *msg)
 
 /* Bytes of the first message that have been placed, 0: none yet, or an error: the transport's,
  * or -BANYAN_EPROTO where they make no sense. */
-static long place(struct bny_entry *e, const struct bny_msg *msg)
+static long transfer_place(struct bny_entry *e, const struct bny_msg *msg)
 {
     struct bny_msg *first = e->incoming.first;
     uint32_t left = msg->hdr.len - (uint32_t)e->taken;
@@ -54,7 +54,7 @@ static long place(struct bny_entry *e, const struct bny_msg *msg)
     return n == BNY_AGAIN ? 0 : n;
 }
 
-static int take(struct bny_entry *e)
+static int transfer_take(struct bny_entry *e)
 {
     struct bny_store *st = e->store;
     uint64_t before = e->have;
@@ -64,7 +64,7 @@ static int take(struct bny_entry *e)
     while (e->incoming.first) {
         struct bny_msg *msg = e->incoming.first;
 
-        n = place(e, msg);
+        n = transfer_place(e, msg);
         if (n <= 0)
             break;
         e->have += (uint64_t)n;
@@ -108,8 +108,8 @@ void bny_transfer_free(struct bny_transfer *t)
         bny_entry_reap(e);
 }
 
-static struct bny_transfer *find(const struct bny_store *st, int peer,
-                                 const struct bny_obj_wire *m)
+static struct bny_transfer *transfer_find(const struct bny_store *st, int peer,
+                                          const struct bny_obj_wire *m)
 {
     int partial = (m->flags & BNY_OBJ_PARTIAL) != 0;
 
@@ -139,7 +139,7 @@ static struct bny_entry *what_is_pulled(struct bny_store *st, const struct bny_o
  * this rank to another. */
 void bny_transfer_pull(struct bny_store *st, int from, const struct bny_obj_wire *m)
 {
-    struct bny_transfer *t = find(st, from, m);
+    struct bny_transfer *t = transfer_find(st, from, m);
     struct bny_obj_wire none = { .name = m->name, .number = m->number, .rank = -1 };
     struct bny_entry *e;
 
@@ -167,7 +167,7 @@ void bny_transfer_pull(struct bny_store *st, int from, const struct bny_obj_wire
 
 void bny_transfer_stop(struct bny_store *st, int from, const struct bny_obj_wire *m)
 {
-    struct bny_transfer *t = find(st, from, m);
+    struct bny_transfer *t = transfer_find(st, from, m);
 
     if (t && t->number == m->number)
         bny_transfer_free(t);
@@ -252,7 +252,7 @@ static void say_none(const struct bny_transfer *t, int code)
 }
 
 /* Whom nothing can be sent to is dead, or is told why. */
-static int serve(struct bny_transfer *t)
+static int transfer_serve(struct bny_transfer *t)
 {
     struct bny_entry *e = t->entry;
     int rc = 0, n = 0;
@@ -283,7 +283,7 @@ static int read_all(struct bny_store *st)
 
         bny_link_out(&e->moving);
         bny_link_in(&st->moving, &e->moving);
-        moved |= take(e);
+        moved |= transfer_take(e);
     }
     if (!bny_ring_is_empty(&st->moving))
         bny_store_mark_runnable(st);
@@ -296,7 +296,7 @@ int bny_transfers_run(struct bny_store *st)
 
     for (struct bny_link *l = st->transfers.next, *next; l && l != &st->transfers; l = next) {
         next = l->next;
-        moved |= serve(BNY_LINK_OF(l, struct bny_transfer, link));
+        moved |= transfer_serve(BNY_LINK_OF(l, struct bny_transfer, link));
     }
     return moved;
 }

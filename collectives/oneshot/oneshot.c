@@ -92,7 +92,7 @@ static void use_board(struct bny_op *op)
     bny_local_place(s->board, op->in, bytes);
 }
 
-static int init(struct bny_op *op)
+static int oneshot_init(struct bny_op *op)
 {
     struct shots *s = shots_of(op);
 
@@ -116,7 +116,7 @@ static void shots_free(struct bny_op *op)
     op->of_way[BNY_WAY_ONESHOT] = NULL;
 }
 
-static int start(struct bny_op *op)
+static int oneshot_start(struct bny_op *op)
 {
     struct shots *s = shots_of(op);
     int n = op->comm->n, me = op->comm->rank;
@@ -205,7 +205,7 @@ static int shoot_all(struct bny_op *op)
     return moved;
 }
 
-static void drop(struct bny_op *op, int result)
+static void oneshot_drop(struct bny_op *op, int result)
 {
     struct shots *s = shots_of(op);
 
@@ -216,7 +216,7 @@ static void drop(struct bny_op *op, int result)
         }
 }
 
-static int advance(struct bny_op *op)
+static int oneshot_advance(struct bny_op *op)
 {
     const struct shots *s = shots_of(op);
     int moved = 0;
@@ -231,7 +231,7 @@ static int advance(struct bny_op *op)
     return 1;
 }
 
-static void message(struct bny_op *op, int from, struct bny_msg *msg)
+static void oneshot_message(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct shots *s = shots_of(op);
     struct bny_buffer_pool *pool = &op->comm->world->held;
@@ -276,7 +276,7 @@ static int waits_on(const struct bny_op *op, int r)
            (turn >= s->sent && bny_call_sends(&op->call, me, r));
 }
 
-static unsigned pending(const struct bny_op *op, int r)
+static unsigned oneshot_pending(const struct bny_op *op, int r)
 {
     const struct shots *s = shots_of(op);
 
@@ -338,11 +338,11 @@ const struct bny_way bny_way_oneshot = {
     .cannot = cannot,
     .seconds = seconds,
     .plan = plan_oneshot,
-    .init = init,
-    .start = start,
-    .advance = advance,
-    .message = message,
-    .drop = drop,
-    .pending = pending,
+    .init = oneshot_init,
+    .start = oneshot_start,
+    .advance = oneshot_advance,
+    .message = oneshot_message,
+    .drop = oneshot_drop,
+    .pending = oneshot_pending,
     .free = shots_free,
 };

@@ -41,7 +41,7 @@ static void hand_over(struct bny_op *op, int from, struct bny_msg *msg)
     op->way->message(op, from, msg);
 }
 
-static void keep(struct banyan_comm *c, int from, struct bny_msg *msg)
+static void deliver_keep(struct banyan_comm *c, int from, struct bny_msg *msg)
 {
     int rc = bny_match_keep(c->match, from, msg);
 
@@ -52,7 +52,7 @@ static void keep(struct banyan_comm *c, int from, struct bny_msg *msg)
 }
 
 /* Somebody looks for it now: 1, it is his. */
-static int meet(struct banyan_comm *c, int from, struct bny_msg *msg)
+static int deliver_meet(struct banyan_comm *c, int from, struct bny_msg *msg)
 {
     struct bny_expected *x =
         bny_match_expects(c->match) ? bny_match_is_expected(c->match, from, &msg->hdr) : NULL;
@@ -79,11 +79,11 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
         bny_msg_release(&c->world->held, msg);
         return;
     }
-    if (meet(c, from, msg))
+    if (deliver_meet(c, from, msg))
         return;
     switch (bny_match_ask(c->match, from, &msg->hdr, &rc)) {
     case BNY_MATCH_FOUND: hand_over(op_of(rc), from, msg); break;
-    case BNY_MATCH_EARLY: keep(c, from, msg); break;
+    case BNY_MATCH_EARLY: deliver_keep(c, from, msg); break;
     case BNY_MATCH_PAST:
         bny_mismatch_past(c, from, msg);
         bny_msg_release(&c->world->held, msg);

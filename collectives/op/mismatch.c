@@ -78,7 +78,7 @@ static void describe_count(const struct bny_sig *sig, char buf[TEXT_MAX])
 }
 
 /* "allreduce(count 7, f32, sum)". A tag is named when it is set, here or at the other rank. */
-static void describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX])
+static void mismatch_describe(const struct bny_sig *sig, int with_tag, char buf[TEXT_MAX])
 {
     int barrier = sig->collective == BNY_BARRIER;
 
@@ -155,8 +155,8 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
     int low = from < c->rank ? from : c->rank, high = from < c->rank ? c->rank : from;
     int with_tag = tag_of(theirs) || tag_of(ours);
 
-    describe(from < c->rank ? theirs : ours, with_tag, a);
-    describe(from < c->rank ? ours : theirs, with_tag, b);
+    mismatch_describe(from < c->rank ? theirs : ours, with_tag, a);
+    mismatch_describe(from < c->rank ? ours : theirs, with_tag, b);
     if (set_of(theirs) != set_of(ours)) {
         describe_set(from < c->rank ? theirs : ours, c->n, a);
         describe_set(from < c->rank ? ours : theirs, c->n, b);
@@ -254,7 +254,7 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *ms
         return; /* what it waits for is on its way */
     if (c->begin_failed && ours)
         return; /* of an operation that was over before it began: the view tells all why */
-    describe(&h->sig, tag_of(&h->sig) != 0, text);
+    mismatch_describe(&h->sig, tag_of(&h->sig) != 0, text);
     bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[from].world_rank,
                "rank %d sent data of %s as operation %u, which rank %d has finished: the ranks "
                "called different operations",

@@ -169,7 +169,7 @@ static void note_begun(const struct bny_op *op)
 }
 
 /* It has its number. */
-static int begin(struct bny_op *op)
+static int op_begin(struct bny_op *op)
 {
     struct banyan_comm *c = op->comm;
     int rc = 0;
@@ -243,7 +243,7 @@ int bny_op_start(struct bny_op *op)
                                 call->is_send, call->count * op->esz);
     else
         rc = bny_match_open(op->comm->match, &op->match, &op->sig, op->numbers);
-    return rc ? rc : begin(op);
+    return rc ? rc : op_begin(op);
 }
 
 int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq)
@@ -254,7 +254,7 @@ int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq)
         return rc;
     op->parent = parent;
     bny_match_open_kept(op->comm->match, &op->match, &op->sig, seq);
-    return begin(op);
+    return op_begin(op);
 }
 
 /* What came early, or has to be said, is looked at by whoever begins as usual. */

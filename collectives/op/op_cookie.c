@@ -14,7 +14,7 @@ struct bny_cookie_pool {
     } * slabs;
 };
 
-static struct bny_cookie *grow(struct bny_world *w)
+static struct bny_cookie *op_cookie_grow(struct bny_world *w)
 {
     struct slab *slab;
 
@@ -34,7 +34,8 @@ static struct bny_cookie *grow(struct bny_world *w)
 
 struct bny_cookie *bny_cookie_take(struct bny_world *w, struct bny_op *op, uint32_t step)
 {
-    struct bny_cookie *ck = w->cookies && w->cookies->idle ? w->cookies->idle : grow(w);
+    struct bny_cookie *ck =
+        w->cookies && w->cookies->idle ? w->cookies->idle : op_cookie_grow(w);
 
     if (!ck) {
         bny_fail(BANYAN_ENOMEM, "no memory for a message by reference");

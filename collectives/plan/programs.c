@@ -131,7 +131,7 @@ static void delist(struct bny_plans *plans, struct bny_kept_program **at)
         kept_free(k);
 }
 
-static void make_room(struct bny_plans *plans)
+static void programs_make_room(struct bny_plans *plans)
 {
     while (plans->nsets > KEPT_SETS_MAX) {
         struct bny_kept_program **last = NULL;
@@ -236,8 +236,9 @@ static int build_rails(struct bny_program **out, const struct bny_scope *s,
     return rc;
 }
 
-static int build(struct bny_program **out, int *borrowed, struct bny_scope *s,
-                 enum bny_collective coll, const char *schedule, int root, int coalesce)
+static int programs_build(struct bny_program **out, int *borrowed, struct bny_scope *s,
+                          enum bny_collective coll, const char *schedule, int root,
+                          int coalesce)
 {
     const struct bny_builder_ops *b = bny_builder_find(schedule);
     const struct bny_direct_ops *d = bny_direct_find(schedule);
@@ -345,7 +346,7 @@ int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char
     }
     rc = coll == BNY_SENDRECV ? build_sendrecv(&made, s, root, call->is_send)
          : call->has_set      ? build_part(&made, s, call, schedule, coalesce)
-                              : build(&made, &borrowed, s, coll, schedule, root, coalesce);
+                         : programs_build(&made, &borrowed, s, coll, schedule, root, coalesce);
     if (rc)
         return rc == -BANYAN_ENOMEM ? bny_plans_starve(s) : rc;
     k = calloc(1, sizeof *k);
@@ -373,7 +374,7 @@ int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char
     plans->nsets += call->has_set;
     plans->bytes += k->bytes;
     k->holds++; /* not this one */
-    make_room(plans);
+    programs_make_room(plans);
     k->holds--;
     *out = k;
     return 0;

@@ -163,8 +163,8 @@ static void choose_priced(struct bny_scope *s, const struct bny_call *call,
 
 /* Only of the cheapest is a program made, as that of many ranks takes long. Where there is
  * none, the cheapest of the others. */
-static double choose(struct bny_scope *s, const struct bny_call *call, double most,
-                     char *schedule)
+static double schedules_choose(struct bny_scope *s, const struct bny_call *call, double most,
+                               char *schedule)
 {
     struct without w = { 0 };
     struct bny_kept_program *k;
@@ -253,7 +253,7 @@ double bny_schedules_seconds(struct bny_scope *s, const struct bny_call *call, d
                              char *schedule)
 {
     return call->has_set ? choose_part(s, call, most, schedule)
-                         : choose(s, call, most, schedule);
+                         : schedules_choose(s, call, most, schedule);
 }
 
 /* ---- the plan ---- */

@@ -51,7 +51,8 @@ static enum bny_way_id named(const struct bny_scope *s, const char *name)
     return (enum bny_way_id)family;
 }
 
-static int complete(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+static int select_complete(struct bny_scope *s, const struct bny_call *call,
+                           struct bny_plan *plan)
 {
     const struct bny_way *w = s->ways[plan->way];
 
@@ -92,7 +93,7 @@ static int choose_cheapest(struct bny_scope *s, const struct bny_call *call,
 {
     int rc = bny_plan_cheapest(s, call, plan);
 
-    return rc ? rc : complete(s, call, plan);
+    return rc ? rc : select_complete(s, call, plan);
 }
 
 /* A schedule that the call, or the communicator's settings, asked for. 0, or -BANYAN_ENOTSUP:
@@ -108,7 +109,7 @@ static int choose_named(struct bny_scope *s, const struct bny_call *call, const 
     if (*why)
         return -BANYAN_ENOTSUP;
     snprintf(p.schedule, sizeof p.schedule, "%s", name);
-    rc = complete(s, call, &p);
+    rc = select_complete(s, call, &p);
     if (rc)
         bny_plan_drop(&p);
     else
@@ -147,7 +148,8 @@ static void say(const struct bny_scope *s, const struct bny_call *call,
         plan->chunk_bytes, plan->codec ? plan->codec->spec : "none", plan->predicted_s * 1e6);
 }
 
-static int choose(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
+static int select_choose(struct bny_scope *s, const struct bny_call *call,
+                         struct bny_plan *plan);
 
 /* Seconds with the codec: of the way that is asked for, where it takes codecs; else of a
  * program. */
@@ -176,7 +178,7 @@ static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct
     raw.codec = NULL;
     if (bny_call_is_open(call) && !strcmp(s->schedule, "auto") && !call->has_set)
         bny_call_set_schedule(&raw, "static"); /* its state is that of a call with a codec */
-    rc = choose(s, &raw, plan);
+    rc = select_choose(s, &raw, plan);
     if (rc == -BANYAN_ENOTSUP)
         return 0;
     if (rc)
@@ -236,7 +238,7 @@ static int choose_way(struct bny_scope *s, const struct bny_call *call, struct b
     plan->codec = call->codec;
     plan->way = with_trait(s, call, BNY_WAY_SOLE);
     if (plan->way < BNY_WAY_COUNT)
-        rc = complete(s, call, plan);
+        rc = select_complete(s, call, plan);
     else if (call->collective == BNY_SENDRECV)
         rc = choose_named(s, call, "sendrecv", plan, &why);
     else
@@ -252,14 +254,15 @@ static int choose_way(struct bny_scope *s, const struct bny_call *call, struct b
 }
 
 /* plan: of zeros. */
-static int choose(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+static int select_choose(struct bny_scope *s, const struct bny_call *call,
+                         struct bny_plan *plan)
 {
     enum bny_way_id asked = named(s, call->schedule);
     int rc = 0;
 
     plan->way = with_trait(s, call, BNY_WAY_LOCAL);
     if (plan->way < BNY_WAY_COUNT) {
-        rc = complete(s, call, plan);
+        rc = select_complete(s, call, plan);
     } else {
         if (call->collective != BNY_SENDRECV && (s->ways[asked]->traits & BNY_WAY_BY_NAME) &&
             !serves(s->ways[asked], s, call))
@@ -314,7 +317,7 @@ int bny_plan_get(struct bny_scope *s, const struct bny_call *call, struct bny_pl
         slot->valid = 0;
         bny_plan_drop(&slot->plan);
         plans->starved = 0;
-        rc = choose(s, &agreed, &slot->plan);
+        rc = select_choose(s, &agreed, &slot->plan);
         if (plans->starved) { /* others may have found a cheaper one, or one at all */
             bny_plan_drop(&slot->plan);
             rc = bny_fail(BANYAN_ENOMEM, "no memory for plans");

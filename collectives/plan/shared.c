@@ -49,7 +49,7 @@ static struct shelf *shelf(void)
 
 /* ---- who shares ---- */
 
-static void add(crypto_generichash_state *h, const void *p, size_t n)
+static void shared_add(crypto_generichash_state *h, const void *p, size_t n)
 {
     crypto_generichash_update(h, p, n);
 }
@@ -63,23 +63,23 @@ static void make_key(uint8_t *key, const struct bny_topology *t)
     crypto_generichash_state h;
 
     crypto_generichash_init(&h, NULL, 0, 32);
-    add(&h, head, sizeof head);
-    add(&h, t->host_of, (size_t)t->nranks * sizeof *t->host_of);
+    shared_add(&h, head, sizeof head);
+    shared_add(&h, t->host_of, (size_t)t->nranks * sizeof *t->host_of);
     if (g) {
-        add(&h, &g->unit_Bps, sizeof g->unit_Bps);
-        add(&h, g->rank_node, (size_t)g->nranks * sizeof *g->rank_node);
+        shared_add(&h, &g->unit_Bps, sizeof g->unit_Bps);
+        shared_add(&h, g->rank_node, (size_t)g->nranks * sizeof *g->rank_node);
     }
     for (int v = 0; g && v < g->nnodes; v++) {
         const struct bny_node *n = &g->nodes[v];
         int64_t of[] = { n->kind, n->rank, n->host, n->x, n->y, n->z };
 
-        add(&h, of, sizeof of);
+        shared_add(&h, of, sizeof of);
     }
     for (int l = 0; g && l < g->nlinks; l++) {
         const struct bny_link *k = &g->links[l];
         int64_t of[] = { k->from, k->to, k->cap, k->lat_ns, k->lanes };
 
-        add(&h, of, sizeof of);
+        shared_add(&h, of, sizeof of);
     }
     crypto_generichash_final(&h, key, 32);
 }
@@ -156,7 +156,7 @@ static int is_shared(const struct bny_topology *t, const struct bny_made *m)
     return t->share && strncmp(m->schedule, "file:", 5) != 0; /* a file is no part of the key */
 }
 
-static struct bny_record *find(const struct bny_share *share, const struct bny_made *m)
+static struct bny_record *shared_find(const struct bny_share *share, const struct bny_made *m)
 {
     struct bny_record *r = share ? share->records : NULL;
 
@@ -166,7 +166,7 @@ static struct bny_record *find(const struct bny_share *share, const struct bny_m
     return r;
 }
 
-static void lend(struct bny_made *m, const struct bny_record *r)
+static void shared_lend(struct bny_made *m, const struct bny_record *r)
 {
     m->rc = r->rc;
     m->height = r->height;
@@ -183,9 +183,9 @@ int bny_shared_find(struct bny_topology *t, struct bny_made *m)
     if (!is_shared(t, m))
         return 0;
     bny_lock_take(&s->lock);
-    r = find(t->share, m);
+    r = shared_find(t->share, m);
     if (r)
-        lend(m, r);
+        shared_lend(m, r);
     bny_lock_give(&s->lock);
     return r != NULL;
 }
@@ -207,10 +207,10 @@ void bny_shared_tell(struct bny_topology *t, struct bny_made *m, int keep)
     r->height = m->height;
     r->cost = m->cost;
     bny_lock_take(&s->lock);
-    had = find(share, m);
+    had = shared_find(share, m);
     if (had && keep) { /* made at the same time */
         twice = m->forest;
-        lend(m, had);
+        shared_lend(m, had);
     } else if (!had && users(t) > 1 && share->nrecords < RECORDS_MAX) {
         r->forest = keep ? m->forest : NULL;
         m->shared = r->forest != NULL;
@@ -242,7 +242,7 @@ int bny_shared_simulated(struct bny_topology *t, const struct bny_made *m,
     if (!is_shared(t, m))
         return 0;
     bny_lock_take(&s->lock);
-    said = find_said(find(t->share, m), q);
+    said = find_said(shared_find(t->share, m), q);
     if (said)
         q->seconds = said->seconds;
     bny_lock_give(&s->lock);
@@ -258,7 +258,7 @@ void bny_shared_say(struct bny_topology *t, const struct bny_made *m,
     if (!is_shared(t, m))
         return;
     bny_lock_take(&s->lock);
-    r = find(t->share, m);
+    r = shared_find(t->share, m);
     if (r && r->nsaid < SAID_MAX && !find_said(r, q))
         r->said[r->nsaid++] = *q;
     bny_lock_give(&s->lock);
@@ -275,7 +275,7 @@ struct bny_compiler *bny_shared_borrow(struct bny_topology *t, const struct bny_
     if (!is_shared(t, m))
         return NULL;
     bny_lock_take(&s->lock);
-    r = find(t->share, m);
+    r = shared_find(t->share, m);
     if (r && r->large) {
         k = r->compiler;
         r->compiling++;
@@ -294,7 +294,7 @@ int bny_shared_lend(struct bny_topology *t, const struct bny_made *m, struct bny
     if (!is_shared(t, m))
         return 0;
     bny_lock_take(&s->lock);
-    r = find(t->share, m);
+    r = shared_find(t->share, m);
     if (r && !r->large && users(t) > 1) {
         r->large = f;
         r->compiler = k;
@@ -322,7 +322,7 @@ void bny_shared_give_back(struct bny_topology *t, const struct bny_made *m)
     struct bny_record *r;
 
     bny_lock_take(&s->lock);
-    r = find(t->share, m);
+    r = shared_find(t->share, m);
     r->compiling--;
     r->compiled++;
     if (!r->compiling && r->compiled >= users(t)) {

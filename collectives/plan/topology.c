@@ -476,7 +476,7 @@ static int build_base(struct bny_forest **out, const struct bny_topology *t,
 #define KEPT_RANKS_MAX 64
 
 /* Where many roots are asked for by turns: those of the longest ago go. */
-static void make_room(struct bny_topology *t)
+static void topology_make_room(struct bny_topology *t)
 {
     struct bny_made **at = &t->made;
 
@@ -491,7 +491,7 @@ static void make_room(struct bny_topology *t)
 }
 
 /* Fills m, of zeros but its key. */
-static void make(struct bny_made *m, const struct bny_topology *t)
+static void topology_make(struct bny_made *m, const struct bny_topology *t)
 {
     const char *schedule = m->schedule;
     enum bny_forest_use use = m->use;
@@ -539,7 +539,7 @@ int bny_topology_make(struct bny_made **out, const struct bny_scope *s, const ch
     m->use = row->use;
     m->root = root;
     if (!bny_shared_find(t, m)) {
-        make(m, t);
+        topology_make(m, t);
         if (m->rc == -BANYAN_ENOMEM) { /* another time there is some */
             made_free(m);
             return bny_plans_starve(s);
@@ -551,7 +551,7 @@ int bny_topology_make(struct bny_made **out, const struct bny_scope *s, const ch
         bny_shared_tell(t, m, m->forest != NULL);
     }
     rc = m->rc;
-    make_room(t);
+    topology_make_room(t);
     m->next = t->made;
     t->made = m;
     *out = m;
@@ -570,7 +570,7 @@ static int compile_again(struct bny_program **out, const struct bny_made *m,
 
     if (!k) {
         memcpy(again.schedule, m->schedule, sizeof again.schedule);
-        make(&again, t);
+        topology_make(&again, t);
         rc = again.rc ? again.rc : bny_compiler_new(&k, again.forest, coll);
         if (rc) {
             bny_forest_free(again.forest);

@@ -100,8 +100,8 @@ struct handled { /* by a rank */
     int messages, joined;
 };
 
-static void handle(struct handled *of, struct key_set *set, uint64_t step, int from, int to,
-                   double share)
+static void topology_cost_handle(struct handled *of, struct key_set *set, uint64_t step,
+                                 int from, int to, double share)
 {
     int is_new = key_add(set, (step << 48 | (uint64_t)from << 24 | (uint64_t)to) + 1);
 
@@ -127,8 +127,8 @@ static int set_traffic(struct bny_topology_cost *k, const struct bny_forest *f, 
 
         for (int v = 0; v < f->nranks; v++)
             if (tree->parent[v] >= 0)
-                handle(of, &set, tree->step[v], v, tree->parent[v],
-                       (double)tree->weight_num / tree->weight_den);
+                topology_cost_handle(of, &set, tree->step[v], v, tree->parent[v],
+                                     (double)tree->weight_num / tree->weight_den);
     }
     for (int v = 0; of && set.keys && v < f->nranks; v++) { /* the way back is as long */
         k->traffic = fmax(k->traffic, (both ? 2 : 1) * of[v].share);

@@ -140,7 +140,7 @@ static uint8_t partial(const struct compilation *c, int t, int v)
     return BNY_OUT;
 }
 
-static int push(struct compilation *c, const struct message *m)
+static int compile_push(struct compilation *c, const struct message *m)
 {
     if (c->nmsgs == c->cap) {
         size_t cap = c->cap ? 2 * c->cap : 64;
@@ -180,7 +180,7 @@ static int push_edge(struct compilation *c, int t, int child, enum phase phase)
             tree->down_parent ? tree->down_step[child] : c->f->nsteps - 1 - tree->step[child];
         if (c->collective == BNY_REDUCE)
             m.send_src = BNY_SCRATCH;
-        return push(c, &m);
+        return compile_push(c, &m);
     }
     m.send_src = c->k->first[row + (size_t)child] < 0 ? BNY_IN : partial(c, t, child);
     m.recv_src = c->k->first[row + (size_t)parent] == child ? BNY_IN : partial(c, t, parent);
@@ -188,7 +188,7 @@ static int push_edge(struct compilation *c, int t, int child, enum phase phase)
     if (c->collective == BNY_REDUCE_SCATTER && parent == tree->root &&
         c->k->last[row + (size_t)parent] == child)
         m.recv_dst = BNY_OUT;
-    return push(c, &m);
+    return compile_push(c, &m);
 }
 
 static int push_keep(struct compilation *c, int t)
@@ -207,7 +207,7 @@ static int push_keep(struct compilation *c, int t)
         .recv_dst = home,
     };
 
-    return push(c, &m);
+    return compile_push(c, &m);
 }
 
 /* A rank's own edge in a tree, and those of its children. */
@@ -225,7 +225,7 @@ static int push_edges(struct compilation *c, int t, enum phase phase)
     return e;
 }
 
-static int collect(struct compilation *c)
+static int compile_collect(struct compilation *c)
 {
     int reduces = c->collective != BNY_ALLGATHER && c->collective != BNY_BROADCAST;
     int e = 0;
@@ -482,7 +482,7 @@ static int compile_rank(struct compilation *c, struct bny_program **out, int ran
 {
     c->rank = rank;
     c->nmsgs = 0;
-    if (collect(c))
+    if (compile_collect(c))
         return bny_fail(BANYAN_ENOMEM, "no memory to compile forest %s", c->f->name);
     if (!c->nmsgs) /* of a part's reduce: nothing to do here */
         return write_program(c, out);

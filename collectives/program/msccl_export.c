@@ -84,7 +84,7 @@ static int silent(const struct bny_step *s)
 }
 
 /* Earlier steps in other tbs that step i waits for, through silent ones. */
-static void wait_for(const struct export *x, uint32_t i, int tb, int *latest)
+static void msccl_export_wait_for(const struct export *x, uint32_t i, int tb, int *latest)
 {
     const struct bny_step *s = &x->p->steps[i];
 
@@ -92,7 +92,7 @@ static void wait_for(const struct export *x, uint32_t i, int tb, int *latest)
         uint32_t d = x->p->deps[s->dep + k];
 
         if (silent(&x->p->steps[d]))
-            wait_for(x, d, tb, latest);
+            msccl_export_wait_for(x, d, tb, latest);
         else if (x->at[d].tb != tb && x->at[d].s > latest[x->at[d].tb])
             latest[x->at[d].tb] = x->at[d].s;
     }
@@ -162,7 +162,7 @@ static void write_tb(const struct export *x, int tb, const struct bny_step *of, 
         if (silent(&x->p->steps[i]) || x->at[i].tb != tb)
             continue;
         memset(latest, 0xff, (size_t)x->ntbs * sizeof *latest);
-        wait_for(x, i, tb, latest);
+        msccl_export_wait_for(x, i, tb, latest);
         left = count_waits(latest, x->ntbs);
         s -= left > 1 ? left - 1 : 0;
         for (int t = 0; t < x->ntbs && left; t++) {
@@ -191,7 +191,7 @@ static void place_steps(struct export *x, int *tb_of_lane, int *used, int *lates
         if (tb_of_lane[lane] < 0)
             tb_of_lane[lane] = x->ntbs++;
         memset(latest, 0xff, (size_t)x->ntbs * sizeof *latest);
-        wait_for(x, i, tb_of_lane[lane], latest);
+        msccl_export_wait_for(x, i, tb_of_lane[lane], latest);
         waits = count_waits(latest, x->ntbs);
         x->at[i].tb = tb_of_lane[lane];
         x->at[i].s = used[x->at[i].tb] + (waits > 1 ? waits - 1 : 0);

@@ -57,9 +57,10 @@ struct import {
     int rc;
 };
 
-static int bad(struct import *x, const struct bny_msccl_step *s, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static int bad(struct import *x, const struct bny_msccl_step *s, const char *fmt, ...)
+static int msccl_import_bad(struct import *x, const struct bny_msccl_step *s, const char *fmt,
+                            ...) __attribute__((format(printf, 3, 4)));
+static int msccl_import_bad(struct import *x, const struct bny_msccl_step *s, const char *fmt,
+                            ...)
 {
     char text[300];
     va_list ap;
@@ -75,7 +76,7 @@ static int bad(struct import *x, const struct bny_msccl_step *s, const char *fmt
 /* ---- cells ---- */
 
 /* In place, two names stand for one cell. */
-static int cell_of(const struct import *x, int gpu, char buf, int off)
+static int msccl_import_cell_of(const struct import *x, int gpu, char buf, int off)
 {
     const struct gpu *g = &x->gpus[gpu];
 
@@ -128,16 +129,16 @@ static int space_for(struct import *x, const struct bny_msccl_step *s, int gpu, 
     if (!scratch && x->m->collective == BNY_ALLREDUCE) {
         if (output && off == block)
             return BNY_OUT;
-        bad(x, s,
-            output ? "chunk %d is stored at the place of chunk %d"
-                   : "chunk %d is stored in the input, chunk %d",
-            block, off);
+        msccl_import_bad(x, s,
+                         output ? "chunk %d is stored at the place of chunk %d"
+                                : "chunk %d is stored in the input, chunk %d",
+                         block, off);
         return NOWHERE;
     }
     if (!scratch && ((x->m->inplace && off == gpu) || (!x->m->inplace && cell >= g->at[1]))) {
         if (block == gpu)
             return BNY_OUT;
-        bad(x, s, "chunk %d is stored in the result of gpu %d", block, gpu);
+        msccl_import_bad(x, s, "chunk %d is stored in the result of gpu %d", block, gpu);
         return NOWHERE;
     }
     for (int k = 0; k < 2; k++)
@@ -145,12 +146,12 @@ static int space_for(struct import *x, const struct bny_msccl_step *s, int gpu, 
             g->owner[k][block] = cell;
             return k ? BNY_SCRATCH2 : BNY_SCRATCH;
         }
-    bad(x, s, "gpu %d holds more than two partial sums of chunk %d", gpu, block);
+    msccl_import_bad(x, s, "gpu %d holds more than two partial sums of chunk %d", gpu, block);
     return NOWHERE;
 }
 
 /* A cell that held a sum of another block gives that place back. */
-static void release(struct import *x, int gpu, int cell, int block)
+static void msccl_import_release(struct import *x, int gpu, int cell, int block)
 {
     struct gpu *g = &x->gpus[gpu];
     int old = g->cells[cell].block;
@@ -186,7 +187,7 @@ static int post(struct import *x, const struct bny_msccl_tb *tb, int gpu,
     struct letter *l;
 
     if (v->block < 0)
-        return bad(x, s, "gpu %d sends a chunk that nothing was stored in", gpu);
+        return msccl_import_bad(x, s, "gpu %d sends a chunk that nothing was stored in", gpu);
     l = malloc(sizeof *l + x->words * sizeof *v->ranks);
     if (!l)
         return x->rc = bny_fail(BANYAN_ENOMEM, "%s: no memory for its messages", x->name);
@@ -204,7 +205,7 @@ static int post(struct import *x, const struct bny_msccl_tb *tb, int gpu,
 
 /* The sum is complete: KEEP finishes it. In reduce_scatter only at its own rank, whose result
  * it is. */
-static void finish(struct import *x, int gpu, struct value *v)
+static void msccl_import_finish(struct import *x, int gpu, struct value *v)
 {
     if (!reduces(x) || v->finished || !is_full(x, v) ||
         (x->m->collective == BNY_REDUCE_SCATTER && v->block != gpu))
@@ -216,26 +217,29 @@ static void finish(struct import *x, int gpu, struct value *v)
 
 /* Receives what `l` brings: as it is, or added to the cell of src. *out: what this gpu has
  * then. */
-static int take(struct import *x, const struct bny_msccl_tb *tb, int gpu,
-                const struct bny_msccl_step *s, int k, struct letter *l, struct value *out)
+static int msccl_import_take(struct import *x, const struct bny_msccl_tb *tb, int gpu,
+                             const struct bny_msccl_step *s, int k, struct letter *l,
+                             struct value *out)
 {
     int stores = s->type != MSCCL_RRS, adds = s->type != MSCCL_R && s->type != MSCCL_RCS;
-    int cell = stores ? cell_of(x, gpu, s->dstbuf, s->dstoff + k) : NOWHERE;
+    int cell = stores ? msccl_import_cell_of(x, gpu, s->dstbuf, s->dstoff + k) : NOWHERE;
     const struct value *with =
-        adds ? &x->gpus[gpu].cells[cell_of(x, gpu, s->srcbuf, s->srcoff + k)] : NULL;
+        adds ? &x->gpus[gpu].cells[msccl_import_cell_of(x, gpu, s->srcbuf, s->srcoff + k)]
+             : NULL;
     int space;
     uint32_t step;
 
     if (adds && (!reduces(x) || with->block != l->v.block))
-        return bad(x, s, "gpu %d adds chunk %d to chunk %d", gpu, l->v.block, with->block);
+        return msccl_import_bad(x, s, "gpu %d adds chunk %d to chunk %d", gpu, l->v.block,
+                                with->block);
     if (stores)
-        release(x, gpu, cell, l->v.block);
+        msccl_import_release(x, gpu, cell, l->v.block);
     space = stores ? space_for(x, s, gpu, cell, l->v.block) : BNY_SCRATCH2;
     if (space == NOWHERE)
         return x->rc;
     if (!stores && x->gpus[gpu].owner[1][l->v.block] != NOWHERE)
-        return bad(x, s, "gpu %d holds more than two partial sums of chunk %d", gpu,
-                   l->v.block);
+        return msccl_import_bad(x, s, "gpu %d holds more than two partial sums of chunk %d",
+                                gpu, l->v.block);
     step = emit(x, gpu, adds ? BNY_RECV_ADD : BNY_RECV_COPY, tb->recv, tb->chan,
                 adds ? with->space : BNY_NOWHERE, space, l->v.block);
     if (!adds && space == BNY_OUT && !x->gpus[gpu].w.failed && !x->gpus[l->gpu].w.failed) {
@@ -246,23 +250,25 @@ static int take(struct import *x, const struct bny_msccl_tb *tb, int gpu,
         l->v.ranks[w] |= with->ranks[w];
     *out = l->v;
     out->space = (uint8_t)space;
-    finish(x, gpu, out);
+    msccl_import_finish(x, gpu, out);
     if (stores)
         set_cell(x, gpu, cell, out);
     return 0;
 }
 
 /* Copies within a rank are none where the data need not move. */
-static int copy(struct import *x, int gpu, const struct bny_msccl_step *s, int k)
+static int msccl_import_copy(struct import *x, int gpu, const struct bny_msccl_step *s, int k)
 {
-    struct value *from = &x->gpus[gpu].cells[cell_of(x, gpu, s->srcbuf, s->srcoff + k)];
-    int to = cell_of(x, gpu, s->dstbuf, s->dstoff + k);
+    struct value *from =
+        &x->gpus[gpu].cells[msccl_import_cell_of(x, gpu, s->srcbuf, s->srcoff + k)];
+    int to = msccl_import_cell_of(x, gpu, s->dstbuf, s->dstoff + k);
 
     if (from->block < 0)
-        return bad(x, s, "gpu %d copies a chunk that nothing was stored in", gpu);
+        return msccl_import_bad(x, s, "gpu %d copies a chunk that nothing was stored in", gpu);
     if (from->space != BNY_IN && x->m->collective != BNY_ALLGATHER && !from->finished)
-        return bad(x, s, "gpu %d copies a partial sum, which cannot be imported", gpu);
-    release(x, gpu, to, from->block);
+        return msccl_import_bad(x, s, "gpu %d copies a partial sum, which cannot be imported",
+                                gpu);
+    msccl_import_release(x, gpu, to, from->block);
     set_cell(x, gpu, to, from);
     return 0;
 }
@@ -279,9 +285,10 @@ static int run_part(struct import *x, int gpu, const struct bny_msccl_tb *tb,
     if (s->type == MSCCL_NOP)
         return 1;
     if (s->type == MSCCL_CPY)
-        return (e = copy(x, gpu, s, k)) ? e : 1;
+        return (e = msccl_import_copy(x, gpu, s, k)) ? e : 1;
     if (s->type == MSCCL_S) {
-        e = post(x, tb, gpu, s, &x->gpus[gpu].cells[cell_of(x, gpu, s->srcbuf, s->srcoff + k)]);
+        e = post(x, tb, gpu, s,
+                 &x->gpus[gpu].cells[msccl_import_cell_of(x, gpu, s->srcbuf, s->srcoff + k)]);
         return e ? e : 1;
     }
     l = x->first[pair];
@@ -290,7 +297,7 @@ static int run_part(struct import *x, int gpu, const struct bny_msccl_tb *tb,
     x->first[pair] = l->next;
     if (!l->next)
         x->last[pair] = NULL;
-    e = take(x, tb, gpu, s, k, l, &v);
+    e = msccl_import_take(x, tb, gpu, s, k, l, &v);
     if (!e && s->type != MSCCL_R && s->type != MSCCL_RRC)
         e = post(x, tb, gpu, s, &v);
     free(l);
@@ -321,7 +328,7 @@ static int run_tb(struct import *x, int gpu, int t)
     return moved;
 }
 
-static int run(struct import *x)
+static int msccl_import_run(struct import *x)
 {
     int moved = 1;
 
@@ -339,8 +346,9 @@ static int run(struct import *x)
     }
     for (int t = 0; t < x->m->ntbs; t++)
         if (x->next[t] < x->m->tbs[t].nsteps)
-            return bad(x, &x->m->steps[x->m->tbs[t].first + x->next[t]],
-                       "this step waits for ever (or its channels overtake one another)");
+            return msccl_import_bad(
+                x, &x->m->steps[x->m->tbs[t].first + x->next[t]],
+                "this step waits for ever (or its channels overtake one another)");
     for (size_t pair = 0; pair < (size_t)x->n * (size_t)x->n; pair++)
         if (x->first[pair])
             return x->rc =
@@ -414,7 +422,7 @@ static int gpu_open(struct import *x, int gpu, uint64_t **bits)
     for (int c = 0; c < g->ncells; c++)
         g->cells[c] = (struct value){ .block = -1, .ranks = *bits + (size_t)c * x->words };
     for (int b = 0; b < in; b++) {
-        struct value *v = &g->cells[ag ? cell_of(x, gpu, 'i', 0) : b];
+        struct value *v = &g->cells[ag ? msccl_import_cell_of(x, gpu, 'i', 0) : b];
 
         v->block = ag ? gpu : b;
         v->space = BNY_IN;
@@ -486,7 +494,7 @@ static int convert(struct bny_program_set *out, const struct bny_msccl *m, const
     for (int g = 0; g < x.n && !e; g++)
         e = gpu_open(&x, g, &bits);
     if (!e)
-        e = run(&x);
+        e = msccl_import_run(&x);
     if (!e)
         e = finish_programs(&x, out);
     import_close(&x);

@@ -24,9 +24,9 @@ struct parser {
     int gpus_cap, tbs_cap, steps_cap;
 };
 
-static void bad(struct parser *p, int code, const char *fmt, ...)
+static void msccl_xml_bad(struct parser *p, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static void bad(struct parser *p, int code, const char *fmt, ...)
+static void msccl_xml_bad(struct parser *p, int code, const char *fmt, ...)
 {
     char text[300];
     va_list ap;
@@ -49,8 +49,8 @@ static const char *attribute(const XML_Char **attrs, const char *name)
     return NULL;
 }
 
-static int number(struct parser *p, const XML_Char **attrs, const char *name, long min,
-                  long max)
+static int msccl_xml_number(struct parser *p, const XML_Char **attrs, const char *name,
+                            long min, long max)
 {
     const char *text = attribute(attrs, name);
     char *end = NULL;
@@ -60,27 +60,29 @@ static int number(struct parser *p, const XML_Char **attrs, const char *name, lo
     if (text)
         v = strtol(text, &end, 10);
     if (!text || end == text || *end || errno || v < min || v > max) {
-        bad(p, BANYAN_EINVAL, "%s=\"%.40s\": a whole number from %ld to %ld is expected", name,
-            text ? text : "", min, max);
+        msccl_xml_bad(p, BANYAN_EINVAL,
+                      "%s=\"%.40s\": a whole number from %ld to %ld is expected", name,
+                      text ? text : "", min, max);
         return (int)min;
     }
     return (int)v;
 }
 
 /* One more element. NULL with the error set. */
-static void *grow(struct parser *p, void **array, int *cap, int used, int max, size_t size)
+static void *msccl_xml_grow(struct parser *p, void **array, int *cap, int used, int max,
+                            size_t size)
 {
     int more = *cap ? 2 * *cap : 16;
     void *at;
 
     if (used == max) {
-        bad(p, BANYAN_EINVAL, "more than %d of these are too many", max);
+        msccl_xml_bad(p, BANYAN_EINVAL, "more than %d of these are too many", max);
         return NULL;
     }
     if (used == *cap) {
         at = reallocarray(*array, (size_t)more, size);
         if (!at) {
-            bad(p, BANYAN_ENOMEM, "no memory for its elements");
+            msccl_xml_bad(p, BANYAN_ENOMEM, "no memory for its elements");
             return NULL;
         }
         *array = at;
@@ -109,55 +111,58 @@ static void start_algo(struct parser *p, const XML_Char **attrs)
             known = 1;
         }
     if (!known)
-        bad(p, BANYAN_ENOTSUP,
-            "coll=\"%.40s\": allreduce, allgather and reduce_scatter can be imported",
-            coll ? coll : "");
+        msccl_xml_bad(p, BANYAN_ENOTSUP,
+                      "coll=\"%.40s\": allreduce, allgather and reduce_scatter can be imported",
+                      coll ? coll : "");
     snprintf(p->m->name, sizeof p->m->name, "%s", name && *name ? name : "msccl");
-    p->m->ngpus = number(p, attrs, "ngpus", 2, GPUS_MAX);
-    p->m->nchunks = number(p, attrs, "nchunksperloop", 1, CHUNKS_MAX);
-    p->m->inplace = attribute(attrs, "inplace") ? number(p, attrs, "inplace", 0, 1) : 0;
+    p->m->ngpus = msccl_xml_number(p, attrs, "ngpus", 2, GPUS_MAX);
+    p->m->nchunks = msccl_xml_number(p, attrs, "nchunksperloop", 1, CHUNKS_MAX);
+    p->m->inplace =
+        attribute(attrs, "inplace") ? msccl_xml_number(p, attrs, "inplace", 0, 1) : 0;
 }
 
 static void start_gpu(struct parser *p, const XML_Char **attrs)
 {
-    int id = number(p, attrs, "id", 0, p->m->ngpus - 1);
+    int id = msccl_xml_number(p, attrs, "id", 0, p->m->ngpus - 1);
     struct bny_msccl_gpu *g;
 
     if (id != p->gpu)
-        bad(p, BANYAN_EINVAL, "gpu %d stands where gpu %d is expected", id, p->gpu);
+        msccl_xml_bad(p, BANYAN_EINVAL, "gpu %d stands where gpu %d is expected", id, p->gpu);
     g = p->rc ? NULL
-              : grow(p, (void **)&p->m->gpus, &p->gpus_cap, p->gpu, p->m->ngpus, sizeof *g);
+              : msccl_xml_grow(p, (void **)&p->m->gpus, &p->gpus_cap, p->gpu, p->m->ngpus,
+                               sizeof *g);
     if (!g)
         return;
     p->gpu++;
     g->line = (int)XML_GetCurrentLineNumber(p->xml);
-    g->chunks[0] = number(p, attrs, "i_chunks", 0, CHUNKS_MAX);
-    g->chunks[1] = number(p, attrs, "o_chunks", 0, CHUNKS_MAX);
-    g->chunks[2] = number(p, attrs, "s_chunks", 0, CHUNKS_MAX);
+    g->chunks[0] = msccl_xml_number(p, attrs, "i_chunks", 0, CHUNKS_MAX);
+    g->chunks[1] = msccl_xml_number(p, attrs, "o_chunks", 0, CHUNKS_MAX);
+    g->chunks[2] = msccl_xml_number(p, attrs, "s_chunks", 0, CHUNKS_MAX);
     g->first = p->m->ntbs;
 }
 
 static void start_tb(struct parser *p, const XML_Char **attrs)
 {
     struct bny_msccl_gpu *g = &p->m->gpus[p->gpu - 1];
-    int id = number(p, attrs, "id", 0, CHUNKS_MAX);
+    int id = msccl_xml_number(p, attrs, "id", 0, CHUNKS_MAX);
     struct bny_msccl_tb *tb;
 
     if (id != g->ntbs)
-        bad(p, BANYAN_EINVAL, "tb %d stands where tb %d is expected", id, g->ntbs);
+        msccl_xml_bad(p, BANYAN_EINVAL, "tb %d stands where tb %d is expected", id, g->ntbs);
     tb = p->rc ? NULL
-               : grow(p, (void **)&p->m->tbs, &p->tbs_cap, p->m->ntbs, STEPS_MAX, sizeof *tb);
+               : msccl_xml_grow(p, (void **)&p->m->tbs, &p->tbs_cap, p->m->ntbs, STEPS_MAX,
+                                sizeof *tb);
     if (!tb)
         return;
     p->m->ntbs++;
     g->ntbs++;
     tb->line = (int)XML_GetCurrentLineNumber(p->xml);
-    tb->send = number(p, attrs, "send", -1, p->m->ngpus - 1);
-    tb->recv = number(p, attrs, "recv", -1, p->m->ngpus - 1);
-    tb->chan = number(p, attrs, "chan", 0, 255);
+    tb->send = msccl_xml_number(p, attrs, "send", -1, p->m->ngpus - 1);
+    tb->recv = msccl_xml_number(p, attrs, "recv", -1, p->m->ngpus - 1);
+    tb->chan = msccl_xml_number(p, attrs, "chan", 0, 255);
     tb->first = p->m->nsteps;
     if (tb->send == p->gpu - 1 || tb->recv == p->gpu - 1)
-        bad(p, BANYAN_EINVAL, "gpu %d sends to itself", p->gpu - 1);
+        msccl_xml_bad(p, BANYAN_EINVAL, "gpu %d sends to itself", p->gpu - 1);
 }
 
 static int type_of(struct parser *p, const char *text)
@@ -167,8 +172,8 @@ static int type_of(struct parser *p, const char *text)
     for (int i = 0; text && i < (int)(sizeof names / sizeof names[0]); i++)
         if (!strcmp(text, names[i]))
             return i;
-    bad(p, text && !strcmp(text, "re") ? BANYAN_ENOTSUP : BANYAN_EINVAL,
-        "type=\"%.40s\": this kind of step cannot be imported", text ? text : "");
+    msccl_xml_bad(p, text && !strcmp(text, "re") ? BANYAN_ENOTSUP : BANYAN_EINVAL,
+                  "type=\"%.40s\": this kind of step cannot be imported", text ? text : "");
     return MSCCL_NOP;
 }
 
@@ -178,7 +183,8 @@ static char buffer(struct parser *p, const XML_Char **attrs, const char *name)
 
     if (text && strlen(text) == 1 && strchr("ios", *text))
         return *text;
-    bad(p, BANYAN_EINVAL, "%s=\"%.40s\": i, o or s is expected", name, text ? text : "");
+    msccl_xml_bad(p, BANYAN_EINVAL, "%s=\"%.40s\": i, o or s is expected", name,
+                  text ? text : "");
     return 'i';
 }
 
@@ -188,50 +194,53 @@ static void range(struct parser *p, char buf, int off, int cnt, const char *name
     int chunks = g->chunks[buf == 'i' ? 0 : buf == 'o' ? 1 : 2];
 
     if (off + cnt > chunks)
-        bad(p, BANYAN_EINVAL, "%s=\"%d\" with cnt=\"%d\": buffer %c of gpu %d has %d chunks",
-            name, off, cnt, buf, p->gpu - 1, chunks);
+        msccl_xml_bad(p, BANYAN_EINVAL,
+                      "%s=\"%d\" with cnt=\"%d\": buffer %c of gpu %d has %d chunks", name, off,
+                      cnt, buf, p->gpu - 1, chunks);
 }
 
 static void start_step(struct parser *p, const XML_Char **attrs)
 {
     struct bny_msccl_tb *tb = &p->m->tbs[p->m->ntbs - 1];
-    struct bny_msccl_step *s =
-        grow(p, (void **)&p->m->steps, &p->steps_cap, p->m->nsteps, STEPS_MAX, sizeof *s);
+    struct bny_msccl_step *s = msccl_xml_grow(p, (void **)&p->m->steps, &p->steps_cap,
+                                              p->m->nsteps, STEPS_MAX, sizeof *s);
 
     if (!s)
         return;
     p->m->nsteps++;
     tb->nsteps++;
     s->line = (int)XML_GetCurrentLineNumber(p->xml);
-    if (number(p, attrs, "s", 0, STEPS_MAX) != tb->nsteps - 1)
-        bad(p, BANYAN_EINVAL, "this is step %d of its tb", tb->nsteps - 1);
+    if (msccl_xml_number(p, attrs, "s", 0, STEPS_MAX) != tb->nsteps - 1)
+        msccl_xml_bad(p, BANYAN_EINVAL, "this is step %d of its tb", tb->nsteps - 1);
     s->type = (uint8_t)type_of(p, attribute(attrs, "type"));
-    s->depid = attribute(attrs, "depid") ? number(p, attrs, "depid", -1, CHUNKS_MAX) : -1;
-    s->deps = attribute(attrs, "deps") ? number(p, attrs, "deps", -1, STEPS_MAX) : -1;
+    s->depid =
+        attribute(attrs, "depid") ? msccl_xml_number(p, attrs, "depid", -1, CHUNKS_MAX) : -1;
+    s->deps = attribute(attrs, "deps") ? msccl_xml_number(p, attrs, "deps", -1, STEPS_MAX) : -1;
     if (s->type == MSCCL_NOP)
         return;
-    s->cnt = number(p, attrs, "cnt", 1, CHUNKS_MAX);
+    s->cnt = msccl_xml_number(p, attrs, "cnt", 1, CHUNKS_MAX);
     s->srcbuf = buffer(p, attrs, "srcbuf");
     s->dstbuf = buffer(p, attrs, "dstbuf");
-    s->srcoff = number(p, attrs, "srcoff", -1, CHUNKS_MAX);
-    s->dstoff = number(p, attrs, "dstoff", -1, CHUNKS_MAX);
+    s->srcoff = msccl_xml_number(p, attrs, "srcoff", -1, CHUNKS_MAX);
+    s->dstoff = msccl_xml_number(p, attrs, "dstoff", -1, CHUNKS_MAX);
     if (s->type != MSCCL_R && s->type != MSCCL_RCS) {
         range(p, s->srcbuf, s->srcoff, s->cnt, "srcoff");
         if (s->srcoff < 0)
-            bad(p, BANYAN_EINVAL, "srcoff=\"-1\": this step reads a chunk");
+            msccl_xml_bad(p, BANYAN_EINVAL, "srcoff=\"-1\": this step reads a chunk");
     }
     if (s->type != MSCCL_S && s->type != MSCCL_RRS) {
         range(p, s->dstbuf, s->dstoff, s->cnt, "dstoff");
         if (s->dstoff < 0)
-            bad(p, BANYAN_EINVAL, "dstoff=\"-1\": this step writes a chunk");
+            msccl_xml_bad(p, BANYAN_EINVAL, "dstoff=\"-1\": this step writes a chunk");
     }
     if (s->type != MSCCL_R && s->type != MSCCL_RRC && s->type != MSCCL_CPY && tb->send < 0)
-        bad(p, BANYAN_EINVAL, "this step sends, and its tb has nobody to send to");
+        msccl_xml_bad(p, BANYAN_EINVAL, "this step sends, and its tb has nobody to send to");
     if (s->type != MSCCL_S && s->type != MSCCL_CPY && tb->recv < 0)
-        bad(p, BANYAN_EINVAL, "this step receives, and its tb has nobody to receive from");
+        msccl_xml_bad(p, BANYAN_EINVAL,
+                      "this step receives, and its tb has nobody to receive from");
 }
 
-static void XMLCALL start(void *arg, const XML_Char *name, const XML_Char **attrs)
+static void XMLCALL msccl_xml_start(void *arg, const XML_Char *name, const XML_Char **attrs)
 {
     static const char *const levels[] = { "algo", "gpu", "tb", "step" };
     static void (*const handlers[])(
@@ -242,13 +251,13 @@ static void XMLCALL start(void *arg, const XML_Char *name, const XML_Char **attr
     if (p->rc)
         return;
     if (at > 3 || strcmp(name, levels[at]) != 0)
-        bad(p, BANYAN_EINVAL, "<%.40s> stands where <%s> is expected", name,
-            at > 3 ? "/step" : levels[at]);
+        msccl_xml_bad(p, BANYAN_EINVAL, "<%.40s> stands where <%s> is expected", name,
+                      at > 3 ? "/step" : levels[at]);
     else
         handlers[at](p, attrs);
 }
 
-static void XMLCALL end(void *arg, const XML_Char *name)
+static void XMLCALL msccl_xml_end(void *arg, const XML_Char *name)
 {
     struct parser *p = arg;
 
@@ -258,7 +267,7 @@ static void XMLCALL end(void *arg, const XML_Char *name)
 static void XMLCALL doctype(void *arg, const XML_Char *name, const XML_Char *sysid,
                             const XML_Char *pubid, int internal)
 {
-    bad(arg, BANYAN_EINVAL, "a document type has no place here");
+    msccl_xml_bad(arg, BANYAN_EINVAL, "a document type has no place here");
 }
 
 /* What refers to other parts of the file. */
@@ -297,10 +306,10 @@ int bny_msccl_read(struct bny_msccl *out, const char *text, size_t len, const ch
     if (!p.xml)
         return bny_fail(BANYAN_ENOMEM, "%s: no memory for a parser", name);
     XML_SetUserData(p.xml, &p);
-    XML_SetElementHandler(p.xml, start, end);
+    XML_SetElementHandler(p.xml, msccl_xml_start, msccl_xml_end);
     XML_SetStartDoctypeDeclHandler(p.xml, doctype);
     if (XML_Parse(p.xml, text, (int)len, 1) != XML_STATUS_OK && !p.rc)
-        bad(&p, BANYAN_EINVAL, "%s", XML_ErrorString(XML_GetErrorCode(p.xml)));
+        msccl_xml_bad(&p, BANYAN_EINVAL, "%s", XML_ErrorString(XML_GetErrorCode(p.xml)));
     XML_ParserFree(p.xml);
     if (!p.rc)
         p.rc = check_references(&p);

@@ -54,8 +54,8 @@ static void exscan(struct bny_writer *w, int nranks, int rank)
         copy_prefix(w, BNY_SEND, rank + 1, sum, BNY_NOWHERE);
 }
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
-                 int root)
+static int chain_build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                       int root)
 {
     struct bny_writer w;
     int e;
@@ -69,8 +69,8 @@ static int build(struct bny_program **out, enum bny_collective c, int nranks, in
     return bny_writer_finish(&w, out);
 }
 
-static double cost(enum bny_collective c, int nranks, double bytes, double alpha, double beta,
-                   double gamma)
+static double chain_cost(enum bny_collective c, int nranks, double bytes, double alpha,
+                         double beta, double gamma)
 {
     if (nranks == 1)
         return 0;
@@ -80,6 +80,6 @@ static double cost(enum bny_collective c, int nranks, double bytes, double alpha
 const struct bny_direct_ops bny_prog_chain = {
     .name = "chain",
     .collectives = 1u << BNY_SCAN | 1u << BNY_EXSCAN,
-    .build = build,
-    .cost = cost,
+    .build = chain_build,
+    .cost = chain_cost,
 };

@@ -6,7 +6,7 @@
 #include "collectives/program/directs.h"
 #include "collectives/program/writer.h"
 
-static void gather(struct bny_writer *w, int nranks, int rank, int root)
+static void direct_gather(struct bny_writer *w, int nranks, int rank, int root)
 {
     if (rank != root) {
         bny_writer_step(w, BNY_SEND, root, BNY_IN, BNY_NOWHERE, (uint32_t)rank, 0);
@@ -34,8 +34,8 @@ static void scatter(struct bny_writer *w, int nranks, int rank, int root)
     bny_writer_step(w, BNY_KEEP, -1, BNY_IN, BNY_OUT, (uint32_t)rank, 0);
 }
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
-                 int root)
+static int direct_build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                        int root)
 {
     struct bny_writer w;
     int e;
@@ -46,12 +46,12 @@ static int build(struct bny_program **out, enum bny_collective c, int nranks, in
         return e;
     bny_writer_init(&w, "direct", c, nranks, rank, root, (uint32_t)nranks, 0);
     if (!w.failed)
-        (c == BNY_GATHER ? gather : scatter)(&w, nranks, rank, root);
+        (c == BNY_GATHER ? direct_gather : scatter)(&w, nranks, rank, root);
     return bny_writer_finish(&w, out);
 }
 
-static double cost(enum bny_collective c, int nranks, double bytes, double alpha, double beta,
-                   double gamma)
+static double direct_cost(enum bny_collective c, int nranks, double bytes, double alpha,
+                          double beta, double gamma)
 {
     return (nranks - 1) * (alpha + bytes / nranks * beta);
 }
@@ -59,6 +59,6 @@ static double cost(enum bny_collective c, int nranks, double bytes, double alpha
 const struct bny_direct_ops bny_prog_direct = {
     .name = "direct",
     .collectives = 1u << BNY_GATHER | 1u << BNY_SCATTER,
-    .build = build,
-    .cost = cost,
+    .build = direct_build,
+    .cost = direct_cost,
 };

@@ -9,8 +9,8 @@
 #include "collectives/program/directs.h"
 #include "collectives/program/writer.h"
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
-                 int root)
+static int dissemination_build(struct bny_program **out, enum bny_collective c, int nranks,
+                               int rank, int root)
 {
     struct bny_writer w;
     uint32_t heard = 0;
@@ -33,8 +33,8 @@ static int build(struct bny_program **out, enum bny_collective c, int nranks, in
     return bny_writer_finish(&w, out);
 }
 
-static double cost(enum bny_collective c, int nranks, double bytes, double alpha, double beta,
-                   double gamma)
+static double dissemination_cost(enum bny_collective c, int nranks, double bytes, double alpha,
+                                 double beta, double gamma)
 {
     double seconds = 0;
 
@@ -46,6 +46,6 @@ static double cost(enum bny_collective c, int nranks, double bytes, double alpha
 const struct bny_direct_ops bny_prog_dissemination = {
     .name = "dissemination",
     .collectives = 1u << BNY_BARRIER,
-    .build = build,
-    .cost = cost,
+    .build = dissemination_build,
+    .cost = dissemination_cost,
 };

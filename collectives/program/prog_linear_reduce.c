@@ -8,7 +8,7 @@
 #include "collectives/program/directs.h"
 #include "collectives/program/writer.h"
 
-static void collect(struct bny_writer *w, int nranks, int root)
+static void linear_reduce_collect(struct bny_writer *w, int nranks, int root)
 {
     enum bny_space sum = root == 0 ? BNY_OUT : BNY_SCRATCH, at = BNY_IN;
 
@@ -21,8 +21,8 @@ static void collect(struct bny_writer *w, int nranks, int root)
         bny_writer_step(w, BNY_SEND, root, sum, BNY_NOWHERE, 0, 0);
 }
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
-                 int root)
+static int linear_reduce_build(struct bny_program **out, enum bny_collective c, int nranks,
+                               int rank, int root)
 {
     struct bny_writer w;
     int e;
@@ -33,7 +33,7 @@ static int build(struct bny_program **out, enum bny_collective c, int nranks, in
         return e;
     bny_writer_init(&w, "linear_reduce", c, nranks, rank, root, 1, 1);
     if (rank == 0) {
-        collect(&w, nranks, root);
+        linear_reduce_collect(&w, nranks, root);
     } else {
         bny_writer_step(&w, BNY_SEND, 0, BNY_IN, BNY_NOWHERE, 0, 0);
         if (rank == root)
@@ -42,8 +42,8 @@ static int build(struct bny_program **out, enum bny_collective c, int nranks, in
     return bny_writer_finish(&w, out);
 }
 
-static double cost(enum bny_collective c, int nranks, double bytes, double alpha, double beta,
-                   double gamma)
+static double linear_reduce_cost(enum bny_collective c, int nranks, double bytes, double alpha,
+                                 double beta, double gamma)
 {
     return nranks == 1 ? 0 : nranks * (alpha + bytes * beta) + (nranks - 1) * bytes * gamma;
 }
@@ -51,6 +51,6 @@ static double cost(enum bny_collective c, int nranks, double bytes, double alpha
 const struct bny_direct_ops bny_prog_linear_reduce = {
     .name = "linear_reduce",
     .collectives = 1u << BNY_REDUCE,
-    .build = build,
-    .cost = cost,
+    .build = linear_reduce_build,
+    .cost = linear_reduce_cost,
 };

@@ -8,8 +8,8 @@
 #include "collectives/program/directs.h"
 #include "collectives/program/writer.h"
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
-                 int root)
+static int pairwise_build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
+                          int root)
 {
     struct bny_writer w;
     int e;
@@ -30,8 +30,8 @@ static int build(struct bny_program **out, enum bny_collective c, int nranks, in
     return bny_writer_finish(&w, out);
 }
 
-static double cost(enum bny_collective c, int nranks, double bytes, double alpha, double beta,
-                   double gamma)
+static double pairwise_cost(enum bny_collective c, int nranks, double bytes, double alpha,
+                            double beta, double gamma)
 {
     return (nranks - 1) * (alpha + bytes / nranks * beta);
 }
@@ -39,6 +39,6 @@ static double cost(enum bny_collective c, int nranks, double bytes, double alpha
 const struct bny_direct_ops bny_prog_pairwise = {
     .name = "pairwise",
     .collectives = 1u << BNY_ALLTOALL,
-    .build = build,
-    .cost = cost,
+    .build = pairwise_build,
+    .cost = pairwise_cost,
 };

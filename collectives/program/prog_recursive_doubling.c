@@ -38,7 +38,7 @@ static int rank_of(const struct core *c, int number)
     return number < c->folded ? 2 * number + 1 : number + c->folded;
 }
 
-static void exchange(struct bny_writer *w, const struct core *c, int rank)
+static void recursive_doubling_exchange(struct bny_writer *w, const struct core *c, int rank)
 {
     int number = rank < 2 * c->folded ? rank / 2 : rank - c->folded;
     enum bny_space at = BNY_IN;
@@ -62,8 +62,8 @@ static void exchange(struct bny_writer *w, const struct core *c, int rank)
         bny_writer_step(w, BNY_SEND, rank - 1, BNY_OUT, BNY_NOWHERE, 0, BNY_STEP_PLACE);
 }
 
-static int build(struct bny_program **out, enum bny_collective c, int nranks, int rank,
-                 int root)
+static int recursive_doubling_build(struct bny_program **out, enum bny_collective c, int nranks,
+                                    int rank, int root)
 {
     struct core core = core_of(nranks);
     struct bny_writer w;
@@ -78,13 +78,13 @@ static int build(struct bny_program **out, enum bny_collective c, int nranks, in
         bny_writer_step(&w, BNY_SEND, rank + 1, BNY_IN, BNY_NOWHERE, 0, 0);
         bny_writer_step(&w, BNY_RECV_COPY, rank + 1, BNY_NOWHERE, BNY_OUT, 0, BNY_STEP_PLACE);
     } else {
-        exchange(&w, &core, rank);
+        recursive_doubling_exchange(&w, &core, rank);
     }
     return bny_writer_finish(&w, out);
 }
 
-static double cost(enum bny_collective c, int nranks, double bytes, double alpha, double beta,
-                   double gamma)
+static double recursive_doubling_cost(enum bny_collective c, int nranks, double bytes,
+                                      double alpha, double beta, double gamma)
 {
     struct core core = core_of(nranks);
     double seconds = core.levels * (alpha + bytes * (beta + gamma));
@@ -95,6 +95,6 @@ static double cost(enum bny_collective c, int nranks, double bytes, double alpha
 const struct bny_direct_ops bny_prog_recursive_doubling = {
     .name = "recursive_doubling",
     .collectives = 1u << BNY_ALLREDUCE,
-    .build = build,
-    .cost = cost,
+    .build = recursive_doubling_build,
+    .cost = recursive_doubling_cost,
 };

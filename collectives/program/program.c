@@ -181,7 +181,7 @@ static int add_reader(struct cells *c, uint32_t cell, uint32_t step)
     return 0;
 }
 
-static uint32_t cell_of(uint8_t space, uint32_t block, uint32_t nblocks)
+static uint32_t program_cell_of(uint8_t space, uint32_t block, uint32_t nblocks)
 {
     uint32_t memory = space == BNY_SCRATCH ? 1 : space == BNY_SCRATCH2 ? 2 : 0;
 
@@ -195,13 +195,13 @@ static int depend_on_memory(struct cells *c, const struct bny_program *p, uint32
 
     for (uint32_t b = s->block; b < s->block + s->nblocks; b++) {
         if (s->src != BNY_NOWHERE) {
-            uint32_t cell = cell_of(s->src, b, p->nblocks);
+            uint32_t cell = program_cell_of(s->src, b, p->nblocks);
 
             failed |= add_dep(c, i, c->writer[cell]);
             failed |= add_reader(c, cell, i);
         }
         if (s->dst != BNY_NOWHERE) {
-            uint32_t cell = cell_of(s->dst, b, p->nblocks), nreaders = 0;
+            uint32_t cell = program_cell_of(s->dst, b, p->nblocks), nreaders = 0;
 
             for (uint32_t r = c->readers[cell]; r != NONE; r = c->pool[r].next) {
                 nreaders += c->pool[r].step != i;

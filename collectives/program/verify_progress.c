@@ -102,7 +102,7 @@ static void complete_chunk(struct flow *f, uint32_t g)
 }
 
 /* Does one chunk of g if it can; returns 1 if it did. */
-static int advance(struct flow *f, uint32_t g)
+static int verify_progress_advance(struct flow *f, uint32_t g)
 {
     struct lane *l = f->at[g].lane == NONE ? NULL : &f->lanes[f->at[g].lane];
 
@@ -141,7 +141,7 @@ static int simulate(struct flow *f)
         uint32_t g = f->queue[--f->queue_len];
 
         f->at[g].queued = 0;
-        while (advance(f, g))
+        while (verify_progress_advance(f, g))
             ;
     }
     for (uint32_t g = 0; g < v->nsteps; g++)

@@ -41,7 +41,7 @@ struct run {
     size_t words;    /* of a set of ranks */
 };
 
-static uint64_t mix(uint64_t a, uint64_t b)
+static uint64_t verify_values_mix(uint64_t a, uint64_t b)
 {
     uint64_t z = a * 0x9e3779b97f4a7c15u + (b ^ 0x632be59bd9b4e019u);
 
@@ -53,9 +53,9 @@ static uint64_t mix(uint64_t a, uint64_t b)
 /* ---- sums ---- */
 
 /* The place of an addition in the table. */
-static uint32_t place_of(const struct run *x, const struct sum *s)
+static uint32_t verify_values_place_of(const struct run *x, const struct sum *s)
 {
-    uint32_t at = (uint32_t)mix(s->left, s->right) & x->mask;
+    uint32_t at = (uint32_t)verify_values_mix(s->left, s->right) & x->mask;
 
     for (; x->table[at]; at = (at + 1) & x->mask) {
         const struct sum *t = &x->sums[x->table[at]];
@@ -66,7 +66,7 @@ static uint32_t place_of(const struct run *x, const struct sum *s)
     return at;
 }
 
-static int grow(struct run *x, uint32_t cap)
+static int verify_values_grow(struct run *x, uint32_t cap)
 {
     struct sum *sums = realloc(x->sums, cap * sizeof *sums);
     uint32_t size = 16, *table;
@@ -85,7 +85,7 @@ static int grow(struct run *x, uint32_t cap)
     x->mask = size - 1;
     x->cap = cap;
     for (uint32_t i = x->first_made; i < x->nsums; i++)
-        table[place_of(x, &x->sums[i])] = i;
+        table[verify_values_place_of(x, &x->sums[i])] = i;
     return 0;
 }
 
@@ -97,9 +97,9 @@ static uint32_t intern(struct run *x, const struct sum *s, uint32_t guess, int *
 
     if (guess && x->sums[guess].left == s->left && x->sums[guess].right == s->right)
         return guess;
-    if (x->nsums == x->cap && (*e = grow(x, 2 * x->cap)) != 0)
+    if (x->nsums == x->cap && (*e = verify_values_grow(x, 2 * x->cap)) != 0)
         return 0;
-    at = place_of(x, s);
+    at = verify_values_place_of(x, s);
     if (!x->table[at]) {
         x->sums[x->nsums] = *s;
         x->table[at] = x->nsums++;
@@ -255,7 +255,7 @@ static int is_full(const struct run *x, uint32_t value, int lowest, int highest,
 }
 
 /* dst = left (op) right, values in cells; msg is where the received one is. */
-static int add(struct run *x, int rank, uint32_t i, uint32_t k)
+static int verify_values_add(struct run *x, int rank, uint32_t i, uint32_t k)
 {
     const struct bny_step *s = &x->v->p[rank]->steps[i];
     uint32_t g = x->v->base[rank] + i;
@@ -289,7 +289,7 @@ static int add(struct run *x, int rank, uint32_t i, uint32_t k)
     return e;
 }
 
-static int keep(struct run *x, int rank, uint32_t i, uint32_t k)
+static int verify_values_keep(struct run *x, int rank, uint32_t i, uint32_t k)
 {
     const struct bny_program *p = x->v->p[rank];
     const struct bny_step *s = &p->steps[i];
@@ -348,9 +348,9 @@ static int execute(struct run *x, int rank, uint32_t i)
 
     for (uint32_t k = 0; k < s->nblocks && !e; k++) {
         switch (s->kind) {
-        case BNY_RECV_ADD: e = add(x, rank, i, k); break;
+        case BNY_RECV_ADD: e = verify_values_add(x, rank, i, k); break;
         case BNY_RECV_COPY: e = receive(x, rank, i, k); break;
-        case BNY_KEEP: e = keep(x, rank, i, k); break;
+        case BNY_KEEP: e = verify_values_keep(x, rank, i, k); break;
         default: e = send(x, rank, i, k);
         }
     }
@@ -360,7 +360,7 @@ static int execute(struct run *x, int rank, uint32_t i)
 /* A barrier moves no data: a message carries all that its sender had waited for when it was
  * sent. heard has a set of ranks for each step, and after these one for each rank: all that it
  * has heard. */
-static int hear(struct run *x, int rank, uint32_t i)
+static int verify_values_hear(struct run *x, int rank, uint32_t i)
 {
     const struct bny_program *p = x->v->p[rank];
     const struct bny_step *s = &p->steps[i];
@@ -401,7 +401,7 @@ static int run_all(struct run *x)
                 if (bny_step_is_recv(s) &&
                     x->done[s->peer] <= v->match[v->base[r] + i] - v->base[s->peer])
                     break;
-                e = x->heard ? hear(x, r, i) : execute(x, r, i);
+                e = x->heard ? verify_values_hear(x, r, i) : execute(x, r, i);
                 if (e)
                     return e;
             }
@@ -511,7 +511,7 @@ static int run_sums(struct run *x)
 
     x->first_made = x->nsums = 1 + (uint32_t)x->v->n * x->nblocks;
     x->values = calloc(nvalues, sizeof *x->values);
-    e = x->values ? grow(x, most < UINT32_MAX ? (uint32_t)most : UINT32_MAX)
+    e = x->values ? verify_values_grow(x, most < UINT32_MAX ? (uint32_t)most : UINT32_MAX)
                   : bny_proof_no_memory(x->v);
     for (x->in_place = 0; x->in_place < 2 && !e; x->in_place++)
         e = run_variant(x);

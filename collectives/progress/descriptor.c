@@ -18,7 +18,7 @@
 #define JOBS_NS 100000u    /* while threads encode */
 #define IDLE_NS 100000000u /* what the control plane has to do, at the latest */
 
-static int watch(struct bny_world *w, int fd)
+static int descriptor_watch(struct bny_world *w, int fd)
 {
     struct epoll_event e = { .events = EPOLLIN, .data = { .fd = fd } };
 
@@ -35,7 +35,7 @@ int bny_descriptor_open(struct bny_world *w)
         w->progress_fd < 0
             ? -1
             : bny_fd_high(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-    if (w->progress_timer >= 0 && watch(w, w->progress_timer) == 0) {
+    if (w->progress_timer >= 0 && descriptor_watch(w, w->progress_timer) == 0) {
         bny_world_due(w);
         return w->progress_fd;
     }
@@ -80,7 +80,7 @@ static uint64_t arm(struct bny_world *w)
             epoll_ctl(w->progress_fd, EPOLL_CTL_DEL, w->descriptors[i], NULL);
     }
     for (int i = 0; i < nfds; i++)
-        watch(w, fds[i]); /* EEXIST: it is watched already */
+        descriptor_watch(w, fds[i]); /* EEXIST: it is watched already */
     memcpy(w->descriptors, fds, (size_t)nfds * sizeof *fds);
     w->ndescriptors = nfds;
     return longest;

@@ -18,7 +18,7 @@
 
 /* ---- events ---- */
 
-static void message(struct bny_world *w, struct bny_msg *msg)
+static void progress_message(struct bny_world *w, struct bny_msg *msg)
 {
     struct banyan_comm *c = w->last_comm;
 
@@ -82,7 +82,7 @@ static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
 void bny_world_event(struct bny_world *w, struct bny_event *ev)
 {
     switch (ev->kind) {
-    case BNY_EV_MSG: message(w, ev->msg); break;
+    case BNY_EV_MSG: progress_message(w, ev->msg); break;
     case BNY_EV_SENT:
         if (ev->cookie)
             bny_cookie_sent(w, ev->cookie);
@@ -313,12 +313,12 @@ void bny_world_tick(struct bny_world *w)
 /* All worlds of this process that have joined, by ->next_world. */
 static struct bny_world *worlds;
 
-static void in_child(struct bny_lock *l)
+static void progress_in_child(struct bny_lock *l)
 {
     worlds = NULL; /* the parent's are not ours */
 }
 
-static struct bny_lock worlds_lock = BNY_LOCK(in_child);
+static struct bny_lock worlds_lock = BNY_LOCK(progress_in_child);
 
 void bny_worlds_add(struct bny_world *w)
 {

@@ -75,7 +75,7 @@ static int send(struct bny_op *op)
     return 1;
 }
 
-static void look(struct banyan_comm *c, struct bny_expected *x, int n, int tries)
+static void short_look(struct banyan_comm *c, struct bny_expected *x, int n, int tries)
 {
     struct bny_event ev[4];
     int missing = n;
@@ -117,7 +117,7 @@ int bny_short_receive(struct bny_op *const *ops, int n, uint8_t *done, int tries
             return 0;
         }
     }
-    look(c, x, n, tries);
+    short_look(c, x, n, tries);
     bny_match_give_up_expected(c->match);
     for (int i = 0; i < n; i++) {
         done[i] = x[i].got;

@@ -36,7 +36,7 @@ static const struct bny_linear_ops *ops_of(const struct bny_op *op)
     return op->plan.codec->ops->linear;
 }
 
-static int init(struct bny_op *op)
+static int stages_init(struct bny_op *op)
 {
     const struct bny_codec *codec = op->plan.codec;
     const struct bny_call *c = &op->call;
@@ -83,7 +83,7 @@ static char *aligned(char *p)
     return (char *)(((uintptr_t)p + 63) & ~(uintptr_t)63);
 }
 
-static int start(struct bny_op *op)
+static int stages_start(struct bny_op *op)
 {
     struct bny_stages *s = stages_of(op);
     const struct bny_call *c = &op->call;
@@ -165,7 +165,7 @@ static int contribute(struct bny_op *op, struct bny_stage *stage)
     return ops_of(op)->contribute(&s->l, s->stage, stage);
 }
 
-static int finish(struct bny_op *op)
+static int stages_finish(struct bny_op *op)
 {
     BNY_FIXED_FP_MODE;
 
@@ -193,13 +193,13 @@ static int next_stage(struct bny_op *op)
         s->stage++;
     }
     t0 = bny_trace_clock(op);
-    rc = finish(op);
+    rc = stages_finish(op);
     bny_trace(op, BNY_TRACE_STAGE, BNY_TRACE_DECODE, (uint32_t)s->nstages, t0,
               op->call.count * sizeof(float));
     return rc ? rc : 1;
 }
 
-static int advance(struct bny_op *op)
+static int stages_advance(struct bny_op *op)
 {
     struct bny_stages *s = stages_of(op);
     int rc = 0, moved = 0;
@@ -226,7 +226,7 @@ static int advance(struct bny_op *op)
     return moved;
 }
 
-static void drop(struct bny_op *op, int result)
+static void stages_drop(struct bny_op *op, int result)
 {
     struct bny_stages *s = stages_of(op);
 
@@ -241,7 +241,7 @@ static int close_stage(struct bny_op *op)
     return bny_child_is_busy(&stages_of(op)->child) ? BNY_AGAIN : 0;
 }
 
-static unsigned pending(const struct bny_op *op, int r)
+static unsigned stages_pending(const struct bny_op *op, int r)
 {
     const struct bny_stages *s = stages_of(op);
 
@@ -268,11 +268,11 @@ const struct bny_way bny_way_stages = {
     .traits = BNY_WAY_SOLE,
     .cannot = cannot,
     .plan = plan_stages,
-    .init = init,
-    .start = start,
-    .advance = advance,
-    .drop = drop,
+    .init = stages_init,
+    .start = stages_start,
+    .advance = stages_advance,
+    .drop = stages_drop,
     .close = close_stage,
-    .pending = pending,
+    .pending = stages_pending,
     .free = stages_free,
 };

@@ -54,7 +54,7 @@ int bny_members_remove(struct bny_members *m, int rank)
     return 0;
 }
 
-static uint32_t place(const struct bny_rank_map *map, int world_rank)
+static uint32_t members_place(const struct bny_rank_map *map, int world_rank)
 {
     uint32_t h = (uint32_t)world_rank * 0x9e3779b9u;
 
@@ -77,7 +77,7 @@ int bny_rank_map_init(struct bny_rank_map *map, const int *members, int n)
         return bny_fail(BANYAN_ENOMEM, "no memory for a map of %d ranks", n);
     memset(map->slots, 0xff, ((size_t)map->mask + 1) * sizeof *map->slots);
     for (r = 0; r < n; r++) {
-        uint32_t at = place(map, members[r]);
+        uint32_t at = members_place(map, members[r]);
 
         while (map->slots[at] >= 0)
             at = (at + 1) & map->mask;
@@ -96,7 +96,8 @@ int bny_rank_map_find(const struct bny_rank_map *map, int world_rank)
 {
     if (!map->slots) /* 0 is 0, 1 is 1, ... */
         return world_rank >= 0 && world_rank < map->n ? world_rank : -1;
-    for (uint32_t at = place(map, world_rank); map->slots[at] >= 0; at = (at + 1) & map->mask)
+    for (uint32_t at = members_place(map, world_rank); map->slots[at] >= 0;
+         at = (at + 1) & map->mask)
         if (map->members[map->slots[at]] == world_rank)
             return map->slots[at];
     return -1;

@@ -48,7 +48,7 @@ static int find_ranks(struct bny_writeback *w, const struct banyan_comm *c)
     return 0;
 }
 
-static void drop(struct bny_writeback *w)
+static void area_drop(struct bny_writeback *w)
 {
     if (w) {
         free(w->peers);
@@ -63,7 +63,7 @@ static struct bny_writeback *make(struct banyan_comm *c, enum bny_area which)
     void *mem;
 
     if (!w || find_ranks(w, c) != 0) {
-        drop(w);
+        area_drop(w);
         bny_fail(BANYAN_ENOMEM, "no memory for the shared areas of %d ranks", c->n);
         return NULL;
     }
@@ -74,7 +74,7 @@ static struct bny_writeback *make(struct banyan_comm *c, enum bny_area which)
     w->tp = bny_area_ep(w, c, w->rank == 0 ? 1 : 0)->tp;
     w->untold = w->unmapped = w->n - 1;
     if (w->tp->ops->area_make(w->tp, w->shape.area_bytes, w->n - 1, &mem, &w->id) != 0) {
-        drop(w);
+        area_drop(w);
         return NULL;
     }
     w->peers[w->rank].area = mem;
@@ -90,21 +90,21 @@ struct bny_writeback *bny_area_get(struct banyan_comm *comm, enum bny_area which
     return comm->areas[which];
 }
 
-static void end(struct banyan_comm *comm, struct bny_writeback *w)
+static void area_end(struct banyan_comm *comm, struct bny_writeback *w)
 {
     for (int i = 0; i < w->n; i++)
         if (i != w->rank && w->peers[i].area)
             w->tp->ops->area_give(bny_area_ep(w, comm, i), w->peers[i].area,
                                   w->shape.area_bytes);
     w->tp->ops->area_free(w->tp, w->id);
-    drop(w);
+    area_drop(w);
 }
 
 void bny_writeback_end(struct banyan_comm *comm)
 {
     for (int i = 0; i < BNY_AREAS; i++)
         if (comm->areas[i]) {
-            end(comm, comm->areas[i]);
+            area_end(comm, comm->areas[i]);
             comm->areas[i] = NULL;
         }
 }

@@ -138,7 +138,7 @@ static size_t block_at(const struct bny_pass *p, int q)
     return p->same ? 0 : (size_t)q * p->count * p->esz;
 }
 
-static char *place_of(const struct bny_pass *p, int r)
+static char *blocks_place_of(const struct bny_pass *p, int r)
 {
     return bny_out_at(p->out, p->from_root ? 0 : (size_t)r * p->count * p->esz);
 }
@@ -147,7 +147,7 @@ static char *place_of(const struct bny_pass *p, int r)
 static void keep_own(const struct bny_pass *p, size_t at, size_t len)
 {
     if (p->root < 0 || (p->rank == p->root && !(p->from_root && p->same)))
-        bny_local_copy(bny_out_at(place_of(p, p->rank), at),
+        bny_local_copy(bny_out_at(blocks_place_of(p, p->rank), at),
                        bny_in_at(p->in, block_at(p, p->rank) + at), len);
 }
 
@@ -161,7 +161,7 @@ static int all_have_taken(struct bny_pass *p, uint32_t c)
     return 1;
 }
 
-static int give(struct bny_pass *p, uint32_t c)
+static int blocks_give(struct bny_pass *p, uint32_t c)
 {
     size_t at, len = chunk_of(p, c, &at) * p->esz;
 
@@ -270,7 +270,7 @@ static int has_stored(struct bny_pass *p)
 /* ---- taking ---- */
 
 /* Where all blocks for us have [at, at + len), from chunk c on. 0: not now. */
-static int find(struct bny_pass *p, uint32_t c, size_t at, size_t len)
+static int blocks_find(struct bny_pass *p, uint32_t c, size_t at, size_t len)
 {
     for (int i = 1; i < p->n; i++) {
         int r = bny_pass_nth(p, i);
@@ -288,7 +288,7 @@ static int find(struct bny_pass *p, uint32_t c, size_t at, size_t len)
 }
 
 /* A slot that only one rank reads changes hands faster if that one writes it, too. */
-static void place(char *to, char *slot, size_t len)
+static void blocks_place(char *to, char *slot, size_t len)
 {
     for (size_t at = 0, n; at < len; at += n) {
         n = len - at < TILE ? len - at : TILE;
@@ -310,7 +310,7 @@ static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t 
     return run_to(p, c, to, at, len);
 }
 
-static int take(struct bny_pass *p, uint32_t c)
+static int blocks_take(struct bny_pass *p, uint32_t c)
 {
     size_t at, len;
     uint32_t next;
@@ -331,7 +331,7 @@ static int take(struct bny_pass *p, uint32_t c)
     next = run_of(p, c, &at, &len);
     at *= p->esz;
     len *= p->esz;
-    if (!find(p, c, at, len))
+    if (!blocks_find(p, c, at, len))
         return 0;
     for (int i = 1; i < p->n; i++) {
         int r = bny_pass_nth(p, i);
@@ -340,9 +340,9 @@ static int take(struct bny_pass *p, uint32_t c)
         if (!bny_blocks_gives(p, r))
             continue;
         if (alone && p->touches && !peer->lends)
-            place(place_of(p, r) + at, slot_of(p, r, c, p->rank), len);
+            blocks_place(blocks_place_of(p, r) + at, slot_of(p, r, c, p->rank), len);
         else
-            bny_local_place(place_of(p, r) + at, peer->src, len);
+            bny_local_place(blocks_place_of(p, r) + at, peer->src, len);
         p->copied += len;
     }
     if (!bny_blocks_gives(p, p->rank))
@@ -379,11 +379,11 @@ int bny_blocks_go(struct bny_pass *p)
     while (again) {
         again = 0;
         if (may_give(p)) /* asked once: the root may come any moment */
-            again = root_lends(p) ? give_to_root(p) : give(p, p->nin);
+            again = root_lends(p) ? give_to_root(p) : blocks_give(p, p->nin);
         if (p->lends && p->rank == p->root && bny_blocks_stores(p))
             again |= store(p);
         if (may_take(p))
-            again |= take(p, p->nadded);
+            again |= blocks_take(p, p->nadded);
         moved |= again;
     }
     if (bny_pass_is_done(p) ||

@@ -49,7 +49,7 @@ static const char *block_for(const struct bny_pass *p, int q)
 }
 
 /* Where rank r's block for us goes. */
-static char *place_of(const struct bny_pass *p, int r)
+static char *exchange_place_of(const struct bny_pass *p, int r)
 {
     return bny_out_at(p->out, (size_t)r * p->count * p->esz);
 }
@@ -70,10 +70,10 @@ void bny_exchange_in(struct bny_pass *p, uint32_t c)
     p->handed += len * ((size_t)p->n - 1);
     if (p->adds)
         return;
-    bny_local_copy(place_of(p, p->rank) + at * p->esz, block_for(p, p->rank) + at * p->esz,
-                   len);
-    bny_local_copy(place_of(p, p->rank) + at2 * p->esz, block_for(p, p->rank) + at2 * p->esz,
-                   len2);
+    bny_local_copy(exchange_place_of(p, p->rank) + at * p->esz,
+                   block_for(p, p->rank) + at * p->esz, len);
+    bny_local_copy(exchange_place_of(p, p->rank) + at2 * p->esz,
+                   block_for(p, p->rank) + at2 * p->esz, len2);
 }
 
 /* ---- swap ---- */
@@ -124,7 +124,7 @@ static uint32_t run_of(const struct bny_pass *p, uint32_t c, struct piece *k)
 }
 
 /* Where all others have a piece; 0: not now. */
-static int find(struct bny_pass *p, uint32_t c, const struct piece *k)
+static int exchange_find(struct bny_pass *p, uint32_t c, const struct piece *k)
 {
     for (int r = 0; r < p->n; r++) {
         struct bny_pass_peer *peer = &p->peers[r];
@@ -163,7 +163,7 @@ static void swap_blocks(struct bny_pass *p, uint32_t c, const struct piece *k)
     for (int i = 1; i < p->n; i++) {
         int r = bny_pass_nth(p, i);
         const struct bny_pass_peer *peer = &p->peers[r];
-        char *to = place_of(p, r);
+        char *to = exchange_place_of(p, r);
 
         if (peer->lends) {
             bny_local_place(to + at * p->esz, peer->src, len);
@@ -234,7 +234,7 @@ int bny_exchange_swap(struct bny_pass *p, uint32_t c)
     struct piece k;
     uint32_t next = run_of(p, c, &k);
 
-    if (!find(p, c, &k))
+    if (!exchange_find(p, c, &k))
         return 0;
     if (p->adds)
         swap_sums(p, c);
@@ -253,7 +253,7 @@ void bny_exchange_out(struct bny_pass *p, uint32_t c)
     size_t at = k.at2, len = k.len2 * p->esz;
 
     if (p->adds) {
-        if (!p->lends && find(p, c, &k))
+        if (!p->lends && exchange_find(p, c, &k))
             sum_half(p, 1, c);
         return;
     }
@@ -262,7 +262,8 @@ void bny_exchange_out(struct bny_pass *p, uint32_t c)
 
         if (p->peers[r].lends)
             continue;
-        bny_local_place(place_of(p, r) + at * p->esz, bny_pass_slot(p, p->rank, c, r), len);
+        bny_local_place(exchange_place_of(p, r) + at * p->esz, bny_pass_slot(p, p->rank, c, r),
+                        len);
         p->copied += len;
     }
 }

@@ -38,7 +38,7 @@ static struct hosts *hosts_of(const struct bny_op *op)
     return op->of_way[BNY_WAY_HOSTS];
 }
 
-static int init(struct bny_op *op)
+static int hosts_init(struct bny_op *op)
 {
     struct hosts *s = hosts_of(op);
     size_t near = (size_t)op->comm->scope.near;
@@ -71,7 +71,7 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
     return -1;
 }
 
-static void give_back(void *ctx, int r)
+static void hosts_give_back(void *ctx, int r)
 {
 }
 
@@ -80,7 +80,7 @@ static int store(void *ctx, int r, size_t at, const char *src, size_t len)
     return -1;
 }
 
-static char *part_of(const struct bny_op *op, int place)
+static char *hosts_part_of(const struct bny_op *op, int place)
 {
     return op->out + hosts_of(op)->count * op->esz * (size_t)place;
 }
@@ -97,19 +97,19 @@ static int start_pass(struct bny_op *op, struct bny_turn *t, enum bny_area which
     p->same = !p->adds;
     p->root = -1;
     p->kind = p->adds || p->n == 2 ? BNY_PASS_EXCHANGE : BNY_PASS_BLOCKS;
-    p->in = p->adds ? op->in : part_of(op, p->rank);
-    p->out = p->adds ? part_of(op, p->rank) : op->out;
+    p->in = p->adds ? op->in : hosts_part_of(op, p->rank);
+    p->out = p->adds ? hosts_part_of(op, p->rank) : op->out;
     p->count = hosts_of(op)->count;
     p->tile = hosts_of(op)->tile;
     p->lends = BNY_PASS_KEEPS;
     p->borrow = borrow;
-    p->give_back = give_back;
+    p->give_back = hosts_give_back;
     p->store = store;
     bny_pass_cut(p, op->plan.chunk_bytes);
     return 0;
 }
 
-static int start(struct bny_op *op)
+static int hosts_start(struct bny_op *op)
 {
     struct hosts *s = hosts_of(op);
     int rc = start_pass(op, &s->first, BNY_AREA_HOST_FIRST, s->peers);
@@ -155,7 +155,7 @@ static int start_stage(struct bny_op *op, enum stage i, const char *in, char *ou
 
 static int start_rail(struct bny_op *op)
 {
-    char *part = part_of(op, hosts_of(op)->first.area->rank), schedule[BNY_NAME_MAX];
+    char *part = hosts_part_of(op, hosts_of(op)->first.area->rank), schedule[BNY_NAME_MAX];
 
     bny_hosts_rails(&op->comm->scope, &op->call, schedule);
     return start_stage(op, RAIL, part, part, hosts_of(op)->count, schedule);
@@ -184,7 +184,7 @@ static int go(struct bny_op *op, struct bny_turn *t, int *moved)
 
 /* ---- going on ---- */
 
-static void fail(struct bny_op *op, int rc)
+static void hosts_fail(struct bny_op *op, int rc)
 {
     hosts_of(op)->failed = 1;
     if (!bny_comm_has_failed(op->comm))
@@ -197,7 +197,7 @@ static int has_failed(const struct hosts *s)
     return s->failed || s->first.failed || s->last.failed;
 }
 
-static int advance(struct bny_op *op)
+static int hosts_advance(struct bny_op *op)
 {
     struct hosts *s = hosts_of(op);
     int moved = 0, rc = 0;
@@ -220,7 +220,7 @@ static int advance(struct bny_op *op)
     if (rc == 0 && s->part == LAST && !has_failed(s) && go(op, &s->last, &moved))
         s->part = OVER;
     if (rc)
-        fail(op, rc);
+        hosts_fail(op, rc);
     if (s->part == OVER && !bny_child_is_busy(&s->stage[REST]) &&
         (!s->stage[REST].runs || s->stage[REST].op.result == 0)) {
         bny_op_complete(op, 0);
@@ -231,7 +231,7 @@ static int advance(struct bny_op *op)
     return moved;
 }
 
-static void drop(struct bny_op *op, int result)
+static void hosts_drop(struct bny_op *op, int result)
 {
     struct hosts *s = hosts_of(op);
 
@@ -248,7 +248,7 @@ static int close_stages(struct bny_op *op)
                : 0;
 }
 
-static unsigned pending(const struct bny_op *op, int r)
+static unsigned hosts_pending(const struct bny_op *op, int r)
 {
     const struct hosts *s = hosts_of(op);
 
@@ -266,12 +266,12 @@ const struct bny_way bny_way_hosts = {
     .cannot = bny_hosts_cannot,
     .seconds = bny_hosts_seconds,
     .plan = bny_writeback_plan,
-    .init = init,
-    .start = start,
-    .advance = advance,
+    .init = hosts_init,
+    .start = hosts_start,
+    .advance = hosts_advance,
     .message = bny_area_message,
-    .drop = drop,
+    .drop = hosts_drop,
     .close = close_stages,
-    .pending = pending,
+    .pending = hosts_pending,
     .free = hosts_free,
 };

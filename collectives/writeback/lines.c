@@ -37,7 +37,7 @@ static struct lines *lines_of(const struct bny_op *op)
     return op->of_way[BNY_WAY_LINES];
 }
 
-static int init(struct bny_op *op)
+static int lines_init(struct bny_op *op)
 {
     struct lines *s = lines_of(op);
 
@@ -71,7 +71,7 @@ static void arm(struct bny_op *op, struct lines *s, uint32_t seq)
         atomic_store_explicit(&w->peers[op->comm->rank].cells->done, seq, memory_order_release);
 }
 
-static int start(struct bny_op *op)
+static int lines_start(struct bny_op *op)
 {
     struct bny_writeback *w = bny_area_get(op->comm, BNY_AREA_ALL);
     struct lines *s = lines_of(op);
@@ -109,7 +109,7 @@ static int is_free(struct bny_writeback *w, const struct bny_area_use *u, uint32
 }
 
 /* Our own part of an exchange stays where it is; that of a sum is added in its turn. */
-static void fill(const struct bny_op *op, const struct lines *s, char *to)
+static void lines_fill(const struct bny_op *op, const struct lines *s, char *to)
 {
     int me = op->comm->rank, adds = bny_call_row(&op->call)->reduces;
 
@@ -125,7 +125,7 @@ static void fill(const struct bny_op *op, const struct lines *s, char *to)
 }
 
 /* Ranks that sleep wake, and statistics. */
-static void tell(struct bny_op *op, const struct lines *s)
+static void lines_tell(struct bny_op *op, const struct lines *s)
 {
     struct bny_tp *tp = op->comm->areas[BNY_AREA_ALL]->tp;
     uint64_t handed = 0, messages = 0;
@@ -172,10 +172,10 @@ static int show(struct bny_op *op, struct lines *s)
         *slot = (struct bny_area_use){ seq, 1 };
     }
     *cell = (struct bny_area_use){ seq, 1 };
-    fill(op, s, bny_cell_payload(own, seq, s->all));
+    lines_fill(op, s, bny_cell_payload(own, seq, s->all));
     bny_cell_show(bny_cell_of(own, seq), &s->key);
     s->is_shown = 1;
-    tell(op, s);
+    lines_tell(op, s);
     return 1;
 }
 
@@ -239,13 +239,13 @@ static void differs(struct bny_op *op, struct lines *s, int r, const struct bny_
 
 /* ---- going on ---- */
 
-static const struct bny_cell *cell_of(const struct bny_op *op, int r)
+static const struct bny_cell *lines_cell_of(const struct bny_op *op, int r)
 {
     return bny_cell_of(op->comm->areas[BNY_AREA_ALL]->peers[r].cells, bny_op_seq(op));
 }
 
 /* 1: something new has been shown. */
-static int look(struct bny_op *op, struct lines *s)
+static int lines_look(struct bny_op *op, struct lines *s)
 {
     int from = s->next;
 
@@ -254,7 +254,7 @@ static int look(struct bny_op *op, struct lines *s)
 
         if (!bny_call_sends(&op->call, s->next, op->comm->rank))
             continue;
-        s->missing = cell_of(op, s->next);
+        s->missing = lines_cell_of(op, s->next);
         if (!bny_cell_has(s->missing, bny_op_seq(op)))
             break;
         k = bny_cell_read(s->missing);
@@ -264,7 +264,7 @@ static int look(struct bny_op *op, struct lines *s)
     return s->next > from;
 }
 
-static int advance(struct bny_op *op)
+static int lines_advance(struct bny_op *op)
 {
     struct lines *s = lines_of(op);
     int moved = 0;
@@ -274,7 +274,7 @@ static int advance(struct bny_op *op)
         return 0;
     }
     if (!s->failed && (s->is_shown || (moved = show(op, s))))
-        moved |= look(op, s);
+        moved |= lines_look(op, s);
     if (s->next == op->comm->n && !s->failed) {
         bny_direct_combine(op, from);
         bny_op_complete(op, 0);
@@ -311,7 +311,7 @@ static int try_now(struct bny_op *op, uint32_t seq, int tries)
     if (!s->is_early)
         return 0;
     for (int r = 0; r < n; r++) {
-        const struct bny_cell *c = cell_of(op, r);
+        const struct bny_cell *c = lines_cell_of(op, r);
         int before = tries;
 
         if (!bny_call_sends(&op->call, r, op->comm->rank))
@@ -334,7 +334,7 @@ static int try_now(struct bny_op *op, uint32_t seq, int tries)
 }
 
 /* Others may use their cells of it again. */
-static void drop(struct bny_op *op, int result)
+static void lines_drop(struct bny_op *op, int result)
 {
     struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
     struct lines *s = lines_of(op);
@@ -349,7 +349,7 @@ static void drop(struct bny_op *op, int result)
 static int lacks(const struct bny_op *op, int r)
 {
     return bny_call_sends(&op->call, r, op->comm->rank) &&
-           !bny_cell_has(cell_of(op, r), bny_op_seq(op));
+           !bny_cell_has(lines_cell_of(op, r), bny_op_seq(op));
 }
 
 static int waits_on(const struct bny_op *op, int r)
@@ -371,7 +371,7 @@ static int waits_on(const struct bny_op *op, int r)
     return lacks(op, r);
 }
 
-static unsigned pending(const struct bny_op *op, int r)
+static unsigned lines_pending(const struct bny_op *op, int r)
 {
     unsigned flags = waits_on(op, r) ? BNY_PENDING_WAITS : 0;
 
@@ -385,12 +385,12 @@ const struct bny_way bny_way_lines = {
     .cannot = bny_lines_cannot,
     .seconds = bny_lines_seconds,
     .plan = bny_lines_plan,
-    .init = init,
-    .start = start,
+    .init = lines_init,
+    .start = lines_start,
     .try_now = try_now,
-    .advance = advance,
+    .advance = lines_advance,
     .message = bny_area_message,
-    .drop = drop,
-    .pending = pending,
+    .drop = lines_drop,
+    .pending = lines_pending,
     .free = lines_free,
 };

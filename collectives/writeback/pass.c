@@ -170,7 +170,7 @@ static void put_in(struct bny_pass *p, uint32_t c)
     bny_pass_tell_filled(p, c, c + 1);
 }
 
-static void take_out(struct bny_pass *p, uint32_t c)
+static void pass_take_out(struct bny_pass *p, uint32_t c)
 {
     size_t at, len;
 
@@ -214,7 +214,7 @@ static void ungather(struct bny_pass *p, int n)
 }
 
 /* Where the inputs to `len` elements of our part are, and where their sums go. 0: not now. */
-static int gather(struct bny_pass *p, uint32_t c, size_t at, size_t len)
+static int pass_gather(struct bny_pass *p, uint32_t c, size_t at, size_t len)
 {
     for (int r = 0; r < p->n; r++) {
         struct bny_pass_peer *peer = &p->peers[r];
@@ -248,7 +248,7 @@ static uint32_t run_of(const struct bny_pass *p, uint32_t c, size_t *at, size_t 
 }
 
 /* 0: not now. */
-static int add(struct bny_pass *p, uint32_t c)
+static int pass_add(struct bny_pass *p, uint32_t c)
 {
     int twice = bny_redop_twice(&p->redop, p->dtype);
     size_t at, len, tile = p->tile_elems;
@@ -256,7 +256,7 @@ static int add(struct bny_pass *p, uint32_t c)
 
     if (p->n == 2 && twice && !p->averages)
         tile = p->shape->chunk_max;
-    if (len && !gather(p, c, at, len))
+    if (len && !pass_gather(p, c, at, len))
         return 0;
     for (size_t from = 0; from < len; from += tile)
         add_tile(p, from, len - from < tile ? len - from : tile, twice);
@@ -284,7 +284,7 @@ static uint8_t loan_of(const struct bny_pass *p, int r, uint32_t lends)
 }
 
 /* The peer's first word: is it the same operation, and where are its slots? */
-static int meet(struct bny_pass *p, int r, const struct bny_pass_entry *e)
+static int pass_meet(struct bny_pass *p, int r, const struct bny_pass_entry *e)
 {
     struct bny_pass_peer *peer = &p->peers[r];
     uint32_t slice = *(const volatile uint32_t *)&e->slice;
@@ -311,7 +311,7 @@ int bny_pass_has_filled(struct bny_pass *p, int r, uint32_t c)
     if (r == p->rank || peer->filled > c)
         return 1;
     seen = count_of(p, atomic_load_explicit(&e->filled, memory_order_acquire));
-    if (seen <= c || (!peer->slice && !meet(p, r, e)))
+    if (seen <= c || (!peer->slice && !pass_meet(p, r, e)))
         return 0;
     peer->filled = seen;
     return 1;
@@ -333,7 +333,8 @@ int bny_pass_has_met(struct bny_pass *p, int r)
     struct bny_pass_entry *e = entry_of(p, r);
 
     return r == p->rank || p->peers[r].slice || bny_pass_has_filled(p, r, 0) ||
-           (count_of(p, atomic_load_explicit(&e->met, memory_order_acquire)) && meet(p, r, e));
+           (count_of(p, atomic_load_explicit(&e->met, memory_order_acquire)) &&
+            pass_meet(p, r, e));
 }
 
 /* Of sums, who lends waits until it knows whether all do. 0: it does not know yet. */
@@ -438,7 +439,7 @@ static int add_or_swap(struct bny_pass *p, uint32_t c)
     if (p->kind == BNY_PASS_REDUCE)
         return bny_reduce_add(p, c);
     if (p->kind == BNY_PASS_ALLREDUCE)
-        return add(p, c);
+        return pass_add(p, c);
     return bny_exchange_swap(p, c);
 }
 
@@ -449,7 +450,7 @@ static void out(struct bny_pass *p, uint32_t c)
     else if (p->kind == BNY_PASS_REDUCE)
         bny_reduce_out(p, c);
     else if (!p->lends)
-        take_out(p, c);
+        pass_take_out(p, c);
 }
 
 int bny_pass_go(struct bny_pass *p)

@@ -33,7 +33,7 @@ static struct wb *wb_of(const struct bny_op *op)
     return op->of_way[BNY_WAY_WRITEBACK];
 }
 
-static int init(struct bny_op *op)
+static int writeback_init(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
     int n = op->comm->n;
@@ -179,7 +179,7 @@ static int is_shared(const struct bny_op *op, size_t in, size_t out)
 }
 
 /* Lends the vector where all of it is shared memory, or others copy; else it is copied here. */
-static enum bny_pass_loan lend(struct bny_op *op)
+static enum bny_pass_loan writeback_lend(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
     enum bny_pass_loan loan = BNY_PASS_LENDS;
@@ -239,7 +239,7 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
     return *dst ? 0 : -1;
 }
 
-static void give_back(void *ctx, int r)
+static void writeback_give_back(void *ctx, int r)
 {
     struct bny_ep *ep = ((struct bny_op *)ctx)->comm->peers[r].ep;
 
@@ -290,7 +290,7 @@ static void set_kind(struct bny_pass *p, const struct bny_call *call)
 /* Several ranks read less than that once for all from a cache that they share. */
 #define STORED_LONG (2u << 20)
 
-static int start(struct bny_op *op)
+static int writeback_start(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
     struct bny_pass *p = &s->turn.pass;
@@ -305,7 +305,7 @@ static int start(struct bny_op *op)
     p->out = op->out;
     p->count = op->call.count;
     p->borrow = borrow;
-    p->give_back = give_back;
+    p->give_back = writeback_give_back;
     p->store = store;
     bny_pass_cut(p, op->plan.chunk_bytes);
     return 0;
@@ -313,13 +313,13 @@ static int start(struct bny_op *op)
 
 /* ---- going on ---- */
 
-static int advance(struct bny_op *op)
+static int writeback_advance(struct bny_op *op)
 {
     struct bny_turn *t = &wb_of(op)->turn;
     int moved = 0;
 
     if (!t->has_place && bny_turn_take_place(op, t)) {
-        t->pass.lends = lend(op);
+        t->pass.lends = writeback_lend(op);
         bny_pass_begin(&t->pass);
     }
     if (bny_turn_go(op, t, &moved)) {
@@ -330,7 +330,7 @@ static int advance(struct bny_op *op)
     return moved;
 }
 
-static void drop(struct bny_op *op, int result)
+static void writeback_drop(struct bny_op *op, int result)
 {
     bny_turn_leave(op, &wb_of(op)->turn);
 }
@@ -344,7 +344,7 @@ static int close(struct bny_op *op)
     return rc;
 }
 
-static unsigned pending(const struct bny_op *op, int r)
+static unsigned writeback_pending(const struct bny_op *op, int r)
 {
     return bny_turn_waits_on(&wb_of(op)->turn, r) ? BNY_PENDING_WAITS : 0;
 }
@@ -354,12 +354,12 @@ const struct bny_way bny_way_writeback = {
     .cannot = bny_writeback_cannot,
     .seconds = bny_writeback_seconds,
     .plan = bny_writeback_plan,
-    .init = init,
-    .start = start,
-    .advance = advance,
+    .init = writeback_init,
+    .start = writeback_start,
+    .advance = writeback_advance,
     .message = bny_area_message,
-    .drop = drop,
+    .drop = writeback_drop,
     .close = close,
-    .pending = pending,
+    .pending = writeback_pending,
     .free = wb_free,
 };

@@ -29,7 +29,7 @@ int bny_xfer_eager(struct bny_op *op, struct bny_ep *ep, const struct bny_xfer *
 }
 
 /* 2, BNY_AGAIN, -BANYAN_ENOTSUP or an error; 1 where the put is done when it returns. */
-static int put(const struct bny_xfer_send *s, struct bny_hdr *h)
+static int xfer_put(const struct bny_xfer_send *s, struct bny_hdr *h)
 {
     struct bny_ep *ep = s->ep;
     int sync = (ep->ops->caps & BNY_TP_PUT_SYNC) != 0, rc;
@@ -99,7 +99,7 @@ static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
         bny_op_use(s->op, ep->tp);
     if (s->placeable && s->peer->theirs.bytes && s->prefers_put && put_pays(s)) {
         uint8_t kind = h->kind;
-        int rc = put(s, h);
+        int rc = xfer_put(s, h);
         if (rc != -BANYAN_ENOTSUP)
             return rc;
         h->kind = kind; /* this memory is not registered: as any other message */

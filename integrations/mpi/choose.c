@@ -38,7 +38,7 @@ static struct straight straights[1 BNY_MPI_STRAIGHT(ONE)]; /* the last has no ro
 
 /* Once for each rank would be many lines: the first tells, as far as launchers say who that is.
  */
-static void tell(const char *why, const char *more)
+static void choose_tell(const char *why, const char *more)
 {
     static const char *const ranks[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
                                          "SLURM_PROCID" };
@@ -80,7 +80,7 @@ static void go_straight(void)
     take_switch(lead);
 }
 
-static void load(void)
+static void choose_load(void)
 {
     char path[4096], said[200] = "";
     const char *(*refused)(void), *family;
@@ -91,12 +91,12 @@ static void load(void)
     if (found.count > 0)
         mpi = dlopen(*found.path ? found.path : NULL, RTLD_LAZY | RTLD_NOLOAD);
     if (found.count != 1) {
-        tell("the program has ", found.count ? "two MPI libraries" : "no MPI library");
+        choose_tell("the program has ", found.count ? "two MPI libraries" : "no MPI library");
         return;
     }
     family = bny_mpi_family(&found, said, sizeof said);
     if (!family) {
-        tell("no interposer for ", *said ? said : found.path);
+        choose_tell("no interposer for ", *said ? said : found.path);
         return;
     }
     dladdr(&interposer, &self);
@@ -107,12 +107,13 @@ static void load(void)
              self.dli_fname, family);
     interposer = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!interposer) {
-        tell("the interposer for it cannot be loaded: ", dlerror());
+        choose_tell("the interposer for it cannot be loaded: ", dlerror());
         return;
     }
     *(void **)&refused = dlsym(interposer, "bny_mpi_refused");
     if (!refused || refused()) {
-        tell("", refused ? refused() : "an interposer of another version lies beside this one");
+        choose_tell("", refused ? refused()
+                                : "an interposer of another version lies beside this one");
         interposer = NULL;
         return;
     }
@@ -126,7 +127,7 @@ void *bny_mpi_resolve(const struct row *row)
 
     pthread_mutex_lock(&lock);
     if (!searched)
-        load();
+        choose_load();
     searched = 1;
     for (const struct straight *s = straights; s->row; s++)
         if (s->row == row && s->ours) { /* its slot is set */

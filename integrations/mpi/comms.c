@@ -165,7 +165,7 @@ static void propose(const struct shim_comm *c, int most, int *ranks, struct line
 }
 
 /* What they agreed on: a line that is there already, or the new one. */
-static struct line *take(struct line *made, uint32_t id)
+static struct line *comms_take(struct line *made, uint32_t id)
 {
     struct line *l = lines;
 
@@ -209,7 +209,7 @@ static struct line *agree_on_line(const struct shim_comm *c, int most, int canno
     if (sum[CANNOT])
         line_free(made);
     else
-        line = take(made, sum[ID]);
+        line = comms_take(made, sum[ID]);
     shim_unlock();
     return line;
 }
@@ -222,7 +222,7 @@ static void use(struct shim_comm *c, struct line *line)
     c->state = line ? SHIM_READY : SHIM_PASS;
 }
 
-static void join(struct shim_comm *c)
+static void comms_join(struct shim_comm *c)
 {
     struct line *line = agree_on_line(c, LINES_MAX, 0);
     struct line *later = line ? agree_on_line(c, LINES_MAX, 0) : NULL;
@@ -257,7 +257,7 @@ void shim_line_put(struct shim_comm *own)
 
 /* ---- finding ---- */
 
-static void fill(struct shim_comm *c, MPI_Comm comm)
+static void comms_fill(struct shim_comm *c, MPI_Comm comm)
 {
     int inter = 0;
 
@@ -284,7 +284,7 @@ static void fill(struct shim_comm *c, MPI_Comm comm)
 }
 
 /* An object, and that of its non-blocking calls. */
-static struct shim_comm *add(void)
+static struct shim_comm *comms_add(void)
 {
     struct shim_comm *c = calloc(2, sizeof *c);
 
@@ -296,7 +296,7 @@ static struct shim_comm *add(void)
     return c;
 }
 
-static struct shim_comm *find(MPI_Comm comm)
+static struct shim_comm *comms_find(MPI_Comm comm)
 {
     struct shim_comm *c;
     int found = 0;
@@ -308,10 +308,10 @@ static struct shim_comm *find(MPI_Comm comm)
     for (c = all; c && c->handle != MPI_COMM_NULL; c = c->next)
         ;
     if (!c)
-        c = add();
+        c = comms_add();
     if (!c)
         return NULL;
-    fill(c, comm);
+    comms_fill(c, comm);
     if (real.Comm_set_attr(comm, keyval, c) != MPI_SUCCESS) {
         c->handle = MPI_COMM_NULL;
         return NULL;
@@ -330,13 +330,13 @@ struct shim_comm *shim_comm_slow(MPI_Comm comm, int blocking)
         return c;
     shim_lock();
     if (!c || c->handle != comm || c->state == SHIM_FREED)
-        c = find(comm);
+        c = comms_find(comm);
     if (c)
         shim_cache[shim_hash((uintptr_t)comm)] = c;
     due = c && c->state == SHIM_FRESH && blocking && ++c->calls >= shim.after;
     shim_unlock();
     if (due)
-        join(c);
+        comms_join(c);
     return c;
 }
 
@@ -415,7 +415,7 @@ void shim_comms_first(void)
     const struct shim_comm world = { .handle = shim_joining, .rank = shim.rank, .n = shim.n };
 
     shim_lock();
-    c = find(MPI_COMM_WORLD);
+    c = comms_find(MPI_COMM_WORLD);
     shim_unlock();
     later = agree_on_line(&world, LINES_MAX, !c);
     shim_lock();

@@ -67,7 +67,7 @@ static int gnu_has(const struct tables *t, const char *name)
     }
 }
 
-static int has(const struct tables *t, const char *name)
+static int find_has(const struct tables *t, const char *name)
 {
     if (!t->symbols || !t->strings)
         return 0;
@@ -84,7 +84,7 @@ struct search {
     const char *symbol;
 };
 
-static int look(struct dl_phdr_info *info, size_t size, void *arg)
+static int find_look(struct dl_phdr_info *info, size_t size, void *arg)
 {
     const struct search *s = arg;
     struct tables t;
@@ -93,13 +93,13 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
         if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
             continue;
         read_tables(info, (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr), &t);
-        if (!has(&t, "PMPI_Get_library_version"))
+        if (!find_has(&t, "PMPI_Get_library_version"))
             continue;
         if (s->out->count++ == 0) {
             snprintf(s->out->path, sizeof s->out->path, "%s", info->dlpi_name);
             snprintf(s->out->soname, sizeof s->out->soname, "%s",
                      t.soname ? t.strings + t.soname : "");
-            s->out->has_symbol = s->symbol && has(&t, s->symbol);
+            s->out->has_symbol = s->symbol && find_has(&t, s->symbol);
         }
     }
     return 0;
@@ -110,7 +110,7 @@ void bny_mpi_find(struct bny_mpi_lib *out, const char *symbol)
     struct search s = { out, symbol };
 
     memset(out, 0, sizeof *out);
-    dl_iterate_phdr(look, &s);
+    dl_iterate_phdr(find_look, &s);
 }
 
 /* The number behind it is 0 or 1: MPICH 5.0.1's, by mistake, and 5.0.2's of one interface. */

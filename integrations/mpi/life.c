@@ -183,7 +183,7 @@ static int greatest(unsigned *most, double until)
 
 /* A rank without this interposer does not take part: the others say so, instead of waiting for
  * it later in a collective that it runs by other means. */
-static int agree(void)
+static int life_agree(void)
 {
     const int limit = setting("BANYAN_MPI_JOIN_TIMEOUT", JOIN_S);
     unsigned most[2];
@@ -220,7 +220,7 @@ static int is_open_mpi(void)
     return strstr(text, "Open MPI") != NULL;
 }
 
-static void start(void)
+static void life_start(void)
 {
     const char *codec = getenv("BANYAN_MPI_CODEC");
     int level = MPI_THREAD_SINGLE;
@@ -236,7 +236,7 @@ static void start(void)
                                        shim.open_mpi ? NONBLOCKING_OPEN : NONBLOCKING_MPICH);
     snprintf(shim.codec, sizeof shim.codec, "%s", codec && *codec ? codec : "none");
     shim_types_start();
-    shim.ready = agree() && shim_progress_start() == 0 && shim_comms_start() == 0;
+    shim.ready = life_agree() && shim_progress_start() == 0 && shim_comms_start() == 0;
     if (shim.ready)
         shim_world_join();
     if (shim_world)
@@ -251,7 +251,7 @@ int MPI_Init(int *argc, char ***argv)
     shim_real_find();
     rc = real.Init(argc, argv);
     if (rc == MPI_SUCCESS)
-        start();
+        life_start();
     return rc;
 }
 
@@ -262,7 +262,7 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     shim_real_find();
     rc = real.Init_thread(argc, argv, required, provided);
     if (rc == MPI_SUCCESS)
-        start();
+        life_start();
     return rc;
 }
 

@@ -40,7 +40,7 @@ void shim_job_drop(struct shim_job *j)
     j->temp[0] = j->temp[1] = NULL;
 }
 
-static int unpack(const struct shim_job *j)
+static int mpi_job_unpack(const struct shim_job *j)
 {
     const char *from = j->temp[1];
     int rc = MPI_SUCCESS;
@@ -66,7 +66,7 @@ int shim_job_finish(struct shim_job *j, int rc)
     if (rc == 0 && j->move_bytes)
         memmove(j->move_to, j->move_from, j->move_bytes);
     if (rc == 0 && j->out)
-        code = unpack(j);
+        code = mpi_job_unpack(j);
     if (j->vec || j->temp[0] || j->temp[1] || j->r.user)
         shim_job_drop(j);
     return code;

@@ -36,7 +36,7 @@ static int count_failed(int own)
     return failed;
 }
 
-static int gather(void *unused, const void *in, void *out, size_t bytes)
+static int mpi_join_gather(void *unused, const void *in, void *out, size_t bytes)
 {
     MPI_Request req;
 
@@ -75,7 +75,7 @@ static int heard_of_a_failure(void)
 }
 
 /* 0, or banyan's error, or 1: another rank has failed. */
-static int init(void)
+static int mpi_join_init(void)
 {
     struct banyan_config cfg;
     unsigned turns = 0;
@@ -89,7 +89,7 @@ static int init(void)
         cfg.schedule = "static"; /* MPI wants the same bits in each run (advice of 6.9.1) */
     if (!getenv("BANYAN_OP_TIMEOUT"))
         cfg.op_timeout_s = 0; /* MPI waits for ever; a death is noticed by other means */
-    cfg.allgather = gather;
+    cfg.allgather = mpi_join_gather;
     cfg.progress_hook = shim_drive_mpi;
     rc = banyan_comm_init_start(&shim_world, NULL, shim.n, shim.rank, &cfg);
     while (rc == 0 && !done) {
@@ -103,7 +103,7 @@ static int init(void)
 }
 
 /* Whoever failed by itself tells it, by one message to each, and all take those. */
-static void settle(int own)
+static void mpi_join_settle(int own)
 {
     MPI_Request *sent = own ? calloc((size_t)shim.n, sizeof *sent) : NULL;
 
@@ -144,12 +144,12 @@ void shim_world_join(void)
         return;
     failed = 0;
     open_joining();
-    rc = init();
+    rc = mpi_join_init();
     if (rc < 0)
         shim_say("MPI_Init: every communicator stays on MPI, as this rank cannot join the "
                  "others: %s",
                  banyan_last_error());
-    settle(rc < 0);
+    mpi_join_settle(rc < 0);
     if (failed) {
         banyan_comm_destroy(shim_world);
         shim_world = NULL;

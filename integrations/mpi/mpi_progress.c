@@ -49,7 +49,7 @@ static int uses(MPI_Op op, MPI_Datatype type)
     return shim_persistent_uses(op, type);
 }
 
-static int keep(MPI_Op op, MPI_Datatype type)
+static int mpi_progress_keep(MPI_Op op, MPI_Datatype type)
 {
     struct later *l = NULL;
 
@@ -64,12 +64,12 @@ static int keep(MPI_Op op, MPI_Datatype type)
 
 int shim_free_op_later(MPI_Op op)
 {
-    return op != MPI_OP_NULL && keep(op, MPI_DATATYPE_NULL);
+    return op != MPI_OP_NULL && mpi_progress_keep(op, MPI_DATATYPE_NULL);
 }
 
 int shim_free_type_later(MPI_Datatype type)
 {
-    return type != MPI_DATATYPE_NULL && keep(MPI_OP_NULL, type);
+    return type != MPI_DATATYPE_NULL && mpi_progress_keep(MPI_OP_NULL, type);
 }
 
 /* Lock held. */
@@ -112,7 +112,7 @@ static int query(void *extra, MPI_Status *status)
     return f->code;
 }
 
-static int release(void *extra)
+static int mpi_progress_release(void *extra)
 {
     struct flight *f = extra;
 
@@ -235,7 +235,7 @@ int shim_job_launch(struct shim_job *j, MPI_Request *req)
     if (rc == 0)
         rc = banyan_start(f->flight.req);
     code = rc ? shim_job_finish(&f->flight.job, rc)
-              : real.Grequest_start(query, release, cancel, f, &f->handle);
+              : real.Grequest_start(query, mpi_progress_release, cancel, f, &f->handle);
     if (rc == 0 && code == MPI_SUCCESS) {
         *req = f->handle;
         j->c->done++;
@@ -255,7 +255,8 @@ int shim_job_launch(struct shim_job *j, MPI_Request *req)
 int shim_launch_nothing(MPI_Comm comm, MPI_Request *req)
 {
     struct flight *f = calloc(1, sizeof *f);
-    int code = f ? real.Grequest_start(query, release, cancel, f, req) : MPI_ERR_NO_MEM;
+    int code =
+        f ? real.Grequest_start(query, mpi_progress_release, cancel, f, req) : MPI_ERR_NO_MEM;
 
     if (code != MPI_SUCCESS) {
         free(f);

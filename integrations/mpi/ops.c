@@ -52,14 +52,14 @@ static int rule_of(MPI_Op op)
     return -1;
 }
 
-static void run(void *ctx, const void *in, void *inout, size_t n, enum banyan_dtype dtype)
+static void ops_run(void *ctx, const void *in, void *inout, size_t n, enum banyan_dtype dtype)
 {
     const struct shim_user *u = ctx;
 
     real.Reduce_local(in, inout, (int)n, u->type, u->op);
 }
 
-static struct shim_user *make(MPI_Op op, MPI_Datatype type, size_t elem, int commutative)
+static struct shim_user *ops_make(MPI_Op op, MPI_Datatype type, size_t elem, int commutative)
 {
     struct shim_user *u = calloc(1, sizeof *u);
 
@@ -67,7 +67,7 @@ static struct shim_user *make(MPI_Op op, MPI_Datatype type, size_t elem, int com
         return NULL;
     u->op = op;
     u->type = type;
-    if (banyan_op_create_user(run, u, elem, ELEM_ALIGN, commutative, &u->banyan) < 0) {
+    if (banyan_op_create_user(ops_run, u, elem, ELEM_ALIGN, commutative, &u->banyan) < 0) {
         free(u);
         return NULL;
     }
@@ -104,7 +104,7 @@ static int predefined(int rule, MPI_Op op, const struct shim_type *t, struct shi
     }
     if (!*u && !refused[rule][t->index]) {
         if (is_taken(op, t->handle))
-            *u = make(op, t->handle, (size_t)t->extent, 1);
+            *u = ops_make(op, t->handle, (size_t)t->extent, 1);
         else
             refused[rule][t->index] = 1;
     }
@@ -128,7 +128,7 @@ int shim_redop_get(MPI_Op op, const struct shim_type *t, struct shim_redop *out)
         t->size == 0 || t->size > ELEM_MAX ||
         real.Op_commutative(op, &commutative) != MPI_SUCCESS)
         return 0;
-    u = make(op, t->handle, t->size, commutative);
+    u = ops_make(op, t->handle, t->size, commutative);
     if (!u)
         return 0;
     *out =

@@ -38,7 +38,7 @@ static struct persistent **place_of(MPI_Request handle)
 }
 
 /* Lock held. */
-static struct persistent *find(MPI_Request handle)
+static struct persistent *persist_find(MPI_Request handle)
 {
     struct persistent *p = *place_of(handle);
 
@@ -58,7 +58,7 @@ static int draw_tag(void)
 }
 
 /* Lock held; it is not active, or was never used. */
-static void drop(struct persistent *p)
+static void persist_drop(struct persistent *p)
 {
     struct persistent **at = place_of(p->handle);
 
@@ -120,7 +120,7 @@ static void landed(struct shim_flight *f, int rc)
         shim_raise_soon(p->of->handle, code);
     p->is_left = code != MPI_SUCCESS && !p->is_freed && frees_what_failed();
     if (p->is_freed || p->is_left)
-        drop(p);
+        persist_drop(p);
 }
 
 /* ---- making ---- */
@@ -148,7 +148,7 @@ static int is_ours(const struct shim_args *args, struct shim_comm *c)
 }
 
 /* NULL: it cannot be had here. */
-static struct persistent *make(const struct shim_args *args, struct shim_comm *c)
+static struct persistent *persist_make(const struct shim_args *args, struct shim_comm *c)
 {
     struct persistent *p = calloc(1, sizeof *p);
 
@@ -162,7 +162,7 @@ static struct persistent *make(const struct shim_args *args, struct shim_comm *c
     if (p->tag &&
         real.Recv_init(NULL, 0, MPI_BYTE, 0, p->tag, shim_self, &p->handle) == MPI_SUCCESS)
         return p;
-    drop(p);
+    persist_drop(p);
     return NULL;
 }
 
@@ -178,7 +178,7 @@ int shim_persistent_init(const struct shim_args *args, MPI_Comm comm, MPI_Reques
     shim_lock();
     ours = is_ours(args, c);
     if (ours)
-        p = make(args, c);
+        p = persist_make(args, c);
     shim_unlock();
     if (!ours)
         return 0;
@@ -192,7 +192,7 @@ int shim_persistent_init(const struct shim_args *args, MPI_Comm comm, MPI_Reques
         c->holds++;
         *request = p->handle;
     } else if (p) {
-        drop(p);
+        persist_drop(p);
     }
     shim_unlock();
     if (ours && shim.stats)
@@ -225,7 +225,7 @@ static int launch(struct persistent *p)
     return rc ? rc : banyan_start(p->flight.req);
 }
 
-static int start(struct persistent *p)
+static int persist_start(struct persistent *p)
 {
     int rc = p->is_active ? MPI_ERR_REQUEST : real.Start(&p->handle);
 
@@ -248,8 +248,8 @@ int MPI_Start(MPI_Request *request)
     if (!shim.persistent || shim_inside() || !request)
         return real.Start(request);
     shim_lock();
-    p = find(*request);
-    rc = p ? start(p) : MPI_SUCCESS;
+    p = persist_find(*request);
+    rc = p ? persist_start(p) : MPI_SUCCESS;
     shim_unlock();
     if (!p)
         return real.Start(request);
@@ -277,11 +277,11 @@ int MPI_Request_free(MPI_Request *request)
     if (!shim.persistent || shim_inside() || !request)
         return real.Request_free(request);
     shim_lock();
-    p = find(*request);
+    p = persist_find(*request);
     if (p && p->is_active)
         p->is_freed = 1;
     else if (p)
-        drop(p);
+        persist_drop(p);
     shim_unlock();
     if (!p)
         return real.Request_free(request);
@@ -306,6 +306,6 @@ void shim_persistent_stop(void)
         for (struct persistent *p = chains[i], *next; p; p = next) {
             next = p->next;
             if (!p->is_active)
-                drop(p);
+                persist_drop(p);
         }
 }

@@ -12,7 +12,7 @@ struct shim_real real;
 
 static char refused[1400];
 
-static const char *take(void)
+static const char *real_take(void)
 {
     const char *missing = NULL, *family;
     struct bny_mpi_lib found;
@@ -53,7 +53,7 @@ static const char *take(void)
 
 __attribute__((constructor)) static void at_load(void)
 {
-    const char *why = take();
+    const char *why = real_take();
 
     if (why != refused)
         snprintf(refused, sizeof refused, "%s", why ? why : "");

@@ -29,7 +29,7 @@ int shim_is_of_session(MPI_Comm comm)
 }
 
 /* Without memory for it the job ends, as other ranks have noted theirs. */
-static void note(MPI_Comm comm)
+static void sessions_note(MPI_Comm comm)
 {
     struct born *b = malloc(sizeof *b);
 
@@ -62,7 +62,7 @@ void shim_comm_forgotten(MPI_Comm comm)
 int shim_comm_born(int rc, MPI_Comm parent, const MPI_Comm *child)
 {
     if (rc == MPI_SUCCESS && *child != MPI_COMM_NULL && shim_is_of_session(parent))
-        note(*child);
+        sessions_note(*child);
     return rc;
 }
 
@@ -72,7 +72,7 @@ int MPI_Comm_create_from_group(MPI_Group group, const char *tag, MPI_Info info,
     int rc = SHIM_GUARD(real.Comm_create_from_group(group, tag, info, errors, comm));
 
     if (rc == MPI_SUCCESS && *comm != MPI_COMM_NULL)
-        note(*comm);
+        sessions_note(*comm);
     return rc;
 }
 
@@ -84,7 +84,7 @@ int MPI_Intercomm_create_from_groups(MPI_Group local, int leader, MPI_Group remo
                                                           tag, info, errors, comm));
 
     if (rc == MPI_SUCCESS && *comm != MPI_COMM_NULL)
-        note(*comm);
+        sessions_note(*comm);
     return rc;
 }
 

@@ -22,7 +22,7 @@ static unsigned slot_of(MPI_Datatype type)
     return (unsigned)(x >> 32) % SLOTS;
 }
 
-static const struct shim_type *find(MPI_Datatype type)
+static const struct shim_type *types_find(MPI_Datatype type)
 {
     for (unsigned i = slot_of(type); table[i].size; i = (i + 1) % SLOTS)
         if (table[i].handle == type)
@@ -86,14 +86,14 @@ static int is_signed(MPI_Datatype type)
            !memcmp(b, one, sizeof b);
 }
 
-static void add(MPI_Datatype type, int cls)
+static void types_add(MPI_Datatype type, int cls)
 {
     const int whole = SHIM_CLASS_INT | SHIM_CLASS_FINT | SHIM_CLASS_MULTI;
     MPI_Aint lb = 0, extent = 0;
     unsigned i = slot_of(type);
     int size = 0;
 
-    if (type == MPI_DATATYPE_NULL || find(type) || ntypes == SHIM_TYPES_MAX ||
+    if (type == MPI_DATATYPE_NULL || types_find(type) || ntypes == SHIM_TYPES_MAX ||
         real.Type_size(type, &size) != MPI_SUCCESS || size <= 0 ||
         real.Type_get_extent(type, &lb, &extent) != MPI_SUCCESS)
         return;
@@ -181,7 +181,7 @@ void shim_types_start(void)
 {
     quiet(1); /* a library without Fortran or C++ does not know all */
     for (size_t i = 0; i < sizeof predefined / sizeof predefined[0]; i++)
-        add(predefined[i].type, predefined[i].cls);
+        types_add(predefined[i].type, predefined[i].cls);
     quiet(0);
 }
 
@@ -189,7 +189,7 @@ void shim_types_start(void)
  * their order in memory need not be the signature's. */
 static int is_plain(MPI_Datatype type, int depth)
 {
-    const struct shim_type *known = find(type);
+    const struct shim_type *known = types_find(type);
     int ni, na, nd, combiner, counts[1], plain;
     MPI_Aint none[1];
     MPI_Datatype inner;
@@ -204,7 +204,7 @@ static int is_plain(MPI_Datatype type, int depth)
     if (real.Type_get_contents(type, ni, na, nd, counts, none, &inner) != MPI_SUCCESS)
         return 0;
     plain = is_plain(inner, depth + 1);
-    if (!find(inner) &&
+    if (!types_find(inner) &&
         real.Type_get_envelope(inner, &ni, &na, &nd, &combiner) == MPI_SUCCESS &&
         combiner != MPI_COMBINER_NAMED)
         real.Type_free(&inner); /* get_contents made a handle */
@@ -222,7 +222,7 @@ static int is_committed(MPI_Datatype type)
 
 int shim_type_get(MPI_Datatype type, struct shim_type *out)
 {
-    const struct shim_type *known = find(type);
+    const struct shim_type *known = types_find(type);
     MPI_Count size = 0;
     MPI_Aint lb;
 

@@ -69,8 +69,8 @@ static int make_buffers(struct banyan_lgc *lgc)
 }
 
 /* What a rank can do and find out alone. */
-static int prepare(struct banyan_lgc *lgc, const struct banyan_tensor *tensors, size_t n,
-                   const struct banyan_lgc_config *cfg)
+static int lgc_prepare(struct banyan_lgc *lgc, const struct banyan_tensor *tensors, size_t n,
+                       const struct banyan_lgc_config *cfg)
 {
     int rc = bny_lgc_config_take(&lgc->cfg, cfg, lgc->n);
 
@@ -100,7 +100,7 @@ int banyan_lgc_create(struct banyan_lgc **out, struct banyan_comm *comm,
     lgc->rank = banyan_comm_rank(comm);
     lgc->opts = opts;
     lgc->opts.codec = "none";
-    rc = bny_all_can(comm, prepare(lgc, tensors, n, cfg), "banyan_lgc_create");
+    rc = bny_all_can(comm, lgc_prepare(lgc, tensors, n, cfg), "banyan_lgc_create");
     if (rc == 0)
         rc = bny_tensors_agree(&lgc->tensors, comm);
     if (rc == 0)
@@ -158,7 +158,7 @@ static int is_finite(const float *x, size_t n)
 
 /* Are all gradients of all ranks finite, and all ranks at this step? The largest number names
  * the first tensor that is not, and the first rank that has it so. */
-static int check(struct banyan_lgc *lgc)
+static int lgc_check(struct banyan_lgc *lgc)
 {
     uint64_t v[3] = { 0, lgc->v.step, ~lgc->v.step };
     size_t n = lgc->tensors.n;
@@ -279,7 +279,7 @@ int banyan_lgc_step(struct banyan_lgc *lgc)
 
     if (rc < 0)
         return rc;
-    rc = check(lgc);
+    rc = lgc_check(lgc);
     if (rc == 0)
         rc = choose_way(lgc, &way);
     if (rc == 0)
@@ -296,7 +296,7 @@ int banyan_lgc_step(struct banyan_lgc *lgc)
 
 /* ---- numbers ---- */
 /* What only the root knows, then what differs between ranks. */
-static int collect(struct banyan_lgc *lgc, uint64_t *wire)
+static int lgc_collect(struct banyan_lgc *lgc, uint64_t *wire)
 {
     double v[3] = { lgc->v.loss, lgc->v.error, lgc->v.error_largest };
     int rc = banyan_broadcast(v, 3, BANYAN_F64, lgc->cfg.root, lgc->comm, &lgc->opts);
@@ -326,7 +326,7 @@ int banyan_lgc_get_stats(struct banyan_lgc *lgc, struct banyan_lgc_stats *out)
     if (!out || out->size < sizeof s.size || out->size > 16 * sizeof s)
         return bny_fail(BANYAN_EINVAL, "banyan_lgc_get_stats: %s",
                         out ? "set out->size to its size" : "out must not be NULL");
-    rc = collect(lgc, s.wire);
+    rc = lgc_collect(lgc, s.wire);
     if (rc < 0)
         return rc;
     s.size = out->size;

@@ -35,7 +35,7 @@ void banyan_lgc_config_default(struct banyan_lgc_config *cfg)
 }
 
 /* ---- settings ---- */
-static int wrong(const char *name, const char *must, double is)
+static int lgc_config_wrong(const char *name, const char *must, double is)
 {
     return bny_fail(BANYAN_EINVAL, "banyan_lgc_create: %s is %g; it must be %s", name, is,
                     must);
@@ -44,17 +44,18 @@ static int wrong(const char *name, const char *must, double is)
 static int check_numbers(const struct banyan_lgc_config *c)
 {
     if (!(c->delta > 0 && c->delta <= 1))
-        return wrong("delta", "above 0 and at most 1", c->delta);
+        return lgc_config_wrong("delta", "above 0 and at most 1", c->delta);
     if (!(c->delta_innovation > 0 && c->delta_innovation <= c->delta))
-        return wrong("delta_innovation", "above 0 and at most delta", c->delta_innovation);
+        return lgc_config_wrong("delta_innovation", "above 0 and at most delta",
+                                c->delta_innovation);
     if (!(c->learning_rate > 0 && c->learning_rate < 1e3))
-        return wrong("learning_rate", "above 0", c->learning_rate);
+        return lgc_config_wrong("learning_rate", "above 0", c->learning_rate);
     if (!(c->lambda_reconstruction > 0 && c->lambda_reconstruction < 1e6))
-        return wrong("lambda_reconstruction", "above 0", c->lambda_reconstruction);
+        return lgc_config_wrong("lambda_reconstruction", "above 0", c->lambda_reconstruction);
     if (!(c->lambda_similarity >= 0 && c->lambda_similarity < 1e6))
-        return wrong("lambda_similarity", "at least 0", c->lambda_similarity);
+        return lgc_config_wrong("lambda_similarity", "at least 0", c->lambda_similarity);
     if (!(c->gate >= -2 && c->gate <= 2))
-        return wrong("gate", "in [-2, 2]", c->gate);
+        return lgc_config_wrong("gate", "in [-2, 2]", c->gate);
     return 0;
 }
 
@@ -69,17 +70,19 @@ int bny_lgc_config_take(struct banyan_lgc_config *out, const struct banyan_lgc_c
     if (rc < 0)
         return rc;
     if (out->instance != BANYAN_LGC_RING && out->instance != BANYAN_LGC_SERVER)
-        return wrong("instance", "BANYAN_LGC_RING or BANYAN_LGC_SERVER", out->instance);
+        return lgc_config_wrong("instance", "BANYAN_LGC_RING or BANYAN_LGC_SERVER",
+                                out->instance);
     if (out->optimiser != BANYAN_LGC_ADAM && out->optimiser != BANYAN_LGC_SGD)
-        return wrong("optimiser", "BANYAN_LGC_ADAM or BANYAN_LGC_SGD", out->optimiser);
+        return lgc_config_wrong("optimiser", "BANYAN_LGC_ADAM or BANYAN_LGC_SGD",
+                                out->optimiser);
     if (out->root < 0 || out->root >= n)
-        return wrong("root", "a rank of the communicator", out->root);
+        return lgc_config_wrong("root", "a rank of the communicator", out->root);
     if (out->threads < 1 || out->threads > 1024)
-        return wrong("threads", "at least 1", out->threads);
+        return lgc_config_wrong("threads", "at least 1", out->threads);
     if (out->train_steps < 1)
-        return wrong("train_steps", "at least 1", (double)out->train_steps);
+        return lgc_config_wrong("train_steps", "at least 1", (double)out->train_steps);
     if (out->gate_every < 1)
-        return wrong("gate_every", "at least 1", (double)out->gate_every);
+        return lgc_config_wrong("gate_every", "at least 1", (double)out->gate_every);
     return check_numbers(out);
 }
 
@@ -155,7 +158,7 @@ static size_t kept_of(size_t count, double delta)
 }
 
 /* Numbers the kept elements of the parts of a role; returns how many elements they have. */
-static size_t number(struct banyan_lgc *lgc, enum bny_lgc_role role)
+static size_t lgc_config_number(struct banyan_lgc *lgc, enum bny_lgc_role role)
 {
     size_t count = 0;
 
@@ -180,7 +183,7 @@ static int lay_out(struct banyan_lgc *lgc)
         lgc->part[i].count = lgc->tensors.at[i].count;
         lgc->part[i].grad = lgc->tensors.at[i].grad;
     }
-    coded = number(lgc, BNY_LGC_PART_CODED);
+    coded = lgc_config_number(lgc, BNY_LGC_PART_CODED);
     lgc->ncoded = lgc->nkept;
     if (lgc->ncoded == 0 || lgc->ncoded > 1 << 26)
         return bny_fail(
@@ -199,7 +202,7 @@ static int lay_out(struct banyan_lgc *lgc)
     lgc->nsample = lgc->cfg.gate_sample && lgc->cfg.gate_sample < lgc->ncoded
                        ? lgc->cfg.gate_sample
                        : lgc->ncoded;
-    lgc->nresiduals = coded + number(lgc, BNY_LGC_PART_TOPK);
+    lgc->nresiduals = coded + lgc_config_number(lgc, BNY_LGC_PART_TOPK);
     lgc->residuals = calloc(lgc->nresiduals, sizeof *lgc->residuals);
     if (!lgc->residuals)
         return bny_fail(BANYAN_ENOMEM, "no memory for residuals of %zu elements",

@@ -35,14 +35,15 @@ static int worked(struct banyan_lgc *lgc, enum bny_lgc_work work, uint64_t began
         lgc, bny_fail(BANYAN_ESYSTEM, "rank %d: LGC: %s", lgc->rank, lgc->net->text));
 }
 
-static int encode(struct banyan_lgc *lgc)
+static int lgc_exchange_encode(struct banyan_lgc *lgc)
 {
     uint64_t began = bny_now_ns();
 
     return worked(lgc, BNY_LGC_ENCODING, began, lgc->ops->encode(lgc->net, lgc->x, lgc->code));
 }
 
-static int decode(struct banyan_lgc *lgc, int decoder, const float *innovation, float *x)
+static int lgc_exchange_decode(struct banyan_lgc *lgc, int decoder, const float *innovation,
+                               float *x)
 {
     uint64_t began = bny_now_ns();
 
@@ -381,12 +382,12 @@ static int scatter_news(struct banyan_lgc *lgc, const uint32_t *news, int from, 
 
 static int send_codes_ring(struct banyan_lgc *lgc)
 {
-    int rc = encode(lgc);
+    int rc = lgc_exchange_encode(lgc);
 
     if (rc == 0)
         rc = bny_lgc_allreduce(lgc, BANYAN_LGC_CODES, lgc->code, lgc->net->ncode, BANYAN_F32,
                                BANYAN_AVG);
-    return rc < 0 ? rc : decode(lgc, 0, NULL, lgc->mean);
+    return rc < 0 ? rc : lgc_exchange_decode(lgc, 0, NULL, lgc->mean);
 }
 
 /* At the root: one reconstruction a rank, averaged. */
@@ -400,7 +401,7 @@ static int reconstruct(struct banyan_lgc *lgc)
         rc = scatter_news(lgc, lgc->all_news + (size_t)r * 2 * lgc->ninnovation, r,
                           lgc->innovation);
         if (rc == 0)
-            rc = decode(lgc, r, lgc->innovation, lgc->y);
+            rc = lgc_exchange_decode(lgc, r, lgc->innovation, lgc->y);
         for (size_t i = 0; i < lgc->mu; i++)
             lgc->mean[i] += share * lgc->y[i];
     }
@@ -412,7 +413,7 @@ static int send_codes_server(struct banyan_lgc *lgc)
     int leader = bny_lgc_leader(lgc), rc = 0;
 
     if (lgc->rank == leader)
-        rc = encode(lgc);
+        rc = lgc_exchange_encode(lgc);
     for (int r = 0; r < lgc->n; r++)
         lgc->counts[r] = r == leader ? lgc->net->ncode : 0;
     if (rc == 0)

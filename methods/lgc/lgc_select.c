@@ -15,8 +15,8 @@ static uint32_t magnitude(const float *x, size_t i)
 
 /* Of the magnitudes that agree with prefix above `shift + width` bits: how many have which
  * next bits. */
-static void count(const float *x, size_t n, uint32_t prefix, int shift, int width,
-                  uint32_t *histogram)
+static void lgc_select_count(const float *x, size_t n, uint32_t prefix, int shift, int width,
+                             uint32_t *histogram)
 {
     uint32_t low = (1u << width) - 1;
 
@@ -42,7 +42,7 @@ void bny_lgc_select(const float *x, size_t n, size_t k, uint32_t *index, uint32_
     for (int d = 0; d < 3; d++) {
         uint32_t at = (1u << digits[d].width) - 1;
 
-        count(x, n, prefix, digits[d].shift, digits[d].width, histogram);
+        lgc_select_count(x, n, prefix, digits[d].shift, digits[d].width, histogram);
         while (histogram[at] < left)
             left -= histogram[at--];
         prefix = prefix << digits[d].width | at;

@@ -13,7 +13,7 @@ static void walk_arrays(struct bny_saved *s, struct banyan_lgc *lgc)
         bny_saved_bytes(s, lgc->net->moments, 2 * lgc->net->nweights * sizeof(float));
 }
 
-static void walk(struct bny_saved *s, const struct banyan_lgc *lgc)
+static void lgc_state_walk(struct bny_saved *s, const struct banyan_lgc *lgc)
 {
     struct bny_lgc_vars v = lgc->v;
 
@@ -30,7 +30,7 @@ size_t banyan_lgc_bytes(const struct banyan_lgc *lgc)
     if (bny_object_check(lgc, BNY_LGC_KIND, "banyan_lgc_bytes") < 0)
         return 0;
     bny_saved_count(&s, BNY_LGC_KIND);
-    walk(&s, lgc);
+    lgc_state_walk(&s, lgc);
     bny_saved_end(&s, &bytes);
     return bytes;
 }
@@ -44,7 +44,7 @@ int banyan_lgc_save(const struct banyan_lgc *lgc, void *buf, size_t cap)
         rc = bny_saved_write(&s, BNY_LGC_KIND, buf, cap, banyan_lgc_bytes(lgc));
     if (rc < 0)
         return rc;
-    walk(&s, lgc);
+    lgc_state_walk(&s, lgc);
     return bny_saved_end(&s, NULL);
 }
 

@@ -11,8 +11,8 @@ static uint64_t handed_over(const struct banyan_lgc *lgc)
     return banyan_comm_stats(lgc->comm, &s) < 0 ? 0 : s.wire_bytes;
 }
 
-static void count(struct banyan_lgc *lgc, enum banyan_lgc_kind kind, uint64_t before,
-                  uint64_t sent)
+static void lgc_wire_count(struct banyan_lgc *lgc, enum banyan_lgc_kind kind, uint64_t before,
+                           uint64_t sent)
 {
     lgc->v.wire[kind] += handed_over(lgc) - before;
     lgc->v.sent[kind] += sent;
@@ -24,7 +24,7 @@ int bny_lgc_allreduce(struct banyan_lgc *lgc, enum banyan_lgc_kind kind, void *b
     uint64_t before = handed_over(lgc);
     int rc = banyan_allreduce(buf, buf, n, dtype, op, lgc->comm, &lgc->opts);
 
-    count(lgc, kind, before, n * banyan_dtype_bytes(dtype) * (uint64_t)lgc->n);
+    lgc_wire_count(lgc, kind, before, n * banyan_dtype_bytes(dtype) * (uint64_t)lgc->n);
     return rc;
 }
 
@@ -34,7 +34,7 @@ int bny_lgc_broadcast(struct banyan_lgc *lgc, enum banyan_lgc_kind kind, void *b
     uint64_t before = handed_over(lgc);
     int rc = banyan_broadcast(buf, n, dtype, root, lgc->comm, &lgc->opts);
 
-    count(lgc, kind, before, n * banyan_dtype_bytes(dtype));
+    lgc_wire_count(lgc, kind, before, n * banyan_dtype_bytes(dtype));
     return rc;
 }
 
@@ -61,6 +61,6 @@ int bny_lgc_gather(struct banyan_lgc *lgc, enum banyan_lgc_kind kind, const void
 
     for (int r = 0; r < lgc->n; r++)
         sent += 4 * lgc->counts[r];
-    count(lgc, kind, before, sent);
+    lgc_wire_count(lgc, kind, before, sent);
     return rc;
 }

@@ -85,9 +85,10 @@ static int check_args(const struct bny_id *id, int nranks, int rank, size_t info
     return 0;
 }
 
-static int start(struct bny_bootstrap **out, const struct bny_id *id, int nranks, int rank,
-                 const void *info, size_t info_bytes, enum bny_conn_purpose purpose,
-                 const char *ifname, const char *port_range, uint64_t deadline_ns)
+static int allgather_start(struct bny_bootstrap **out, const struct bny_id *id, int nranks,
+                           int rank, const void *info, size_t info_bytes,
+                           enum bny_conn_purpose purpose, const char *ifname,
+                           const char *port_range, uint64_t deadline_ns)
 {
     struct bny_bootstrap *b;
     int rc, fd;
@@ -154,8 +155,8 @@ int bny_bootstrap_start(struct bny_bootstrap **out, const struct bny_id *id, int
                         int rank, const void *info, size_t info_bytes, const char *ifname,
                         const char *port_range, uint64_t deadline_ns)
 {
-    return start(out, id, nranks, rank, info, info_bytes, BNY_CONN_BOOTSTRAP, ifname,
-                 port_range, deadline_ns);
+    return allgather_start(out, id, nranks, rank, info, info_bytes, BNY_CONN_BOOTSTRAP, ifname,
+                           port_range, deadline_ns);
 }
 
 void bny_bootstrap_peer_info(struct bny_bootstrap *b, const void *info)
@@ -261,8 +262,8 @@ void bny_bootstrap_report(const struct bny_id *id, int nranks, int rank, enum ba
     struct bny_bootstrap *b;
 
     /* For another rank the root listens. */
-    if (rank == 0 ||
-        start(&b, id, nranks, rank, NULL, 1, BNY_CONN_ABORT, "", "", deadline_ns) != 0)
+    if (rank == 0 || allgather_start(&b, id, nranks, rank, NULL, 1, BNY_CONN_ABORT, "", "",
+                                     deadline_ns) != 0)
         return;
     gather_fail(b, code, "%s", text);
     gather_client_tell(b, deadline_ns, UINT64_MAX);

@@ -43,7 +43,7 @@ static size_t bytes_of(uint32_t nranks)
     return sizeof(struct bny_board) + nranks * sizeof(struct slot);
 }
 
-static void changed(struct bny_board *b)
+static void board_changed(struct bny_board *b)
 {
     atomic_fetch_add(&b->changes, 1);
     syscall(SYS_futex, &b->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -54,7 +54,7 @@ static void changed(struct bny_board *b)
 static struct bny_board *inherited;
 static uint32_t own;
 
-static void look(void)
+static void board_look(void)
 {
     const char *text = bny_param_str("BANYAN_RANK");
     int64_t fd = bny_param_int("BANYAN_BOARD_FD"), rank = *text ? strtol(text, NULL, 10) : -1;
@@ -82,7 +82,7 @@ struct bny_board *bny_board_get(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, look);
+    pthread_once(&once, board_look);
     return inherited;
 }
 
@@ -95,7 +95,7 @@ void bny_board_post(struct bny_board *b, const struct bny_id *id)
     atomic_store(&s->post, 0);
     s->id = *id;
     atomic_store(&s->post, atomic_fetch_add(&b->posts, 1) + 1);
-    changed(b);
+    board_changed(b);
 }
 
 void bny_board_unpost(struct bny_board *b, const struct bny_id *id)
@@ -103,14 +103,14 @@ void bny_board_unpost(struct bny_board *b, const struct bny_id *id)
     if (!b || !atomic_load(&b->slot[own].post) || memcmp(&b->slot[own].id, id, sizeof *id) != 0)
         return;
     atomic_store(&b->slot[own].post, 0);
-    changed(b);
+    board_changed(b);
 }
 
 void bny_board_set_waiting(struct bny_board *b, int waits)
 {
     if (!b || atomic_exchange(&b->slot[own].waits, waits != 0) == (waits != 0))
         return;
-    changed(b);
+    board_changed(b);
 }
 
 int bny_board_waiting(struct bny_board *b)
@@ -205,7 +205,7 @@ void bny_board_set_alive(struct bny_board *b, int r, int alive)
     atomic_store(&b->slot[r].post, 0);
     atomic_store(&b->slot[r].waits, 0);
     atomic_store(&b->slot[r].alive, alive != 0);
-    changed(b);
+    board_changed(b);
 }
 
 void bny_board_free(struct bny_board *b)

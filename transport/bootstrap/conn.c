@@ -186,7 +186,7 @@ static int append(struct bny_conn *c, const void *data, size_t len)
     return 0;
 }
 
-static void count(const struct bny_conn *c, size_t bytes)
+static void conn_count(const struct bny_conn *c, size_t bytes)
 {
     if (!c->self->tally)
         return;
@@ -214,7 +214,7 @@ static int put_parts(struct bny_conn *c, uint32_t type, const void *first, size_
         c->out_len = start;
         return rc;
     }
-    count(c, c->out_len - start);
+    conn_count(c, c->out_len - start);
     flush(c);
     arm(c);
     return 0;
@@ -238,7 +238,7 @@ int bny_conn_send(struct bny_conn *c, uint32_t type, const void *data, size_t le
 }
 
 /* Reads more input. 1: some came, 0: none now, -1: the end. */
-static int fill(struct bny_conn *c, size_t want)
+static int conn_fill(struct bny_conn *c, size_t want)
 {
     ssize_t n;
 
@@ -298,13 +298,13 @@ static int get_frame(struct bny_conn *c, int tagged, uint32_t max, uint32_t *typ
                 *data = frame + HEADER;
                 *len = head[0];
                 c->in_used = need;
-                count(c, need);
+                conn_count(c, need);
                 return 1;
             }
         }
         if (c->eof)
             return -1;
-        rc = fill(c, need > 256 ? need : 256);
+        rc = conn_fill(c, need > 256 ? need : 256);
         if (rc == 0)
             return 0;
         /* At the end loop once more: no whole frame can be left, and the check above returns
@@ -420,7 +420,7 @@ static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size
 }
 
 /* Is the connection made? 1: yes, 0: not yet, -1: it failed. */
-static int connected(struct bny_conn *c)
+static int conn_connected(struct bny_conn *c)
 {
     int err = 0;
     socklen_t len = sizeof err;
@@ -442,7 +442,7 @@ static int shake_hands(struct bny_conn *c)
     int rc;
 
     if (c->state == BNY_CONN_CONNECTING) {
-        rc = connected(c);
+        rc = conn_connected(c);
         if (rc <= 0)
             return rc;
         c->state = BNY_CONN_HELLO;

@@ -176,7 +176,7 @@ static int outdated(const struct bny_consensus *a, struct bny_consensus_id old,
     return old.kind == now.kind && old.comm == now.comm && (int32_t)(now.seq - old.seq) >= 2;
 }
 
-static void make_room(struct bny_consensus *a, struct bny_consensus_id now)
+static void consensus_make_room(struct bny_consensus *a, struct bny_consensus_id now)
 {
     for (struct bny_instance **at = &a->first; *at;) {
         struct bny_instance *it = *at;
@@ -207,7 +207,7 @@ static struct bny_instance *instance_get(struct bny_consensus *a, struct bny_con
 
     if (it)
         return it;
-    make_room(a, id);
+    consensus_make_room(a, id);
     it = instance_new(a, each);
     if (it && id.kind != BNY_CONSENSUS_CALL &&
         !(it->records = calloc(BNY_CONSENSUS_RECORDS, sizeof *it->records))) {
@@ -257,7 +257,7 @@ static uint64_t state_key(const struct bny_consensus *a, const struct bny_instan
     return key[0];
 }
 
-static void changed(struct bny_instance *it)
+static void consensus_changed(struct bny_instance *it)
 {
     it->changes++;
     it->unsent = ~(uint64_t)0;
@@ -268,18 +268,18 @@ static void state_grew(const struct bny_consensus *a, struct bny_instance *it)
     if (AGREE_MUTANT != LOCKS_STAY)
         memset(it->locks, 0, (size_t)a->words * sizeof *it->locks);
     it->key = state_key(a, it);
-    changed(it);
+    consensus_changed(it);
 }
 
 /* Locks and decides if possible. */
-static void settle(struct bny_consensus *a, struct bny_instance *it)
+static void consensus_settle(struct bny_consensus *a, struct bny_instance *it)
 {
     if (it->decided || !it->entered || a->excluded || a->leaving || is_late(a, it, a->rank))
         return;
     if (!bny_bit(it->locks, a->rank) &&
         (AGREE_MUTANT == LOCK_EARLY || !any_missing(a, it, it->has))) {
         bny_bit_set(it->locks, a->rank);
-        changed(it);
+        consensus_changed(it);
         it->pressing = 1;
     }
     if (AGREE_MUTANT == LOCK_EARLY) {
@@ -290,7 +290,7 @@ static void settle(struct bny_consensus *a, struct bny_instance *it)
         return;
     }
     it->decided = 1;
-    changed(it);
+    consensus_changed(it);
     if (it->id.kind == BNY_CONSENSUS_VIEW)
         a->view = it->id.seq;
 }
@@ -359,7 +359,7 @@ static void spread_gone(struct bny_consensus *a)
     for (struct bny_instance *it = a->first; it; it = it->next) {
         if (!it->decided && see_gone(a, it)) {
             state_grew(a, it);
-            settle(a, it);
+            consensus_settle(a, it);
         }
     }
 }
@@ -415,7 +415,7 @@ struct bny_instance *bny_consensus_enter(struct bny_consensus *a, struct bny_con
     for (int i = 0; i < c->nrecords; i++)
         add_record(it, &c->records[i]);
     state_grew(a, it);
-    settle(a, it);
+    consensus_settle(a, it);
     return it;
 }
 
@@ -435,7 +435,7 @@ int bny_consensus_late(struct bny_consensus *a, struct bny_instance *it)
         }
     if (n) {
         state_grew(a, it);
-        settle(a, it);
+        consensus_settle(a, it);
     }
     return n;
 }
@@ -451,13 +451,14 @@ size_t bny_consensus_message_max(int nranks)
            BNY_CONSENSUS_RECORDS * (sizeof(struct bny_failure) + 2);
 }
 
-static uint8_t *put(uint8_t *at, const void *data, size_t len)
+static uint8_t *consensus_put(uint8_t *at, const void *data, size_t len)
 {
     memcpy(at, data, len);
     return at + len;
 }
 
-static size_t encode(const struct bny_consensus *a, const struct bny_instance *it, uint8_t *buf)
+static size_t consensus_encode(const struct bny_consensus *a, const struct bny_instance *it,
+                               uint8_t *buf)
 {
     struct agree_head h = { .kind = it->id.kind,
                             .comm = it->id.comm,
@@ -468,19 +469,19 @@ static size_t encode(const struct bny_consensus *a, const struct bny_instance *i
                             .decided = (uint16_t)it->decided,
                             .each = (uint16_t)it->each,
                             .nrecords = (uint16_t)it->nrecords };
-    uint8_t *at = put(buf, &h, sizeof h);
+    uint8_t *at = consensus_put(buf, &h, sizeof h);
 
-    at = put(at, it->has, SETS * (size_t)a->words * sizeof *it->has);
+    at = consensus_put(at, it->has, SETS * (size_t)a->words * sizeof *it->has);
     for (int r = 0; r < a->nranks && it->each; r++)
         if (bny_bit(it->has, r))
-            at = put(at, it->given + (size_t)r * it->each, it->each);
+            at = consensus_put(at, it->given + (size_t)r * it->each, it->each);
     for (int i = 0; i < it->nrecords; i++) {
         const struct bny_failure *f = &it->records[i];
         uint16_t len = (uint16_t)strlen(f->text);
 
-        at = put(at, f, offsetof(struct bny_failure, text));
-        at = put(at, &len, sizeof len);
-        at = put(at, f->text, len);
+        at = consensus_put(at, f, offsetof(struct bny_failure, text));
+        at = consensus_put(at, &len, sizeof len);
+        at = consensus_put(at, f->text, len);
     }
     return (size_t)(at - buf);
 }
@@ -491,7 +492,7 @@ struct reader {
 };
 
 /* 0, or -1: the message is too short. */
-static int get(struct reader *in, void *to, size_t len)
+static int consensus_get(struct reader *in, void *to, size_t len)
 {
     if (in->left < len)
         return -1;
@@ -510,8 +511,9 @@ static int get_records(const struct bny_consensus *a, struct reader *in, int n)
         uint16_t len;
 
         memset(f, 0, sizeof *f);
-        if (get(in, f, offsetof(struct bny_failure, text)) || get(in, &len, sizeof len) ||
-            len >= sizeof f->text || get(in, f->text, len) || strlen(f->text) != len ||
+        if (consensus_get(in, f, offsetof(struct bny_failure, text)) ||
+            consensus_get(in, &len, sizeof len) || len >= sizeof f->text ||
+            consensus_get(in, f->text, len) || strlen(f->text) != len ||
             !bny_failure_valid(f, a->nranks))
             return -1;
         if (i && (bny_failure_same(f - 1, f) || bny_failure_compare(f - 1, f) >= 0))
@@ -538,7 +540,7 @@ static int sets_valid(const struct bny_consensus *a, const struct bny_instance *
 }
 
 /* Into a->got. */
-static int decode(struct bny_consensus *a, const uint8_t *data, size_t len)
+static int consensus_decode(struct bny_consensus *a, const uint8_t *data, size_t len)
 {
     struct reader in = { data, len };
     struct bny_instance *g = a->got;
@@ -546,11 +548,11 @@ static int decode(struct bny_consensus *a, const uint8_t *data, size_t len)
 
     g->nrecords = 0;
     memset(g->given, 0, (size_t)a->nranks * BNY_CONSENSUS_EACH);
-    if (get(&in, &h, sizeof h) || h.kind < BNY_CONSENSUS_VIEW || h.kind > BNY_CONSENSUS_BLAME ||
-        h.nranks != (uint32_t)a->nranks || h.decided > 1 || h.each > BNY_CONSENSUS_EACH ||
-        h.nrecords > BNY_CONSENSUS_RECORDS || h.zero ||
+    if (consensus_get(&in, &h, sizeof h) || h.kind < BNY_CONSENSUS_VIEW ||
+        h.kind > BNY_CONSENSUS_BLAME || h.nranks != (uint32_t)a->nranks || h.decided > 1 ||
+        h.each > BNY_CONSENSUS_EACH || h.nrecords > BNY_CONSENSUS_RECORDS || h.zero ||
         (h.kind == BNY_CONSENSUS_VIEW && h.comm) ||
-        get(&in, g->has, SETS * (size_t)a->words * sizeof *g->has))
+        consensus_get(&in, g->has, SETS * (size_t)a->words * sizeof *g->has))
         return -1;
     for (int i = 0; i < 6; i++)
         if (h.zeros[i])
@@ -562,7 +564,7 @@ static int decode(struct bny_consensus *a, const uint8_t *data, size_t len)
     if (!sets_valid(a, g))
         return -1;
     for (int r = 0; r < a->nranks && g->each; r++)
-        if (bny_bit(g->has, r) && get(&in, g->given + (size_t)r * g->each, g->each))
+        if (bny_bit(g->has, r) && consensus_get(&in, g->given + (size_t)r * g->each, g->each))
             return -1;
     if (get_records(a, &in, h.nrecords) != 0 || in.left)
         return -1;
@@ -581,7 +583,7 @@ static void adopt(struct bny_consensus *a, struct bny_instance *it,
         add_record(it, &g->records[i]);
     it->key = g->key;
     it->decided = 1;
-    changed(it);
+    consensus_changed(it);
     if (it->id.kind == BNY_CONSENSUS_VIEW)
         a->view = it->id.seq;
 }
@@ -727,7 +729,7 @@ int bny_consensus_take(struct bny_consensus *a, int from, int link, const uint8_
 
     if (AGREE_MUTANT != NO_RULE_4 && bny_bit(a->gone, from))
         return 0;
-    if (decode(a, data, len) != 0)
+    if (consensus_decode(a, data, len) != 0)
         return -BANYAN_EPROTO;
     if (bny_bit(g->gone, a->rank))
         a->excluded = a->excluded || !a->leaving;
@@ -755,11 +757,11 @@ int bny_consensus_take(struct bny_consensus *a, int from, int link, const uint8_
             state_grew(a, it);
         if (it->key == g->key) {
             if (set_add(it->locks, g->locks, a->words))
-                changed(it);
+                consensus_changed(it);
             if (memcmp(it->locks, g->locks, (size_t)a->words * sizeof *g->locks) == 0)
                 it->unsent &= ~((uint64_t)1 << link);
         }
-        settle(a, it);
+        consensus_settle(a, it);
     }
     spread_gone(a);
     return 0;
@@ -770,7 +772,7 @@ size_t bny_consensus_next(struct bny_consensus *a, int link, uint8_t *buf)
     for (struct bny_instance *it = a->first; it; it = it->next)
         if (!it->held && it->unsent >> link & 1) {
             it->unsent &= ~((uint64_t)1 << link);
-            return encode(a, it, buf);
+            return consensus_encode(a, it, buf);
         }
     return 0;
 }

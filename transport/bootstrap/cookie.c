@@ -31,7 +31,7 @@ static const char remedy[] =
     "BANYAN_SECRET or BANYAN_SECRET_FILE alike on all ranks";
 
 /* Is this the user's own file, unreadable to others? */
-static int check(const char *path, const struct stat *st)
+static int cookie_check(const char *path, const struct stat *st)
 {
     if (!S_ISREG(st->st_mode))
         return bny_fail(BANYAN_ECONFIG, "the cookie %s is no ordinary file: %s", path, remedy);
@@ -46,7 +46,7 @@ static int check(const char *path, const struct stat *st)
 }
 
 /* Returns 0, an error, or 1: there is no such file. */
-static int take(const char *path, uint8_t out[BNY_COOKIE_BYTES])
+static int cookie_take(const char *path, uint8_t out[BNY_COOKIE_BYTES])
 {
     /* Never blocks, whatever type of file is there. */
     int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)),
@@ -63,7 +63,7 @@ static int take(const char *path, uint8_t out[BNY_COOKIE_BYTES])
     if (fd < 0)
         return bny_fail(BANYAN_ECONFIG, "the cookie %s cannot be read (%s): %s", path,
                         strerror(errno), remedy);
-    rc = fstat(fd, &st) == 0 ? check(path, &st) : bny_fail_errno("the cookie %s", path);
+    rc = fstat(fd, &st) == 0 ? cookie_check(path, &st) : bny_fail_errno("the cookie %s", path);
     if (rc == 0)
         n = read(fd, text, sizeof text);
     close(fd);
@@ -92,7 +92,7 @@ static int name_it(const char *made, const char *path)
 
 /* Writes a new cookie under a temporary name, then links it: no process reads half of it.
  * Returns 0, also if another process was first, else errno. */
-static int make(const char *path)
+static int cookie_make(const char *path)
 {
     uint8_t random[BNY_COOKIE_BYTES];
     char made[BNY_COOKIE_PATH + 20], text[DIGITS + 2];
@@ -123,11 +123,11 @@ static int make(const char *path)
 static int take_or_make(const char *path, uint8_t out[BNY_COOKIE_BYTES], int *why)
 {
     for (int i = 0; i < TRIES; i++) {
-        int rc = take(path, out);
+        int rc = cookie_take(path, out);
 
         if (rc <= 0)
             return rc;
-        *why = make(path);
+        *why = cookie_make(path);
         if (*why)
             return 1;
     }

@@ -164,7 +164,7 @@ static void accept_from(struct bny_bootstrap *b, int listen_fd)
 }
 
 /* Sends the failure to one rank and removes it from the tables. */
-static void tell(struct bny_bootstrap *b, struct bny_conn *c)
+static void gather_below_tell(struct bny_bootstrap *b, struct bny_conn *c)
 {
     struct gather_below *r = &b->below;
     uint8_t frame[4 + GATHER_TEXT];
@@ -431,7 +431,7 @@ static int take_first(struct bny_bootstrap *b, struct bny_conn *c, uint32_t type
 {
     if (type == GATHER_ABORT) {
         take_abort(b, c, data, len);
-        tell(b, c);
+        gather_below_tell(b, c);
         return 0;
     }
     c->slot = c->theirs.rank;
@@ -463,7 +463,7 @@ static void look_at_half(struct bny_bootstrap *b, int i)
     if (rc == 1 &&
         (b->error || (c->theirs.purpose != BNY_CONN_ABORT && check_hello(b, c) != 0))) {
         half_remove(r, i);
-        tell(b, c);
+        gather_below_tell(b, c);
         return;
     }
     if (rc == 1)
@@ -622,7 +622,7 @@ int gather_tell_all(struct bny_bootstrap *b)
     }
     for (int rank = 1; rank < b->nranks; rank++) {
         if (r->ranks[rank])
-            tell(b, r->ranks[rank]);
+            gather_below_tell(b, r->ranks[rank]);
         r->ranks[rank] = NULL;
         told += b->rank || hears(r, rank);
     }

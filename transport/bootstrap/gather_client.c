@@ -318,7 +318,7 @@ static int is_due(struct bny_bootstrap *b)
     return 1;
 }
 
-static void give(struct bny_bootstrap *b, struct bny_conn *to, int due)
+static void gather_client_give(struct bny_bootstrap *b, struct bny_conn *to, int due)
 {
     struct gather_client *k = &b->client;
 
@@ -522,7 +522,7 @@ static void root_progress(struct bny_bootstrap *b, int due)
     if (b->tree)
         say_here(b, due);
     if (!b->tree || k->place == PLACE_ROOT)
-        give(b, k->conn, due);
+        gather_client_give(b, k->conn, due);
     if (read_from(b, k->conn, 0) >= 0)
         return;
     if (k->place != PLACE_UP || !k->joined) {
@@ -570,7 +570,7 @@ static void up_progress(struct bny_bootstrap *b, int due)
     if (rc == 1 && k->up->theirs.rank != k->up_rank)
         rc = -1;
     if (rc == 1) {
-        give(b, k->up, due);
+        gather_client_give(b, k->up, due);
         if (read_from(b, k->up, k->up_rank) >= 0)
             return;
         if (k->joined) {

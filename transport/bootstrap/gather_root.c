@@ -309,7 +309,7 @@ static void place_heads(struct bny_bootstrap *b)
 
 /* ---- the table, and failures ---- */
 
-static int pack(struct bny_bootstrap *b)
+static int gather_root_pack(struct bny_bootstrap *b)
 {
     size_t n = (size_t)b->nranks;
     uint8_t *less;
@@ -452,7 +452,7 @@ int gather_root_progress(struct bny_bootstrap *b)
     if (!b->error)
         place_heads(b);
     if (!b->error && b->has_peer_info && b->below.arrived == b->nranks - 1 &&
-        !b->below.nprobes && (b->packed || pack(b) == 0))
+        !b->below.nprobes && (b->packed || gather_root_pack(b) == 0))
         b->done = gather_serve(b);
     if (!b->error && !b->done)
         check_deadline(b);

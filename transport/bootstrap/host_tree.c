@@ -21,7 +21,7 @@
 #define BACKLOG 8 /* two are expected */
 
 /* The number in a variable; -1: none. */
-static int number(const char *name)
+static int host_tree_number(const char *name)
 {
     const char *text = name ? bny_launch_get(name) : NULL;
     char *end;
@@ -69,13 +69,14 @@ void bny_near_get(struct bny_near *out, int rank, int nranks)
 
     *out = (struct bny_near){ 0 };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !out->count; i++) {
-        int group = number(kinds[i].group), near = number(kinds[i].near);
+        int group = host_tree_number(kinds[i].group), near = host_tree_number(kinds[i].near);
         int count = kinds[i].count
-                        ? number(kinds[i].count)
+                        ? host_tree_number(kinds[i].count)
                         : tasks_of_node(bny_launch_get("SLURM_STEP_TASKS_PER_NODE"), group);
 
         /* Else it is of another job than the launcher's. */
-        if (number(kinds[i].rank) != rank || number(kinds[i].nranks) != nranks)
+        if (host_tree_number(kinds[i].rank) != rank ||
+            host_tree_number(kinds[i].nranks) != nranks)
             continue;
         if (near >= 0 && near < count && count <= nranks)
             *out = (struct bny_near){ near, count, group > 0 ? (uint32_t)group : 0 };

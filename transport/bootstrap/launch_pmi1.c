@@ -132,7 +132,7 @@ static void finalize_at_exit(void)
         ask("cmd=finalize\n", "finalize_ack", answer, bny_deadline_in(2));
 }
 
-static int begin(char *kvs, size_t cap, uint64_t deadline_ns)
+static int launch_pmi1_begin(char *kvs, size_t cap, uint64_t deadline_ns)
 {
     char line[LINE_MAX_BYTES], max[16];
     int rc = 0;
@@ -160,11 +160,11 @@ static int begin(char *kvs, size_t cap, uint64_t deadline_ns)
 }
 
 /* Rank 0 puts the id, all ranks meet, the others get it. */
-static int exchange(struct bny_launch *out, const struct bny_launch_in *in)
+static int launch_pmi1_exchange(struct bny_launch *out, const struct bny_launch_in *in)
 {
     char kvs[300], hex[BNY_ID_HEX + 8], request[1200], line[LINE_MAX_BYTES];
     unsigned round = pmi.round++;
-    int rc = begin(kvs, sizeof kvs, in->deadline_ns);
+    int rc = launch_pmi1_begin(kvs, sizeof kvs, in->deadline_ns);
 
     if (rc == 0 && out->rank == 0) {
         rc = bny_id_create(&out->id, bny_launch_ifname(in, "MPI_LOCALNRANKS", out->nranks),
@@ -216,6 +216,6 @@ int bny_launch_pmi1(struct bny_launch *out, const struct bny_launch_in *in)
             "banyan_comm_init_env before MPI_Init, or make an id with banyan_id_create on rank "
             "0, broadcast it with MPI and call banyan_comm_init",
             out->rank);
-    rc = exchange(out, in);
+    rc = launch_pmi1_exchange(out, in);
     return rc == 0 ? 1 : rc;
 }

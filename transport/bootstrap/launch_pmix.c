@@ -46,7 +46,7 @@ static int load_symbol(void *where, const char *name)
 }
 
 /* 1: loaded, 0: not installed. */
-static int load(void)
+static int launch_pmix_load(void)
 {
     if (px.lib)
         return 1;
@@ -67,7 +67,7 @@ static int load(void)
     return 1;
 }
 
-static int fail(const char *what, pmix_status_t st)
+static int launch_pmix_fail(const char *what, pmix_status_t st)
 {
     return bny_fail(BANYAN_ESYSTEM,
                     "%s failed: %s; start the ranks with mpirun or srun --mpi=pmix, or unset "
@@ -81,7 +81,7 @@ static void finalize_at_exit(void)
         px.finalize(NULL, 0);
 }
 
-static int begin(void)
+static int launch_pmix_begin(void)
 {
     pmix_status_t st;
 
@@ -89,21 +89,21 @@ static int begin(void)
         return 0;
     st = px.init(&px.me, NULL, 0);
     if (st != PMIX_SUCCESS)
-        return fail("PMIx_Init", st);
+        return launch_pmix_fail("PMIx_Init", st);
     px.pid = getpid();
     atexit(finalize_at_exit);
     return 0;
 }
 
 /* A value of the job; the caller frees it and its string. */
-static int get(pmix_rank_t rank, const char *key, pmix_value_t **v)
+static int launch_pmix_get(pmix_rank_t rank, const char *key, pmix_value_t **v)
 {
     pmix_proc_t who = px.me;
     pmix_status_t st;
 
     who.rank = rank;
     st = px.get(&who, key, NULL, 0, v);
-    return st == PMIX_SUCCESS ? 0 : fail("PMIx_Get", st);
+    return st == PMIX_SUCCESS ? 0 : launch_pmix_fail("PMIx_Get", st);
 }
 
 /* PMIx's thread completes the fence. If we stop waiting earlier that thread frees it. */
@@ -159,7 +159,7 @@ static int fence(uint64_t deadline_ns)
     st = px.fence_nb(NULL, 0, &collect, 1, fence_done, f);
     if (st != PMIX_SUCCESS) {
         fence_free(f);
-        return st == PMIX_OPERATION_SUCCEEDED ? 0 : fail("PMIx_Fence", st);
+        return st == PMIX_OPERATION_SUCCEEDED ? 0 : launch_pmix_fail("PMIx_Fence", st);
     }
     pthread_mutex_lock(&f->lock);
     while (!f->done && !expired) {
@@ -178,7 +178,7 @@ static int fence(uint64_t deadline_ns)
                         "do all ranks call init?",
                         px.me.rank);
     fence_free(f);
-    return st == PMIX_SUCCESS ? 0 : fail("PMIx_Fence", st);
+    return st == PMIX_SUCCESS ? 0 : launch_pmix_fail("PMIx_Fence", st);
 }
 
 static int put_id(const struct bny_launch *out, const char *key)
@@ -191,15 +191,15 @@ static int put_id(const struct bny_launch *out, const char *key)
     v.data.string = hex;
     st = px.put(PMIX_GLOBAL, key, &v);
     if (st != PMIX_SUCCESS)
-        return fail("PMIx_Put", st);
+        return launch_pmix_fail("PMIx_Put", st);
     st = px.commit();
-    return st == PMIX_SUCCESS ? 0 : fail("PMIx_Commit", st);
+    return st == PMIX_SUCCESS ? 0 : launch_pmix_fail("PMIx_Commit", st);
 }
 
 static int get_id(struct bny_launch *out, const char *key)
 {
     pmix_value_t *v = NULL;
-    int rc = get(0, key, &v);
+    int rc = launch_pmix_get(0, key, &v);
 
     if (rc != 0)
         return rc;
@@ -218,12 +218,13 @@ int bny_launch_pmix(struct bny_launch *out, const struct bny_launch_in *in)
     char key[32];
     int rc;
 
-    if (!bny_launch_get("PMIX_RANK") || !bny_launch_get("PMIX_NAMESPACE") || !load())
+    if (!bny_launch_get("PMIX_RANK") || !bny_launch_get("PMIX_NAMESPACE") ||
+        !launch_pmix_load())
         return 0;
     out->how = bny_launch_get("OMPI_COMM_WORLD_RANK") ? "openmpi" : "pmix";
-    rc = begin();
+    rc = launch_pmix_begin();
     if (rc == 0)
-        rc = get(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &v);
+        rc = launch_pmix_get(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &v);
     if (rc != 0)
         return rc;
     out->rank = (int)px.me.rank;

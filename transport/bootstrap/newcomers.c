@@ -87,7 +87,7 @@ int bny_newcomers_start(struct bny_newcomers **out, const struct bny_id *id, int
     return 0;
 }
 
-static void drop(struct bny_newcomers *n, int i)
+static void newcomers_drop(struct bny_newcomers *n, int i)
 {
     bny_conn_free(n->conn[i]);
     n->conn[i] = n->conn[--n->nconn];
@@ -111,11 +111,11 @@ void bny_newcomers_refuse(struct bny_newcomers *n, enum banyan_error code, const
     while (n->nconn > 0) {
         if (n->conn[0]->state == BNY_CONN_READY)
             refuse_one(n->conn[0], code, text);
-        drop(n, 0);
+        newcomers_drop(n, 0);
     }
 }
 
-static int fail(struct bny_newcomers *n, int rc)
+static int newcomers_fail(struct bny_newcomers *n, int rc)
 {
     n->error = rc;
     snprintf(n->text, sizeof n->text, "%s", banyan_last_error());
@@ -139,7 +139,7 @@ static void accept_all(struct bny_newcomers *n)
         if (n->nconn == n->cap) { /* EXTRA of them are foreign */
             bny_foreign_drop(&n->foreign, n->conn[oldest],
                              "too many connections without proof; it was the oldest");
-            drop(n, oldest);
+            newcomers_drop(n, oldest);
         }
         c = bny_conn_new(fd, n->epfd, 0, &peer, &n->self, FRAME_MAX);
         if (c)
@@ -165,7 +165,7 @@ static int let_in(struct bny_newcomers *n, int i)
         refuse_one(c, BANYAN_EBUSY,
                    "the job grew by others that came first: join by its next "
                    "id");
-        drop(n, i);
+        newcomers_drop(n, i);
         return 1;
     }
     c->slot = n->come++;
@@ -174,7 +174,7 @@ static int let_in(struct bny_newcomers *n, int i)
 }
 
 /* Returns 0, 1 if the i-th is gone, or an error. */
-static int look_at(struct bny_newcomers *n, int i)
+static int newcomers_look_at(struct bny_newcomers *n, int i)
 {
     struct bny_conn *c = n->conn[i];
     char at[BNY_ADDR_TEXT];
@@ -191,7 +191,7 @@ static int look_at(struct bny_newcomers *n, int i)
             return 0;
         if (!c->known || !c->eof || c->err) /* else it stopped waiting */
             bny_foreign_drop(&n->foreign, c, rc < 0 ? c->why : "it did not prove itself");
-        drop(n, i);
+        newcomers_drop(n, i);
         return 1;
     }
     rc = bny_conn_next(c, &type, &data, &len);
@@ -216,10 +216,10 @@ int bny_newcomers_progress(struct bny_newcomers *n)
     }
     accept_all(n);
     for (int i = 0; i < n->nconn;) {
-        int rc = look_at(n, i);
+        int rc = newcomers_look_at(n, i);
 
         if (rc < 0)
-            return fail(n, rc);
+            return newcomers_fail(n, rc);
         i += !rc;
     }
     if (n->come == n->wanted)
@@ -227,11 +227,12 @@ int bny_newcomers_progress(struct bny_newcomers *n)
     if (!bny_deadline_passed(n->deadline_ns))
         return 0;
     bny_id_addr(&n->id, &addr);
-    return fail(n, bny_fail(BANYAN_ETIMEDOUT,
-                            "%d of %d newcomers came to %s within %.1f s; do they run, with "
-                            "the latest id? Is a firewall in the way of BANYAN_PORT_RANGE?",
-                            n->come, n->wanted, bny_addr_text(&addr, at),
-                            (double)(bny_now_ns() - n->start_ns) / 1e9));
+    return newcomers_fail(
+        n, bny_fail(BANYAN_ETIMEDOUT,
+                    "%d of %d newcomers came to %s within %.1f s; do they run, with "
+                    "the latest id? Is a firewall in the way of BANYAN_PORT_RANGE?",
+                    n->come, n->wanted, bny_addr_text(&addr, at),
+                    (double)(bny_now_ns() - n->start_ns) / 1e9));
 }
 
 int bny_newcomers_place(struct bny_newcomers *n, const struct bny_newcomer_place *first)
@@ -258,7 +259,7 @@ void bny_newcomers_free(struct bny_newcomers *n)
     if (!n)
         return;
     while (n->nconn > 0)
-        drop(n, 0);
+        newcomers_drop(n, 0);
     close(n->listen_fd);
     if (n->epfd >= 0)
         bny_fd_close(n->epfd);
@@ -361,7 +362,7 @@ static int attempt_failed(struct bny_arrival *a)
 }
 
 /* The job's message, or its end. */
-static int hear(struct bny_arrival *a, struct bny_newcomer_place *out)
+static int newcomers_hear(struct bny_arrival *a, struct bny_newcomer_place *out)
 {
     uint32_t type, code = 0;
     const uint8_t *data;
@@ -404,7 +405,7 @@ int bny_arrival_progress(struct bny_arrival *a, struct bny_newcomer_place *out)
         rc = bny_conn_progress(a->conn);
         if (a->conn->state != BNY_CONN_CONNECTING)
             a->nobody_ns = 0;
-        rc = rc == 1 ? hear(a, out) : rc < 0 ? attempt_failed(a) : 0;
+        rc = rc == 1 ? newcomers_hear(a, out) : rc < 0 ? attempt_failed(a) : 0;
         if (rc)
             return rc;
     }

@@ -35,7 +35,7 @@ static size_t end_of_run(const uint8_t *before, const uint8_t *info, size_t at, 
     return at - alike;
 }
 
-static uint8_t *put(uint8_t *out, size_t value)
+static uint8_t *wire_pack_put(uint8_t *out, size_t value)
 {
     uint16_t wide = (uint16_t)value;
 
@@ -49,7 +49,7 @@ static uint8_t *put(uint8_t *out, size_t value)
 }
 
 /* Returns the bytes that it takes, 0: there are too few. */
-static size_t get(const uint8_t *in, size_t len, size_t *value)
+static size_t wire_pack_get(const uint8_t *in, size_t len, size_t *value)
 {
     uint16_t wide;
 
@@ -74,8 +74,8 @@ size_t bny_peer_info_pack(const uint8_t *before, const uint8_t *info, size_t inf
         while (from < info_bytes && is_same(before, info, from))
             from++;
         to = end_of_run(before, info, from, info_bytes);
-        out = put(out, from - at);
-        out = put(out, to - from);
+        out = wire_pack_put(out, from - at);
+        out = wire_pack_put(out, to - from);
         memcpy(out, info + from, to - from);
         out += to - from;
         at = to;
@@ -93,8 +93,8 @@ size_t bny_peer_info_unpack(const uint8_t *before, uint8_t *info, size_t info_by
     else if (!before)
         memset(info, 0, info_bytes);
     for (size_t at = 0; at < info_bytes;) {
-        size_t alike = 0, differ = 0, took = get(in, len, &alike);
-        size_t more = took ? get(in + took, len - took, &differ) : 0;
+        size_t alike = 0, differ = 0, took = wire_pack_get(in, len, &alike);
+        size_t more = took ? wire_pack_get(in + took, len - took, &differ) : 0;
 
         if (!more)
             return 0;

@@ -162,7 +162,7 @@ void bny_dpdk_grants_hear(struct dp_ep *e, const struct bny_dpdk_head *h)
     }
 }
 
-static void tell(struct bny_grant *g, void *ctx)
+static void credit_tell(struct bny_grant *g, void *ctx)
 {
     struct dp_ep *e = g->user;
     struct dp_tp *t = dp_tp_of(e);
@@ -176,7 +176,7 @@ static void tell(struct bny_grant *g, void *ctx)
 
 void bny_dpdk_grants_run(struct dp_tp *t)
 {
-    bny_grant_run(&t->grants, t->now, tell, NULL);
+    bny_grant_run(&t->grants, t->now, credit_tell, NULL);
     while (t->told) {
         struct dp_ep *e = t->told;
 

@@ -158,7 +158,7 @@ void bny_flow_unsend(struct bny_flow_tx *f, uint32_t seq)
 
 /* ---- acknowledgements ---- */
 
-static void measure(struct bny_flow_tx *f, uint64_t rtt)
+static void dpdk_flow_measure(struct bny_flow_tx *f, uint64_t rtt)
 {
     uint64_t diff;
 
@@ -193,7 +193,7 @@ static uint64_t base_rto(const struct bny_flow_tx *f)
     return rto > BNY_FLOW_RTO_MAX ? BNY_FLOW_RTO_MAX : rto;
 }
 
-static void shrink(struct bny_flow_tx *f, double part, double least)
+static void dpdk_flow_shrink(struct bny_flow_tx *f, double part, double least)
 {
     if (f->cwnd > least)
         f->cwnd = f->cwnd * (1 - part) > least ? f->cwnd * (1 - part) : least;
@@ -208,7 +208,7 @@ static void adjust(struct bny_flow_tx *f)
     if (f->round_delay > target && f->cwnd > f->floor) {
         double over = (double)(f->round_delay - target) / (double)f->round_delay;
 
-        shrink(f, over < 0.5 ? over : 0.5, f->floor);
+        dpdk_flow_shrink(f, over < 0.5 ? over : 0.5, f->floor);
     } else if (f->round_delay > target) {
         /* A window that losses made smaller than the floor grows back, or others' queues would
          * keep the share. */
@@ -218,7 +218,7 @@ static void adjust(struct bny_flow_tx *f)
         f->cwnd += f->round_delay < target / 2 ? 2 + f->cwnd / 4 : 2;
     }
     if (lost > BNY_FLOW_RANDOM)
-        shrink(f, 0.5 * (lost - BNY_FLOW_RANDOM), BNY_FLOW_LEAST);
+        dpdk_flow_shrink(f, 0.5 * (lost - BNY_FLOW_RANDOM), BNY_FLOW_LEAST);
     if (f->cwnd > f->most)
         f->cwnd = f->most;
     if (f->threshold > BNY_FLOW_REORDER && ++f->calm % CALM == 0)
@@ -333,7 +333,7 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
     if (bny_flow_before(f->limit, ack + credit))
         f->limit = ack + credit;
     if (rtt_ns)
-        measure(f, rtt_ns);
+        dpdk_flow_measure(f, rtt_ns);
     if (moved || sack) { /* the peer is there */
         f->last_ack_ns = now;
         f->probed = 0;
@@ -407,7 +407,7 @@ int bny_flow_tick(struct bny_flow_tx *f, uint64_t now)
         return 0;
     /* Two may be a peer without CPU, or a tail. */
     if (f->rto > 2 * base_rto(f))
-        shrink(f, 0.5, BNY_FLOW_LEAST);
+        dpdk_flow_shrink(f, 0.5, BNY_FLOW_LEAST);
     f->rto = 2 * f->rto < BNY_FLOW_RTO_MAX ? 2 * f->rto : BNY_FLOW_RTO_MAX;
     f->timeouts++;
     f->urgent = 1;

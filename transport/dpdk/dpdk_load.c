@@ -13,7 +13,7 @@
 static struct bny_lock lock = BNY_LOCK(NULL);
 static const struct bny_dpdk_driver *real, *other;
 
-static const struct bny_dpdk_driver *load(void)
+static const struct bny_dpdk_driver *dpdk_load_load(void)
 {
     const struct bny_dpdk_driver *d;
     bny_dpdk_driver_fn *get;
@@ -49,7 +49,7 @@ const struct bny_dpdk_driver *bny_dpdk_driver(void)
 
     bny_lock_take(&lock);
     if (!other && !real)
-        real = load();
+        real = dpdk_load_load();
     d = other ? other : real;
     bny_lock_give(&lock);
     return d;

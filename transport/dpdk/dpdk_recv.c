@@ -88,7 +88,7 @@ static void drop_all(struct dp_ep *e, struct dp_msg *m)
  * allows, or there is no memory. Packet and message numbers grow together: messages after an
  * incomplete one are within one window from it, and within two if a complete one is starved, as
  * no credit is given then. */
-static struct dp_msg *find(struct dp_ep *e, const struct bny_dpdk_head *h)
+static struct dp_msg *dpdk_recv_find(struct dp_ep *e, const struct bny_dpdk_head *h)
 {
     struct dp_in *in = &e->in[h->chan];
     struct dp_msg **at = &in->list, *m;
@@ -206,14 +206,14 @@ static int flatten(struct dp_ep *e, struct dp_msg *m)
     return 1;
 }
 
-static int complete(const struct dp_msg *m)
+static int dpdk_recv_complete(const struct dp_msg *m)
 {
     return m->first && m->got == m->msg.hdr.len;
 }
 
 static int report(struct dp_ep *e, struct dp_msg *m)
 {
-    if (!complete(m)) {
+    if (!dpdk_recv_complete(m)) {
         if (!m->first || m->msg.hdr.len <= e->ep.eager_max)
             return 0;
         m->msg.data = NULL;
@@ -230,12 +230,12 @@ static int report(struct dp_ep *e, struct dp_msg *m)
 }
 
 /* Delivers due messages, and moves past complete ones. */
-static void advance(struct dp_ep *e, struct dp_in *in)
+static void dpdk_recv_advance(struct dp_ep *e, struct dp_in *in)
 {
     struct dp_msg *m;
 
     while ((m = in->list) && m->id == in->next_id) {
-        if (m->bye && complete(m)) {
+        if (m->bye && dpdk_recv_complete(m)) {
             e->left = 1;
             e->left_ns = dp_tp_of(e)->now;
             m->dropped = 1;
@@ -244,7 +244,7 @@ static void advance(struct dp_ep *e, struct dp_in *in)
                 return;
             bny_msg_list_push_back(&e->ready, &m->msg);
         }
-        if (!complete(m))
+        if (!dpdk_recv_complete(m))
             return;
         in->list = m->next;
         in->next_id++;
@@ -263,13 +263,13 @@ void bny_dpdk_retry(struct dp_ep *e)
     e->starved = 0;
     for (int c = 0; c < BNY_CHANNELS; c++)
         if (chans >> c & 1)
-            advance(e, &e->in[c]);
+            dpdk_recv_advance(e, &e->in[c]);
 }
 
 /* 1: kept, 0: accepted without its buffer, -1: contradicts its message (or no memory). */
-static int place(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
+static int dpdk_recv_place(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
 {
-    struct dp_msg *m = find(e, &p->head);
+    struct dp_msg *m = dpdk_recv_find(e, &p->head);
     int kept = 0;
 
     if (!m || !agrees(m, p))
@@ -297,7 +297,7 @@ static int place(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
         for (; f && f->off == m->reach; f = f->next)
             m->reach += f->len;
     }
-    advance(e, &e->in[p->head.chan]);
+    dpdk_recv_advance(e, &e->in[p->head.chan]);
     return kept;
 }
 
@@ -329,7 +329,7 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
             e->acks_due = DP_ACK_EVERY;
         return 0;
     }
-    kept = place(e, p, buf);
+    kept = dpdk_recv_place(e, p, buf);
     if (kept < 0) {
         t->drops[BNY_DPDK_BAD_PLACE]++;
         return 0;

@@ -98,7 +98,7 @@ static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_ty
 }
 
 /* Completes a frame with its header at head + t->eth. */
-static void finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
+static void dpdk_send_finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
 {
     struct dp_tp *t = dp_tp_of(e);
     uint64_t v;
@@ -153,7 +153,7 @@ void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, ui
         tx.body = padding;
         tx.body_len = frame - tx.head_len;
     }
-    finish(e, head, &tx);
+    dpdk_send_finish(e, head, &tx);
     bny_dpdk_transmit(t, e, &tx, 1);
 }
 
@@ -177,7 +177,8 @@ static int is_attached(const struct dp_out *o, uint32_t off, uint32_t len)
 }
 
 /* One fragment. */
-static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32_t seq)
+static void dpdk_send_build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head,
+                            uint32_t seq)
 {
     struct dp_tp *t = dp_tp_of(e);
     const struct bny_flow_packet *p = &e->tx.pk[seq % e->tx.size];
@@ -215,7 +216,7 @@ static void build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head, uint32
     if (p->tries > 1 || t->faults) /* faults may duplicate it */
         o->twice = 1;
     bny_counter_add(&t->tp.wire_bytes, p->len);
-    finish(e, head, tx);
+    dpdk_send_finish(e, head, tx);
 }
 
 uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame)
@@ -275,7 +276,7 @@ static void count_unsent(struct dp_ep *e)
     e->ep.unsent = n;
 }
 
-static void push(struct dp_ep *e)
+static void dpdk_send_push(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
     uint8_t heads[BNY_DPDK_BURST][BNY_DPDK_HEAD_MAX];
@@ -294,7 +295,7 @@ static void push(struct dp_ep *e)
                     break;
                 seqs[n] = send_next(e, o, t->now);
             }
-            build(e, &tx[n], heads[n], seqs[n]);
+            dpdk_send_build(e, &tx[n], heads[n], seqs[n]);
         }
         sent = n ? bny_dpdk_transmit(t, e, tx, n) : 0;
         for (int i = n; i-- > sent;)
@@ -306,7 +307,7 @@ static void push(struct dp_ep *e)
 
 void bny_dpdk_push(struct dp_ep *e)
 {
-    push(e);
+    dpdk_send_push(e);
     count_unsent(e);
 }
 
@@ -385,7 +386,7 @@ void bny_dpdk_give_up(struct dp_ep *e)
 
 /* ---- the contract ---- */
 
-static int check(struct dp_ep *e, const struct bny_hdr *hdr, uint32_t max)
+static int dpdk_send_check(struct dp_ep *e, const struct bny_hdr *hdr, uint32_t max)
 {
     if (hdr->chan >= BNY_CHANNELS || hdr->len > max)
         return bny_fail(BANYAN_EINVAL,
@@ -402,8 +403,8 @@ static int check(struct dp_ep *e, const struct bny_hdr *hdr, uint32_t max)
     return 0;
 }
 
-static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr,
-                    const void *buf)
+static void dpdk_send_enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr,
+                              const void *buf)
 {
     struct dp_queue *q = &e->queue[hdr->chan];
 
@@ -429,7 +430,7 @@ static void enqueue(struct dp_ep *e, struct dp_out *o, const struct bny_hdr *hdr
     bny_dpdk_push(e);
 }
 
-static struct dp_out *take(struct dp_out **list)
+static struct dp_out *dpdk_send_take(struct dp_out **list)
 {
     struct dp_out *o = *list;
 
@@ -464,12 +465,12 @@ static void attach(const struct dp_ep *e, struct dp_out *o, const void *buf, uin
 int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
 {
     struct dp_ep *e = (struct dp_ep *)ep;
-    int rc = check(e, hdr, ep->eager_max);
+    int rc = dpdk_send_check(e, hdr, ep->eager_max);
     struct dp_out *o;
 
     if (rc)
         return rc;
-    o = take(&e->free_eagers);
+    o = dpdk_send_take(&e->free_eagers);
     if (!o)
         return BNY_AGAIN;
     o->kind = DP_EAGER;
@@ -477,25 +478,25 @@ int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     if (hdr->len)
         memcpy(o->own, buf, hdr->len);
     bny_tp_staged(ep->tp, hdr->len);
-    enqueue(e, o, hdr, o->own);
+    dpdk_send_enqueue(e, o, hdr, o->own);
     return 0;
 }
 
 int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie)
 {
     struct dp_ep *e = (struct dp_ep *)ep;
-    int rc = check(e, hdr, UINT32_MAX);
+    int rc = dpdk_send_check(e, hdr, UINT32_MAX);
     struct dp_out *o;
 
     if (rc)
         return rc;
-    o = take(&e->free_outs);
+    o = dpdk_send_take(&e->free_outs);
     if (!o)
         return BNY_AGAIN;
     o->kind = DP_USER;
     o->cookie = cookie;
     attach(e, o, buf, hdr->len, 0);
-    enqueue(e, o, hdr, buf);
+    dpdk_send_enqueue(e, o, hdr, buf);
     return 0;
 }
 
@@ -513,7 +514,7 @@ static void take_copy(struct dp_ep *e, struct dp_out *o)
     o->buf = o->copy;
 }
 
-static struct dp_out *find(const struct dp_ep *e, const void *cookie)
+static struct dp_out *dpdk_send_find(const struct dp_ep *e, const void *cookie)
 {
     for (int c = 0; c < BNY_CHANNELS; c++)
         for (struct dp_out *o = e->queue[c].head; o; o = o->next)
@@ -530,7 +531,7 @@ void bny_dpdk_recall(struct bny_tp *tp, void *cookie)
 
     t->now = bny_now_ns();
     for (int r = 0; r < tp->nranks; r++) {
-        struct dp_out *o = t->eps[r] ? find(t->eps[r], cookie) : NULL;
+        struct dp_out *o = t->eps[r] ? dpdk_send_find(t->eps[r], cookie) : NULL;
         const void *mem = o ? o->buf : NULL;
         uint32_t len = o ? o->hdr.len : 0;
 
@@ -550,12 +551,12 @@ int bny_dpdk_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
 {
     struct dp_ep *e = (struct dp_ep *)ep;
     struct bny_hdr probe = { .len = cap };
-    int rc = check(e, &probe, ep->slot_max);
+    int rc = dpdk_send_check(e, &probe, ep->slot_max);
     struct dp_out *o;
 
     if (rc)
         return rc;
-    if (e->slots_busy == UINT32_MAX || !(o = take(&e->free_outs)))
+    if (e->slots_busy == UINT32_MAX || !(o = dpdk_send_take(&e->free_outs)))
         return BNY_AGAIN;
     o->kind = DP_SLOT;
     o->slot = (uint16_t)__builtin_ctz(~e->slots_busy);
@@ -575,13 +576,13 @@ void bny_dpdk_cancel(struct bny_ep *ep, struct bny_slot *slot)
 int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr)
 {
     struct dp_ep *e = (struct dp_ep *)ep;
-    int rc = check(e, hdr, slot->cap);
+    int rc = dpdk_send_check(e, hdr, slot->cap);
 
     if (rc)
         give_out(e, slot->impl);
     else {
         attach(e, slot->impl, slot->mem, hdr->len, !e->is_unmapped);
-        enqueue(e, slot->impl, hdr, slot->mem);
+        dpdk_send_enqueue(e, slot->impl, hdr, slot->mem);
     }
     return rc;
 }
@@ -595,12 +596,12 @@ int bny_dpdk_bye(struct dp_ep *e)
         return 0;
     if (e->queued && !e->left)
         return BNY_AGAIN;
-    o = take(&e->free_eagers);
+    o = dpdk_send_take(&e->free_eagers);
     if (!o)
         return BNY_AGAIN;
     o->kind = DP_BYE;
     o->lo = o->hi = 0;
     e->bye = 1;
-    enqueue(e, o, &hdr, NULL);
+    dpdk_send_enqueue(e, o, &hdr, NULL);
     return 0;
 }

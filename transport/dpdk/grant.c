@@ -53,7 +53,7 @@ static double pool(const struct bny_grant_pool *p)
 }
 
 /* Outstanding units count while there is demand and the sender responds. */
-static void count(struct bny_grant_pool *p, struct bny_grant *g)
+static void grant_count(struct bny_grant_pool *p, struct bny_grant *g)
 {
     uint32_t out =
         g->next && !g->silent && bny_flow_before(g->used, g->limit) ? g->limit - g->used : 0;
@@ -63,7 +63,7 @@ static void count(struct bny_grant_pool *p, struct bny_grant *g)
     g->out = out;
 }
 
-static void join(struct bny_grant_pool *p, struct bny_grant *g)
+static void grant_join(struct bny_grant_pool *p, struct bny_grant *g)
 {
     if (g->next)
         return;
@@ -143,19 +143,19 @@ void bny_grant_heard(struct bny_grant_pool *p, struct bny_grant *g, uint32_t use
     g->silent = 0;
     set_base(p, g, base);
     if (demand)
-        join(p, g);
+        grant_join(p, g);
     else
         leave(p, g);
     cap(p, g, wait_us);
     if (!demand && bny_flow_before(g->limit, used + p->unasked))
         g->limit = used + p->unasked; /* for the next ones */
-    count(p, g);
+    grant_count(p, g);
 }
 
 void bny_grant_end(struct bny_grant_pool *p, struct bny_grant *g)
 {
     leave(p, g);
-    count(p, g);
+    grant_count(p, g);
 }
 
 /* Those with a grant that are silent. */
@@ -171,15 +171,15 @@ static void find_silent(struct bny_grant_pool *p, void (*tell)(struct bny_grant 
             continue;
         if (p->now - g->since_ns > (patience > SILENT_NS ? patience : SILENT_NS)) {
             g->silent = 1;
-            count(p, g);
+            grant_count(p, g);
             tell(g, ctx);
         }
     }
 }
 
 /* The next in turn gets a quantum. 0: it gets none, nor does any behind it. */
-static int give(struct bny_grant_pool *p, double most, void (*tell)(struct bny_grant *, void *),
-                void *ctx, uint32_t *passed)
+static int grant_give(struct bny_grant_pool *p, double most,
+                      void (*tell)(struct bny_grant *, void *), void *ctx, uint32_t *passed)
 {
     struct bny_grant *g = p->ring;
     uint32_t left = g->want - g->limit, q = left < p->quantum ? left : p->quantum;
@@ -193,7 +193,7 @@ static int give(struct bny_grant_pool *p, double most, void (*tell)(struct bny_g
     if (!g->out)
         g->since_ns = p->now;
     g->limit += q;
-    count(p, g);
+    grant_count(p, g);
     p->tokens -= q;
     p->ring = g->next;
     *passed = 0;
@@ -220,6 +220,6 @@ void bny_grant_run(struct bny_grant_pool *p, uint64_t now,
         p->looked_ns = now;
     }
     most = pool(p);
-    while (p->ring && give(p, most, tell, ctx, &passed))
+    while (p->ring && grant_give(p, most, tell, ctx, &passed))
         continue;
 }

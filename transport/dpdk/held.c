@@ -25,7 +25,7 @@
 #define ROUNDS      2000 /* of waiting for memory; each is a burst and 0.5 ms */
 #define ROUND_NS    500000
 
-static struct dp_held *take(struct dp_tp *t)
+static struct dp_held *held_take(struct dp_tp *t)
 {
     struct dp_held *h = t->free_held;
     struct dp_held_block *b;
@@ -46,7 +46,7 @@ static struct dp_held *take(struct dp_tp *t)
     return &b->of[0];
 }
 
-static void give(struct dp_tp *t, struct dp_held *h)
+static void held_give(struct dp_tp *t, struct dp_held *h)
 {
     h->next = t->free_held;
     t->free_held = h;
@@ -57,7 +57,7 @@ static void give(struct dp_tp *t, struct dp_held *h)
 struct dp_held *bny_dpdk_hold(struct dp_ep *e, const void *buf, uint32_t len)
 {
     struct dp_tp *t = dp_tp_of(e);
-    struct dp_held *h = take(t);
+    struct dp_held *h = held_take(t);
 
     if (!h)
         return NULL;
@@ -85,7 +85,7 @@ void bny_dpdk_let_go(struct dp_ep *e, struct dp_out *o, int read)
             return;
         }
     } else if (h) {
-        give(t, h);
+        held_give(t, h);
     }
     bny_dpdk_out_done(e, o);
 }
@@ -102,13 +102,13 @@ void bny_dpdk_detach_out(struct dp_ep *e, struct dp_out *o)
         h->next = t->held;
         t->held = h;
     } else if (h) {
-        give(t, h);
+        held_give(t, h);
     }
 }
 
 /* Processes returned frames. Returns the start time of the oldest message that waits for more,
  * or 0. */
-static uint64_t collect(struct dp_tp *t, struct dp_ep **whose)
+static uint64_t held_collect(struct dp_tp *t, struct dp_ep **whose)
 {
     uint64_t oldest = 0;
 
@@ -129,7 +129,7 @@ static uint64_t collect(struct dp_tp *t, struct dp_ep **whose)
             h->e->ending--;
             bny_dpdk_out_done(h->e, h->out);
         }
-        give(t, h);
+        held_give(t, h);
     }
     return oldest;
 }
@@ -166,7 +166,7 @@ void bny_dpdk_held_run(struct dp_tp *t)
 
     if (!t->held)
         return;
-    oldest = collect(t, &e);
+    oldest = held_collect(t, &e);
     if (!oldest || t->now - oldest < NUDGE_NS || t->now - t->nudged_ns < NUDGE_NS)
         return;
     t->nudged_ns = t->now;
@@ -176,7 +176,7 @@ void bny_dpdk_held_run(struct dp_tp *t)
     } else {
         nudge(t, e->port);
     }
-    collect(t, &e);
+    held_collect(t, &e);
 }
 
 static struct dp_held *pointing_to(const struct dp_tp *t, const void *at, size_t bytes)
@@ -196,7 +196,7 @@ int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes)
     struct dp_ep *e;
 
     for (int i = 0; i < ROUNDS; i++) {
-        collect(t, &e);
+        held_collect(t, &e);
         h = pointing_to(t, at, bytes);
         if (!h)
             return 0;
@@ -205,7 +205,7 @@ int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes)
             nanosleep(&pause, NULL);
     }
     flush(t, h->e->port);
-    collect(t, &e);
+    held_collect(t, &e);
     return pointing_to(t, at, bytes) ? -1 : 0;
 }
 
@@ -214,7 +214,7 @@ void bny_dpdk_held_free(struct dp_tp *t)
 {
     struct dp_ep *e;
 
-    collect(t, &e);
+    held_collect(t, &e);
     if (t->held) {
         bny_warn("rank %d: the driver of %s keeps frames of a port that is closed", t->tp.rank,
                  t->set.device);

@@ -173,7 +173,7 @@ static int dpdk_detach(struct bny_tp *tp, void *at)
 
 #define NO_MEMORY "rank %d: no memory for transport %s"
 
-static int start(struct dp_tp *t, const struct bny_tp_config *cfg)
+static int dpdk_start(struct dp_tp *t, const struct bny_tp_config *cfg)
 {
     char text[BNY_DPDK_TEXT] = "";
     int rc;
@@ -245,7 +245,7 @@ static int create(struct bny_tp **out, const struct bny_tp_config *cfg,
     t->now = bny_now_ns();
     t->secret = cfg->secret;
     t->drv = driver();
-    rc = t->drv ? start(t, cfg) : -BANYAN_ENOTSUP;
+    rc = t->drv ? dpdk_start(t, cfg) : -BANYAN_ENOTSUP;
     if (rc) {
         dpdk_destroy(&t->tp);
         return rc;
@@ -433,7 +433,7 @@ static int dpdk_connect(struct bny_tp *tp, int peer, const void *blob, size_t le
 }
 
 /* Counters for diagnosis. */
-static void tell(const struct dp_ep *e)
+static void dpdk_tell(const struct dp_ep *e)
 {
     const struct bny_flow_tx *f = &e->tx;
 
@@ -488,7 +488,7 @@ static void dpdk_destroy(struct bny_tp *tp)
                  (unsigned long long)bny_counter_read(&tp->staged_bytes));
     for (int r = 0; r < tp->nranks; r++)
         if (t->eps[r]) {
-            tell(t->eps[r]);
+            dpdk_tell(t->eps[r]);
             ep_close(t->eps[r]);
         }
     bny_dpdk_faults_free(t->faults);

@@ -80,8 +80,8 @@ struct bny_loop_link *bny_loop_link(struct bny_loop_fabric *f, int src, int dst)
 }
 
 /* Appends; a reordered packet overtakes up to four that were sent before it. */
-static void put(struct bny_loop_fabric *f, struct bny_loop_link *link,
-                const struct bny_loop_packet *packet)
+static void fabric_put(struct bny_loop_fabric *f, struct bny_loop_link *link,
+                       const struct bny_loop_packet *packet)
 {
     struct bny_loop_packet *p = malloc(sizeof *p);
     struct bny_loop_packet **at = link->tail;
@@ -122,7 +122,7 @@ void bny_loop_transmit(struct bny_loop_fabric *f, int src, int dst,
         copies = 2;
     /* Twice the window holds all data, and as many duplicates and acknowledgements. */
     for (int i = 0; i < copies && link->count < 4 * f->faults.queue_max + 16; i++)
-        put(f, link, packet);
+        fabric_put(f, link, packet);
 }
 
 int bny_loop_take(struct bny_loop_fabric *f, int src, int dst, int data,

@@ -146,7 +146,7 @@ int bny_shm_area_packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
     return 0;
 }
 
-static struct shm_area *take_out(struct shm_ep *ep, uint32_t id, size_t bytes)
+static struct shm_area *shm_area_take_out(struct shm_ep *ep, uint32_t id, size_t bytes)
 {
     for (struct shm_area **at = &ep->areas; *at; at = &(*at)->next)
         if ((*at)->id == id && (*at)->bytes == bytes) {
@@ -162,12 +162,12 @@ static struct shm_area *take_out(struct shm_ep *ep, uint32_t id, size_t bytes)
 void *bny_shm_area_take(struct bny_ep *bep, uint32_t id, size_t bytes)
 {
     struct shm_ep *ep = (struct shm_ep *)bep;
-    struct shm_area *a = take_out(ep, id, bytes);
+    struct shm_area *a = shm_area_take_out(ep, id, bytes);
     void *mem;
 
     if (!a) {
         bny_shm_drain(ep); /* its packet came before the message */
-        a = take_out(ep, id, bytes);
+        a = shm_area_take_out(ep, id, bytes);
     }
     if (!a)
         return NULL;

@@ -59,7 +59,7 @@ void bny_shm_post(struct shm_ep *ep, const struct bny_hdr *hdr, uint32_t info, u
 }
 
 /* The cold half of every send: connected, alive? 0, BNY_AGAIN or an error. */
-static int prepare(struct shm_ep *ep)
+static int shm_path_prepare(struct shm_ep *ep)
 {
     if (ep->fate != SHM_ALIVE)
         return bny_shm_ep_gone(ep);
@@ -72,12 +72,12 @@ static int no_channel(const struct shm_ep *ep, const struct bny_hdr *hdr)
                     ep->base.peer, hdr->chan, BNY_CHANNELS);
 }
 
-static inline int begin(struct shm_ep *ep)
+static inline int shm_path_begin(struct shm_ep *ep)
 {
     int rc;
 
     if (SHM_UNLIKELY(!ep->out || ep->fate != SHM_ALIVE)) {
-        rc = prepare(ep);
+        rc = shm_path_prepare(ep);
         if (rc != 0)
             return rc;
     }
@@ -131,7 +131,7 @@ int bny_shm_eager(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf
 {
     struct shm_ep *ep = (struct shm_ep *)bep;
     uint64_t word = 0;
-    int rc = begin(ep);
+    int rc = shm_path_begin(ep);
 
     if (SHM_UNLIKELY(rc != 0))
         return rc;
@@ -167,7 +167,7 @@ int bny_shm_reserve(struct bny_ep *bep, uint32_t cap, struct bny_slot *slot)
 {
     struct shm_ep *ep = (struct shm_ep *)bep;
     uint32_t i;
-    int rc = begin(ep);
+    int rc = shm_path_begin(ep);
 
     if (rc != 0)
         return rc;
@@ -236,7 +236,7 @@ int bny_shm_send(struct bny_ep *bep, const struct bny_hdr *hdr, const void *buf,
     struct shm_arena *a;
     uint64_t word = (uintptr_t)buf;
     uint32_t segment = 0, i;
-    int rc = begin(ep);
+    int rc = shm_path_begin(ep);
 
     if (rc != 0)
         return rc;
@@ -288,7 +288,8 @@ static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
 }
 
 /* Copies a record out and checks it. Returns NULL, or its fault. */
-static const char *decode(struct shm_ep *ep, const struct shm_rec *rec, struct shm_msg *m)
+static const char *shm_path_decode(struct shm_ep *ep, const struct shm_rec *rec,
+                                   struct shm_msg *m)
 {
     uint32_t info = rec->info, at;
     struct bny_hdr *h = &m->base.hdr;
@@ -360,7 +361,8 @@ static int take_messages(struct shm_ep *ep, struct bny_event *ev, int n)
         if (SHM_UNLIKELY(!m) && !(m = fresh(ep)))
             break; /* all messages are held: back-pressure until some are released */
         /* A peer that overruns the ring overwrites records that are still held. */
-        wrong = ep->in_pos - ep->in_head >= SHM_RING ? "overran its ring" : decode(ep, rec, m);
+        wrong = ep->in_pos - ep->in_head >= SHM_RING ? "overran its ring"
+                                                     : shm_path_decode(ep, rec, m);
         if (SHM_UNLIKELY(wrong != NULL)) {
             bny_shm_ep_fail(ep, BANYAN_EPROTO, "%s", wrong);
             break;
@@ -438,7 +440,7 @@ static int ep_events(struct shm_ep *ep, struct bny_event *ev, int n)
 }
 
 /* After polls without events: polls the sockets if it is time. */
-static void look(struct shm_tp *tp, uint64_t period)
+static void shm_path_look(struct shm_tp *tp, uint64_t period)
 {
     uint64_t now = bny_now_ns();
 
@@ -454,11 +456,11 @@ static void look(struct shm_tp *tp, uint64_t period)
 static inline void maybe_look(struct shm_tp *tp, int got, uint32_t *idle)
 {
     if (SHM_UNLIKELY(!(++tp->polls & BUSY_POLLS)))
-        look(tp, SERVICE_NS_BUSY);
+        shm_path_look(tp, SERVICE_NS_BUSY);
     if (got)
         *idle = 0;
     else if (SHM_UNLIKELY(!(++*idle % IDLE_POLLS)))
-        look(tp, tp->period_ns);
+        shm_path_look(tp, tp->period_ns);
 }
 
 int bny_shm_poll_ep(struct bny_ep *bep, struct bny_event *ev, int n)

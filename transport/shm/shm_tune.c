@@ -79,7 +79,7 @@ static int await(const struct rig *g, const _Atomic uint32_t *word, uint32_t wan
     return 1;
 }
 
-static int take(struct rig *g, uint32_t number)
+static int shm_tune_take(struct rig *g, uint32_t number)
 {
     struct iovec local = { g->to, g->bytes }, remote = { g->from, g->bytes };
     const uint8_t *slot = g->slot + (size_t)(number % g->slots) * g->bytes;
@@ -105,7 +105,8 @@ static void *receiver(void *arg)
                  pthread_setaffinity_np(pthread_self(), sizeof g->cpus, &g->cpus) == 0 ? 1
                                                                                        : -1);
     while (await(g, &g->asked, n + 1) &&
-           atomic_load_explicit(&g->way, memory_order_relaxed) != WAY_END && take(g, n))
+           atomic_load_explicit(&g->way, memory_order_relaxed) != WAY_END &&
+           shm_tune_take(g, n))
         atomic_store_explicit(&g->done, ++n, memory_order_release);
     return NULL;
 }
@@ -137,7 +138,7 @@ static uint32_t once(struct rig *g, enum way way, uint32_t bytes, uint32_t messa
     return t0 < 1 ? 1 : t0 > NS_MAX ? 0 : (uint32_t)t0;
 }
 
-static uint32_t least(struct rig *g, enum way way, uint32_t bytes, uint32_t messages)
+static uint32_t shm_tune_least(struct rig *g, enum way way, uint32_t bytes, uint32_t messages)
 {
     uint32_t best = 0;
 
@@ -151,7 +152,7 @@ static uint32_t least(struct rig *g, enum way way, uint32_t bytes, uint32_t mess
     return best;
 }
 
-static int run(struct rig *g, struct shm_tune *t)
+static int shm_tune_run(struct rig *g, struct shm_tune *t)
 {
     while (!atomic_load(&g->placed)) {
         sched_yield();
@@ -160,17 +161,17 @@ static int run(struct rig *g, struct shm_tune *t)
     }
     if (atomic_load(&g->placed) < 0)
         return 0;
-    t->hand_ns = (least(g, WAY_HAND, 64, HANDS) + 1) / 2;
+    t->hand_ns = (shm_tune_least(g, WAY_HAND, 64, HANDS) + 1) / 2;
     for (int i = 0; t->hand_ns && i < SHM_TUNE_SIZES; i++) {
         uint32_t messages = i == SHM_TUNE_SIZES - 1 ? STREAM : 1;
 
-        t->ring_ns[i] = least(g, WAY_RING, bny_shm_tune_sizes[i], messages);
+        t->ring_ns[i] = shm_tune_least(g, WAY_RING, bny_shm_tune_sizes[i], messages);
         if (!t->ring_ns[i]) /* the other thread may be in the middle of it */
             return 0;
-        t->plain_ns[i] = least(g, WAY_PLAIN, bny_shm_tune_sizes[i], messages);
+        t->plain_ns[i] = shm_tune_least(g, WAY_PLAIN, bny_shm_tune_sizes[i], messages);
         if (!t->plain_ns[i])
             return 0;
-        t->single_ns[i] = least(g, WAY_SINGLE, bny_shm_tune_sizes[i], messages);
+        t->single_ns[i] = shm_tune_least(g, WAY_SINGLE, bny_shm_tune_sizes[i], messages);
         if (!t->single_ns[i])
             return 0;
     }
@@ -238,7 +239,7 @@ int bny_shm_tune_measure(struct shm_tune *t)
     ok = pthread_create(&thread, NULL, receiver, &g) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (ok) {
-        ok = run(&g, t);
+        ok = shm_tune_run(&g, t);
         atomic_store(&g.way, WAY_END);
         atomic_fetch_add(&g.asked, 1);
         pthread_join(thread, NULL);
@@ -288,7 +289,7 @@ void bny_shm_tune_merge(struct shm_tune *t, const struct shm_tune *latest)
 
 /* ---- the file ---- */
 
-static uint64_t hash(uint64_t h, const void *bytes, size_t n)
+static uint64_t shm_tune_hash(uint64_t h, const void *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         h = (h ^ ((const uint8_t *)bytes)[i]) * 0x100000001b3u;
@@ -308,15 +309,15 @@ static uint64_t make_host(void)
         unsigned r[4] = { 0 };
 
         __cpuid(leaf, r[0], r[1], r[2], r[3]);
-        h = hash(h, r, sizeof r);
+        h = shm_tune_hash(h, r, sizeof r);
     }
 #endif
     if (uname(&u) == 0) {
-        h = hash(h, u.nodename, strlen(u.nodename));
-        h = hash(h, u.release, strlen(u.release));
-        h = hash(h, u.machine, strlen(u.machine));
+        h = shm_tune_hash(h, u.nodename, strlen(u.nodename));
+        h = shm_tune_hash(h, u.release, strlen(u.release));
+        h = shm_tune_hash(h, u.machine, strlen(u.machine));
     }
-    return hash(h, &cpus, sizeof cpus);
+    return shm_tune_hash(h, &cpus, sizeof cpus);
 }
 
 /* Its processor, kernel and name. Computed once: each CPUID leaves a virtual machine, some 20
@@ -507,7 +508,7 @@ static int add_run(int folder, const char *path, struct shm_tune *t, int have)
     return have || ok;
 }
 
-static int find(struct shm_tune *t)
+static int shm_tune_find(struct shm_tune *t)
 {
     int folder, have, lately = 0;
     char path[4096];
@@ -531,7 +532,7 @@ static int find(struct shm_tune *t)
 
 int bny_shm_tune(struct shm_tune *t)
 {
-    int ok = find(t);
+    int ok = shm_tune_find(t);
 
     if (ok)
         bny_debug(

@@ -145,7 +145,7 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 }
 
 /* The facts that must agree for two ranks to share this transport, and our socket's name. */
-static void describe(struct shm_tp *tp, struct shm_blob *b)
+static void shm_describe(struct shm_tp *tp, struct shm_blob *b)
 {
     memset(b, 0, sizeof *b);
     b->magic = SHM_MAGIC;
@@ -166,20 +166,20 @@ static int shm_address(struct bny_tp *btp, void *blob, size_t cap)
     if (cap < sizeof b)
         return bny_fail(BANYAN_EINVAL, "shm: an address needs %zu bytes, room is for %zu",
                         sizeof b, cap);
-    describe((struct shm_tp *)btp, &b);
+    shm_describe((struct shm_tp *)btp, &b);
     memcpy(blob, &b, sizeof b);
     return (int)sizeof b;
 }
 
 /* 1, with a copy of the blob, if it is a peer's on this host. */
-static int parse(struct shm_tp *tp, const void *blob, size_t len, struct shm_blob *b)
+static int shm_parse(struct shm_tp *tp, const void *blob, size_t len, struct shm_blob *b)
 {
     struct shm_blob own;
 
     if (len != sizeof *b)
         return 0;
     memcpy(b, blob, sizeof *b);
-    describe(tp, &own);
+    shm_describe(tp, &own);
     return b->magic == own.magic && b->version == own.version &&
            memcmp(&b->at, &own.at, sizeof b->at) == 0 &&
            memchr(b->name, 0, sizeof b->name) != NULL && b->name[0] != '\0';
@@ -189,7 +189,7 @@ static int shm_reachable(struct bny_tp *tp, int peer, const void *blob, size_t l
 {
     struct shm_blob b;
 
-    return parse((struct shm_tp *)tp, blob, len, &b);
+    return shm_parse((struct shm_tp *)tp, blob, len, &b);
 }
 
 /* Is its nonce in memory of this process? The kernel reads it, so an invalid address is
@@ -248,7 +248,7 @@ static int shm_connect(struct bny_tp *btp, int peer, const void *blob, size_t le
     struct shm_ep *ep;
 
     *out = NULL;
-    if (peer < 0 || peer >= btp->nranks || !parse(tp, blob, len, &b))
+    if (peer < 0 || peer >= btp->nranks || !shm_parse(tp, blob, len, &b))
         return bny_fail(BANYAN_EINVAL, "shm: rank %d's address is not one of this host", peer);
     ep = bny_shm_peer(tp, peer);
     if (!ep)

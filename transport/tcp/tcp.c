@@ -96,7 +96,7 @@ void bny_tcp_watch(struct tcp_conn *c)
 }
 
 /* One pass over all sockets: new edges, new connections, handshakes, deadlines. */
-static void serve(struct tcp_tp *t)
+static void tcp_serve(struct tcp_tp *t)
 {
     struct epoll_event evs[EPOLL_BATCH];
     int n = epoll_wait(t->epfd, evs, EPOLL_BATCH, 0);
@@ -481,7 +481,7 @@ static int tcp_farewell(struct bny_tp *tp)
     struct tcp_tp *t = (struct tcp_tp *)tp;
     int waiting = 0;
 
-    serve(t);
+    tcp_serve(t);
     waiting = answered(t);
     for (int r = 0; r < tp->nranks; r++) {
         struct tcp_ep *e = t->eps[r];
@@ -520,7 +520,7 @@ static int tcp_poll(struct bny_tp *tp, struct bny_event *ev, int n)
     struct tcp_conn *c, *last;
     int got = 0;
 
-    serve(t);
+    tcp_serve(t);
     last = t->active_head ? (struct tcp_conn *)((char *)t->active_tail -
                                                 offsetof(struct tcp_conn, next_active))
                           : NULL;
@@ -563,7 +563,7 @@ static int tcp_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n)
     if (got < n && e->down == 1)
         got += take_down(e, ev + got);
     if (got == 0 && (!open || ++e->idle_polls % SERVE_EVERY == 0))
-        serve((struct tcp_tp *)ep->tp);
+        tcp_serve((struct tcp_tp *)ep->tp);
     return got;
 }
 

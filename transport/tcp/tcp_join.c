@@ -141,7 +141,7 @@ static int is_ours(int err)
     return err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS;
 }
 
-static void give_up(struct tcp_conn *c)
+static void tcp_join_give_up(struct tcp_conn *c)
 {
     char text[BNY_ADDR_TEXT], reason[180];
 
@@ -180,7 +180,7 @@ static void try_next(struct tcp_conn *c, const char *why)
         c->round++;
     c->refusals += c->tried && c->tried == c->refused;
     if (gives_up(c, now)) {
-        give_up(c);
+        tcp_join_give_up(c);
         return;
     }
     wait = c->resuming && c->round > AGAIN_SHIFT_MAX ? AGAIN_SHIFT_MAX : c->round;
@@ -278,7 +278,7 @@ void bny_tcp_start_connect(struct tcp_conn *c)
     try_candidate(c);
 }
 
-static void connected(struct tcp_conn *c)
+static void tcp_join_connected(struct tcp_conn *c)
 {
     int err = 0;
     socklen_t len = sizeof err;
@@ -615,7 +615,7 @@ static void take_hello(struct tcp_conn *c)
 void bny_tcp_join_event(struct tcp_conn *c)
 {
     switch (c->state) {
-    case TCP_CONNECTING: connected(c); break;
+    case TCP_CONNECTING: tcp_join_connected(c); break;
     case TCP_CHALLENGE: challenged(c); break;
     case TCP_HELLO: take_hello(c); break;
     case TCP_PROOF: take_proof(c); break;

@@ -345,7 +345,7 @@ static int keep_item(struct tcp_conn *c)
 
 /* Queries the acknowledged bytes after each write, and then less and less often. 1: enough
  * queries, or few bytes: copy. */
-static int look(struct tcp_conn *c)
+static int tcp_path_look(struct tcp_conn *c)
 {
     uint32_t looks = c->looks++;
 
@@ -356,7 +356,8 @@ static int look(struct tcp_conn *c)
 
 int bny_tcp_take_sent(struct tcp_conn *c, struct bny_event *ev, int n)
 {
-    int got = 0, copy = c->reported != c->written && c->state == TCP_OPEN && !c->sec && look(c);
+    int got = 0,
+        copy = c->reported != c->written && c->state == TCP_OPEN && !c->sec && tcp_path_look(c);
 
     while (c->reported != c->written) {
         struct tcp_item *it = item_at(c, c->reported);
@@ -410,7 +411,7 @@ void bny_tcp_recall(struct bny_tp *tp, void *cookie)
 
 /* ---- the ops ---- */
 
-static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
+static int tcp_path_check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
 {
     const struct tcp_ep *e = (const struct tcp_ep *)ep;
 
@@ -460,8 +461,8 @@ static struct tcp_conn *conn_of(struct bny_ep *ep, const struct bny_hdr *hdr)
     return bny_tcp_lane(ep, hdr->chan % TCP_LANES);
 }
 
-static struct tcp_item *push(struct tcp_conn *c, const struct bny_hdr *hdr, const void *buf,
-                             enum tcp_item_kind kind)
+static struct tcp_item *tcp_path_push(struct tcp_conn *c, const struct bny_hdr *hdr,
+                                      const void *buf, enum tcp_item_kind kind)
 {
     struct tcp_item *it = item_at(c, c->queued++);
 
@@ -487,7 +488,7 @@ static uint8_t *copy_room(struct tcp_conn *c, uint32_t len, uint32_t *used)
     return c->copy + (skip ? 0 : tail);
 }
 
-static void count(struct bny_ep *ep, const struct bny_hdr *hdr, int copied)
+static void tcp_path_count(struct bny_ep *ep, const struct bny_hdr *hdr, int copied)
 {
     bny_counter_add(&ep->tp->messages, 1);
     bny_counter_add(&ep->tp->wire_bytes, hdr->len);
@@ -546,7 +547,7 @@ static int waits_for_more(struct tcp_conn *c, const struct bny_hdr *hdr)
 
 int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
 {
-    int rc = check(ep, hdr, TCP_EAGER_MAX), waits;
+    int rc = tcp_path_check(ep, hdr, TCP_EAGER_MAX), waits;
     struct tcp_conn *c;
     uint32_t used = 0;
     uint8_t *copy;
@@ -563,7 +564,7 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
     if (!waits && !c->sec && c->reported == c->queued && !c->resend && c->writable &&
         bny_tcp_may_keep(c, frame_bytes(hdr))) {
         write_now(c, hdr, buf);
-        count(ep, hdr, 0);
+        tcp_path_count(ep, hdr, 0);
         return 0;
     }
     rc = have_copies(c);
@@ -576,8 +577,8 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
         return BNY_AGAIN;
     if (hdr->len)
         memcpy(copy, buf, hdr->len);
-    push(c, hdr, copy, TCP_COPY)->copy_used = used;
-    count(ep, hdr, 1);
+    tcp_path_push(c, hdr, copy, TCP_COPY)->copy_used = used;
+    tcp_path_count(ep, hdr, 1);
     if (!waits)
         bny_tcp_flush(c);
     bny_tcp_activate(c);
@@ -586,7 +587,7 @@ int bny_tcp_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
 
 int bny_tcp_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie)
 {
-    int rc = check(ep, hdr, TCP_PAYLOAD_MAX);
+    int rc = tcp_path_check(ep, hdr, TCP_PAYLOAD_MAX);
     struct tcp_conn *c;
 
     if (rc != 0)
@@ -598,8 +599,8 @@ int bny_tcp_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, 
         return BNY_AGAIN;
     if (have_items(c) != 0)
         return -BANYAN_ENOMEM;
-    push(c, hdr, buf, TCP_USER)->cookie = cookie;
-    count(ep, hdr, 0);
+    tcp_path_push(c, hdr, buf, TCP_USER)->cookie = cookie;
+    tcp_path_count(ep, hdr, 0);
     bny_tcp_flush(c);
     bny_tcp_activate(c);
     return 0;
@@ -609,7 +610,7 @@ int bny_tcp_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
 {
     struct tcp_ep *e = (struct tcp_ep *)ep;
     struct bny_hdr probe = { .len = cap };
-    int rc = check(ep, &probe, TCP_SLOT_MAX), i = 0;
+    int rc = tcp_path_check(ep, &probe, TCP_SLOT_MAX), i = 0;
 
     if (rc != 0)
         return rc;
@@ -635,7 +636,7 @@ int bny_tcp_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
 
 int bny_tcp_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr)
 {
-    int rc = check(ep, hdr, slot->cap);
+    int rc = tcp_path_check(ep, hdr, slot->cap);
     struct tcp_conn *c = rc == 0 ? conn_of(ep, hdr) : NULL;
 
     BNY_ASSERT(((struct tcp_ep *)ep)->slots_busy >> slot->index & 1);
@@ -643,8 +644,8 @@ int bny_tcp_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hd
         bny_tcp_cancel(ep, slot);
         return rc != 0 ? rc : -BANYAN_ENOMEM;
     }
-    push(c, hdr, slot->mem, TCP_SLOT)->slot = (int)slot->index;
-    count(ep, hdr, 0);
+    tcp_path_push(c, hdr, slot->mem, TCP_SLOT)->slot = (int)slot->index;
+    tcp_path_count(ep, hdr, 0);
     bny_tcp_flush(c);
     bny_tcp_activate(c);
     return 0;
@@ -662,7 +663,7 @@ int bny_tcp_push_farewell(struct tcp_conn *c)
 
     if (c->queued - c->reported >= TCP_ITEMS || have_items(c) != 0)
         return BNY_AGAIN;
-    push(c, &hdr, NULL, TCP_COPY);
+    tcp_path_push(c, &hdr, NULL, TCP_COPY);
     c->farewell_sent = 1;
     bny_tcp_flush(c);
     bny_tcp_activate(c);

@@ -54,7 +54,7 @@ static void chunk_put(struct tcp_tp *t, struct tcp_chunk *k)
 }
 
 /* If nothing is left to read, so that idle connections hold no buffer. */
-static void give_back(struct tcp_conn *c)
+static void tcp_recv_give_back(struct tcp_conn *c)
 {
     if (!c->chunk || c->chunk->refs != 1 || c->start != c->end || c->discard)
         return;
@@ -148,7 +148,7 @@ static ssize_t read_some(struct tcp_conn *c, void *dst, size_t len)
 
 /* Makes contiguous room for a frame of `need` bytes at c->start. Returns 0, or -1: no buffer
  * now. */
-static int make_room(struct tcp_conn *c, uint32_t need)
+static int tcp_recv_make_room(struct tcp_conn *c, uint32_t need)
 {
     uint32_t have = c->end - c->start;
     struct tcp_chunk *k;
@@ -181,19 +181,19 @@ static int make_room(struct tcp_conn *c, uint32_t need)
 }
 
 /* Reads ahead into the buffer. 1: more bytes came. 0: not now, or lost. */
-static int fill(struct tcp_conn *c, uint32_t need)
+static int tcp_recv_fill(struct tcp_conn *c, uint32_t need)
 {
     uint32_t room, have = c->end - c->start;
     ssize_t n;
 
-    if (!c->readable || c->fd < 0 || make_room(c, need) != 0)
+    if (!c->readable || c->fd < 0 || tcp_recv_make_room(c, need) != 0)
         return 0;
     room = TCP_CHUNK - c->end;
     if (c->large && room > LITTLE)
         room = need > have && need - have > LITTLE ? need - have : LITTLE;
     n = read_some(c, c->chunk->data + c->end, room);
     if (n <= 0) {
-        give_back(c);
+        tcp_recv_give_back(c);
         return 0;
     }
     c->end += (uint32_t)n;
@@ -280,7 +280,7 @@ static struct tcp_msg *begin_stream(struct tcp_conn *c, const struct bny_hdr *h)
     return m;
 }
 
-static struct tcp_msg *lend(struct tcp_conn *c, const struct bny_hdr *h)
+static struct tcp_msg *tcp_recv_lend(struct tcp_conn *c, const struct bny_hdr *h)
 {
     struct tcp_msg *m = msg_get(c, h);
 
@@ -323,9 +323,9 @@ static struct tcp_msg *next_message(struct tcp_conn *c)
                 return begin_stream(c, &h);
             need += h.len + tcp_pad(h.len);
             if (have >= need)
-                return lend(c, &h);
+                return tcp_recv_lend(c, &h);
         }
-        if (!fill(c, need + c->discard))
+        if (!tcp_recv_fill(c, need + c->discard))
             return NULL;
     }
 }
@@ -374,7 +374,7 @@ void bny_tcp_read_control(struct tcp_conn *c)
 
 /* Reads up to want payload bytes from the buffer and the socket, after the carried ones.
  * Returns the bytes now at dst, or -1 if the connection is lost. */
-static long gather(struct tcp_conn *c, uint8_t *dst, uint32_t want)
+static long tcp_recv_gather(struct tcp_conn *c, uint8_t *dst, uint32_t want)
 {
     uint32_t got = c->ncarry < want ? c->ncarry : want, have = c->end - c->start, n;
     ssize_t r;
@@ -419,7 +419,7 @@ long bny_tcp_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, co
         to = c->tile;
         len = len < TCP_TILE ? len : TCP_TILE;
     }
-    got = gather(c, to, len);
+    got = tcp_recv_gather(c, to, len);
     if (got < 0)
         return bny_fail(BANYAN_ERANKDEAD, "rank %d is gone: %s", e->ep.peer, tcp_reason(e));
     keep = got == (long)len ? 0 : (uint32_t)got & 63;
@@ -447,7 +447,7 @@ void bny_tcp_release(struct bny_msg *msg)
 
         chunk_put(t, m->chunk);
         if (from->chunk == m->chunk)
-            give_back(from);
+            tcp_recv_give_back(from);
     }
     if (c) {
         c->discard = c->stream_left + tcp_pad(msg->hdr.len);

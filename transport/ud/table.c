@@ -9,7 +9,7 @@
 
 #define HEADER 4096u /* a page before memory of alloc() has its length */
 
-static int start(const char *args, const char *device, int loud, char *text)
+static int table_start(const char *args, const char *device, int loud, char *text)
 {
     return 0;
 }
@@ -36,7 +36,7 @@ static void *alloc(size_t bytes)
     return at + HEADER;
 }
 
-static void release(void *mem)
+static void table_release(void *mem)
 {
     uint8_t *at = (uint8_t *)mem - HEADER;
     size_t bytes;
@@ -64,7 +64,7 @@ const struct bny_dpdk_driver *bny_ud_driver(void)
 {
     static const struct bny_dpdk_driver table = {
         .version = BNY_DPDK_DRIVER_VERSION,
-        .start = start,
+        .start = table_start,
         .open = bny_ud_open,
         .close = bny_ud_close,
         .link_up = bny_ud_link_up,
@@ -76,7 +76,7 @@ const struct bny_dpdk_driver *bny_ud_driver(void)
         .ref_init = ref_init,
         .ref_busy = ref_busy,
         .alloc = alloc,
-        .release = release,
+        .release = table_release,
         .owns = owns,
         .map = bny_ud_map,
         .unmap = bny_ud_unmap,

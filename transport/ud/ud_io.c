@@ -94,8 +94,8 @@ struct request {
     struct ibv_sge sge[2];
 };
 
-static void fill(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, const struct ud_way *w,
-                 struct request *r)
+static void ud_io_fill(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx,
+                       const struct ud_way *w, struct request *r)
 {
     uint32_t place = p->out_head % p->nouts, head = tx->head_len - BNY_DPDK_ETH;
     uint8_t *at = p->pool + place * p->stride + UD_FRAME_AT;
@@ -161,7 +161,7 @@ int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n)
         if (p->out_head - p->out_tail == p->nouts)
             break;
         frame_of[m] = done;
-        fill(p, &tx[done], w, &r[m]);
+        ud_io_fill(p, &tx[done], w, &r[m]);
         if (p->srd || p->out_head % SIGNAL_EVERY == 0)
             r[m].wr.send_flags = IBV_SEND_SIGNALED;
         r[m].wr.next = NULL;
@@ -263,7 +263,7 @@ static struct ud_place *copy_of(struct bny_dpdk_port *p, const uint8_t *from, ui
 }
 
 /* 1: *rx is a frame. */
-static int take(struct bny_dpdk_port *p, const struct ibv_wc *wc, struct bny_dpdk_rx *rx)
+static int ud_io_take(struct bny_dpdk_port *p, const struct ibv_wc *wc, struct bny_dpdk_rx *rx)
 {
     uint32_t i = (uint32_t)wc->wr_id, grh = p->srd ? 0 : UD_GRH, len;
     struct ud_place *b;
@@ -308,7 +308,7 @@ int bny_ud_rx(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
     if (got < 0)
         p->broken = 1;
     for (int i = 0; i < got; i++)
-        frames += take(p, &wc[i], &rx[frames]);
+        frames += ud_io_take(p, &wc[i], &rx[frames]);
     if (p->nidle)
         bny_ud_post(p);
     return frames;

@@ -19,7 +19,7 @@
 /* ---- which device ---- */
 
 /* As for verbs, but a single device. */
-static int choose(struct bny_dpdk_port *p, const char *ifname)
+static int ud_open_choose(struct bny_dpdk_port *p, const char *ifname)
 {
     int named = ifname[0] && ifname[0] != '^', n = 0, rc;
     char near[1][VB_NEAR_NAME];
@@ -58,18 +58,18 @@ static int find_device(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf
     rc = bny_verbs_path_settings(conf->rank, &p->vt.path);
     if (rc == 0)
         rc = bny_verbs_tcp_cm_open(&p->vt);
-    return rc ? rc : choose(p, conf->ifname);
+    return rc ? rc : ud_open_choose(p, conf->ifname);
 }
 
 /* ---- what it can do ---- */
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t ud_open_least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
 
 /* Frame size and number of frames, limited by pinnable memory and the device. */
-static int measure(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
+static int ud_open_measure(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
 {
     struct ibv_port_attr a = { .state = IBV_PORT_NOP };
     struct ibv_device_attr d = { .max_qp_wr = 0 };
@@ -85,13 +85,15 @@ static int measure(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
     p->payload = bny_verbs_mtu_bytes(a.active_mtu);
     if (p->srd) /* not limited to InfiniBand's sizes */
         p->payload = a.max_msg_sz;
-    p->payload = least(p->payload, conf->frame_max - BNY_DPDK_ETH);
-    sends = least(p->srd ? p->efa.max_send : (uint32_t)d.max_qp_wr, (uint32_t)d.max_cqe);
-    recvs = least(p->srd ? p->efa.max_recv : (uint32_t)d.max_qp_wr, (uint32_t)d.max_cqe);
-    p->sges = least(2, p->srd ? p->efa.max_send_sge : (uint32_t)d.max_sge);
+    p->payload = ud_open_least(p->payload, conf->frame_max - BNY_DPDK_ETH);
+    sends =
+        ud_open_least(p->srd ? p->efa.max_send : (uint32_t)d.max_qp_wr, (uint32_t)d.max_cqe);
+    recvs =
+        ud_open_least(p->srd ? p->efa.max_recv : (uint32_t)d.max_qp_wr, (uint32_t)d.max_cqe);
+    p->sges = ud_open_least(2, p->srd ? p->efa.max_send_sge : (uint32_t)d.max_sge);
     p->stride = (UD_FRAME_AT + p->payload + 63) & ~63u;
     places = memory / p->stride;
-    p->nouts = least(least(UD_SENDS, sends), (uint32_t)(places / 4));
+    p->nouts = ud_open_least(ud_open_least(UD_SENDS, sends), (uint32_t)(places / 4));
     p->nplaces = (uint32_t)(places - p->nouts < recvs ? places - p->nouts : recvs);
     if (p->payload < 256 || p->nouts < BNY_DPDK_BURST || p->nplaces < UD_LEAST || !p->sges)
         return bny_fail(BANYAN_ENOTSUP,
@@ -262,7 +264,7 @@ static int open_all(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
     int rc = find_device(p, conf);
 
     if (rc == 0)
-        rc = measure(p, conf);
+        rc = ud_open_measure(p, conf);
     if (rc)
         return rc;
     if (p->rail.ctx->async_fd >= 0)
@@ -316,7 +318,7 @@ int bny_ud_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
 }
 
 /* The last frames leave before the queue pair ends. */
-static void finish(struct bny_dpdk_port *p)
+static void ud_open_finish(struct bny_dpdk_port *p)
 {
     uint64_t until = bny_now_ns() + UD_FINISH_NS;
 
@@ -334,7 +336,7 @@ void bny_ud_close(struct bny_dpdk_port *p)
                  (unsigned long long)p->missed, (unsigned long long)p->copied,
                  (unsigned long long)p->restarts);
     if (p->qp) {
-        finish(p);
+        ud_open_finish(p);
         fn->ibv_destroy_qp(p->qp);
     }
     for (uint32_t i = 0; p->outs && i < p->nouts; i++)
@@ -364,7 +366,7 @@ void bny_ud_close(struct bny_dpdk_port *p)
 }
 
 /* Fails for all peers (bny_ud_way_state). */
-static void give_up(struct bny_dpdk_port *p, const char *why)
+static void ud_open_give_up(struct bny_dpdk_port *p, const char *why)
 {
     if (!p->dead)
         bny_warn("rank %d: device %s: %s: nothing goes over it any more; see dmesg",
@@ -406,7 +408,7 @@ void bny_ud_restart(struct bny_dpdk_port *p)
     if (err) {
         snprintf(why, sizeof why, "its queue pair does not restart (%s)",
                  strerror(err < 0 ? errno : err));
-        give_up(p, why);
+        ud_open_give_up(p, why);
     } else {
         bny_ud_post(p);
     }
@@ -434,7 +436,7 @@ int bny_ud_ready(struct bny_dpdk_port *p)
     if (now - p->futile_ns > UD_FUTILE_NS) {
         bny_snprintf(why, sizeof why, "its queue pair broke %d times in %.0f s", p->futile,
                      (double)(now - p->futile_ns) / 1e9);
-        give_up(p, why);
+        ud_open_give_up(p, why);
         return 0;
     }
     bny_ud_restart(p);
@@ -442,7 +444,7 @@ int bny_ud_ready(struct bny_dpdk_port *p)
 }
 
 /* Asynchronous events of the device, which others in this process may share. */
-static void hear(struct bny_dpdk_port *p)
+static void ud_open_hear(struct bny_dpdk_port *p)
 {
     struct ibv_async_event ev;
 
@@ -453,10 +455,10 @@ static void hear(struct bny_dpdk_port *p)
 
         p->fn->ibv_ack_async_event(&ev);
         switch (type) {
-        case IBV_EVENT_DEVICE_FATAL: give_up(p, "it has failed"); break;
+        case IBV_EVENT_DEVICE_FATAL: ud_open_give_up(p, "it has failed"); break;
         case IBV_EVENT_CQ_ERR:
             if (is_our_cq)
-                give_up(p, "a completion queue has failed");
+                ud_open_give_up(p, "a completion queue has failed");
             break;
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
@@ -489,7 +491,7 @@ int bny_ud_link_up(struct bny_dpdk_port *p)
     if (p->looked_ns && now - p->looked_ns < UD_LOOK_NS)
         return p->is_up;
     p->looked_ns = now;
-    hear(p);
+    ud_open_hear(p);
     if (p->dead)
         return 0;
     p->is_up = is_active(p);

@@ -17,7 +17,7 @@ int bny_ud_address(struct bny_dpdk_port *p, void *out, size_t cap)
     return (int)sizeof p->addr;
 }
 
-static int parse(const void *from, size_t len, struct ud_addr *a)
+static int way_parse(const void *from, size_t len, struct ud_addr *a)
 {
     if (len != sizeof *a)
         return -1;
@@ -39,7 +39,7 @@ int bny_ud_reaches(struct bny_dpdk_port *p, const void *addr, size_t len)
     struct ud_addr a;
     int mine, other;
 
-    return parse(addr, len, &a) == 0 && a.srd == p->srd &&
+    return way_parse(addr, len, &a) == 0 && a.srd == p->srd &&
            same_partition(a.pkey, p->rail.port.pkey) &&
            bny_verbs_port_pair(&p->rail, a.gids, a.ngids, &mine, &other);
 }
@@ -48,7 +48,7 @@ int bny_ud_peer(struct bny_dpdk_port *p, int rank, const void *addr, size_t len,
 {
     struct ud_addr a;
 
-    if (rank < 0 || rank >= p->nranks || p->ways[rank].addr || parse(addr, len, &a) != 0) {
+    if (rank < 0 || rank >= p->nranks || p->ways[rank].addr || way_parse(addr, len, &a) != 0) {
         snprintf(text, BNY_DPDK_TEXT, "its address is none of transport ud");
         return -1;
     }
@@ -61,7 +61,7 @@ int bny_ud_peer(struct bny_dpdk_port *p, int rank, const void *addr, size_t len,
     return 0;
 }
 
-static void make(struct bny_dpdk_port *p, struct ud_way *w)
+static void way_make(struct bny_dpdk_port *p, struct ud_way *w)
 {
     const struct ud_addr *to = w->addr;
     const struct vb_path *path = &p->vt.path;
@@ -101,7 +101,7 @@ struct ud_way *bny_ud_way(struct bny_dpdk_port *p, uint32_t rank)
     if (!w || !w->addr)
         return NULL;
     if (!w->ah && (!w->err || bny_now_ns() - w->tried_ns >= UD_AGAIN_NS))
-        make(p, w);
+        way_make(p, w);
     return w->ah ? w : NULL;
 }
 

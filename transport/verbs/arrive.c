@@ -69,7 +69,7 @@ static int part_arrived(struct vb_peer *p, uint32_t slot, uint32_t bytes)
     return 0;
 }
 
-static int give(struct vb_peer *p, struct vb_msg *m, struct bny_event *ev)
+static int arrive_give(struct vb_peer *p, struct vb_msg *m, struct bny_event *ev)
 {
     m->msg.ep = &p->e->ep;
     m->msg.descriptor = 0;
@@ -131,7 +131,7 @@ static int bulk_arrived(struct vb_peer *p, int is_long, uint32_t slot, uint32_t 
     } else {
         p->bulk_held |= 1u << slot;
     }
-    return give(p, m, ev);
+    return arrive_give(p, m, ev);
 }
 
 /* The header that an immediate stands for. 0: none. */
@@ -186,7 +186,7 @@ static int eager_arrived(struct vb_peer *p, enum vb_imm kind, uint32_t value, ui
     m->slot = slot;
     m->bulk = 0;
     m->msg.data = mem + VB_HEAD;
-    return give(p, m, ev);
+    return arrive_give(p, m, ev);
 }
 
 /* Keys of a region of the peer, or the end of a window, in an eager slot. */

@@ -83,7 +83,7 @@ static int is_busy(const struct vb_tp *t, const struct cached *e)
     return e->windows != 0;
 }
 
-static void drop(struct vb_tp *t, int i)
+static void cache_drop(struct vb_tp *t, int i)
 {
     struct vb_cache *c = t->cache;
     struct cached *e = c->at[i];
@@ -118,7 +118,7 @@ static void drop_changed(struct vb_tp *t)
         if (e->changed && is_busy(t, e))
             c->kept++;
         else if (e->changed)
-            drop(t, i);
+            cache_drop(t, i);
     }
 }
 
@@ -132,7 +132,7 @@ static int drop_oldest(struct vb_tp *t)
         if ((oldest < 0 || c->at[i]->used < c->at[oldest]->used) && !is_busy(t, c->at[i]))
             oldest = i;
     if (oldest >= 0)
-        drop(t, oldest);
+        cache_drop(t, oldest);
     return oldest >= 0;
 }
 
@@ -140,10 +140,10 @@ static void drop_idle(struct vb_tp *t)
 {
     for (int i = t->cache->n - 1; i >= 0; i--)
         if (!is_busy(t, t->cache->at[i]))
-            drop(t, i);
+            cache_drop(t, i);
 }
 
-static void give_up(struct vb_tp *t)
+static void cache_give_up(struct vb_tp *t)
 {
     struct vb_cache *c = t->cache;
 
@@ -231,7 +231,7 @@ static void refuse(struct vb_cache *c, uintptr_t start, uintptr_t end)
 }
 
 /* Registers it, and drops others if resources are exhausted. Returns 0, or an error. */
-static int make(struct vb_tp *t, struct vb_region *r, uintptr_t start, size_t bytes)
+static int cache_make(struct vb_tp *t, struct vb_region *r, uintptr_t start, size_t bytes)
 {
     int rc;
 
@@ -243,7 +243,7 @@ static int make(struct vb_tp *t, struct vb_region *r, uintptr_t start, size_t by
     return rc;
 }
 
-static int add(struct vb_tp *t, uintptr_t start, uintptr_t end)
+static int cache_add(struct vb_tp *t, uintptr_t start, uintptr_t end)
 {
     struct vb_cache *c = t->cache;
     struct cached *e;
@@ -254,7 +254,7 @@ static int add(struct vb_tp *t, uintptr_t start, uintptr_t end)
             return 0; /* not now */
     number = bny_verbs_watch(c->watch, start, end);
     e = number >= 0 ? calloc(1, sizeof *e) : NULL;
-    if (!e || make(t, &e->region, start, end - start) != 0) {
+    if (!e || cache_make(t, &e->region, start, end - start) != 0) {
         if (number >= 0)
             bny_verbs_unwatch(c->watch, number);
         free(e);
@@ -271,7 +271,7 @@ static int add(struct vb_tp *t, uintptr_t start, uintptr_t end)
 }
 
 /* An existing range, unchanged as far as reported. */
-static struct cached *find(const struct vb_cache *c, uintptr_t at, size_t bytes)
+static struct cached *cache_find(const struct vb_cache *c, uintptr_t at, size_t bytes)
 {
     for (int i = 0; i < c->n; i++)
         if (!c->at[i]->changed && is_in(c->at[i], at, bytes))
@@ -289,7 +289,7 @@ void bny_verbs_use(struct bny_tp *tp, void *at, size_t bytes)
     if (!c || bytes < VB_CACHE_MIN || !at)
         return;
     if (c->watch && bny_verbs_watch_is_flooded(c->watch))
-        give_up(t);
+        cache_give_up(t);
     if (!c->watch) {
         drop_idle(t);
         return;
@@ -298,12 +298,12 @@ void bny_verbs_use(struct bny_tp *tp, void *at, size_t bytes)
     end = ((uintptr_t)at + bytes + c->page - 1) & ~(uintptr_t)(c->page - 1);
     c->turn++;
     drop_changed(t);
-    e = find(c, (uintptr_t)at, bytes);
+    e = cache_find(c, (uintptr_t)at, bytes);
     if (e) {
         e->used = c->turn;
         c->hits++;
     } else if (end > start && end - start <= c->most && !bny_verbs_listed(t, at, bytes) &&
-               !is_refused(c, start, end) && add(t, start, end) != 0) {
+               !is_refused(c, start, end) && cache_add(t, start, end) != 0) {
         refuse(c, start, end);
     }
 }
@@ -363,7 +363,7 @@ void bny_verbs_cache_close(struct vb_tp *t)
              (unsigned long long)c->registered, (unsigned long long)c->hits,
              (unsigned long long)c->changed);
     while (c->n)
-        drop(t, c->n - 1);
+        cache_drop(t, c->n - 1);
     bny_verbs_watch_close(c->watch);
     free(c);
     t->cache = NULL;

@@ -42,7 +42,7 @@ struct vb_cq {
 
 /* ---- whose ---- */
 
-static struct vb_lane *find(const struct vb_cq *q, uint32_t number)
+static struct vb_lane *cq_find(const struct vb_cq *q, uint32_t number)
 {
     uint32_t i = number & q->mask;
 
@@ -51,7 +51,7 @@ static struct vb_lane *find(const struct vb_cq *q, uint32_t number)
     return q->lanes[i];
 }
 
-static void put(struct vb_cq *q, struct vb_lane *c)
+static void cq_put(struct vb_cq *q, struct vb_lane *c)
 {
     uint32_t i = c->qp_num & q->mask;
 
@@ -61,7 +61,7 @@ static void put(struct vb_cq *q, struct vb_lane *c)
 }
 
 /* Moves up later entries that would no longer be found. */
-static void take_out(struct vb_cq *q, const struct vb_lane *c)
+static void cq_take_out(struct vb_cq *q, const struct vb_lane *c)
 {
     uint32_t i = c->qp_num & q->mask;
 
@@ -72,7 +72,7 @@ static void take_out(struct vb_cq *q, const struct vb_lane *c)
         struct vb_lane *l = q->lanes[i];
 
         q->lanes[i] = NULL;
-        put(q, l);
+        cq_put(q, l);
     }
 }
 
@@ -89,7 +89,7 @@ static uint32_t most_of(const struct vb_tp *t)
  * receive queue. */
 static void deliver(struct vb_cq *q, const struct ibv_wc *wc)
 {
-    struct vb_lane *c = find(q, wc->qp_num);
+    struct vb_lane *c = cq_find(q, wc->qp_num);
     uint32_t most = most_of(q->t);
 
     if (!c || c->stashed - c->stash_at == most) {
@@ -108,7 +108,7 @@ static void deliver(struct vb_cq *q, const struct ibv_wc *wc)
 }
 
 /* One poll. Returns the number of completions; 0 also if it fails. */
-static uint32_t look(struct vb_cq *q, int n)
+static uint32_t cq_look(struct vb_cq *q, int n)
 {
     struct ibv_wc wc[CQ_BATCH];
     int k = ibv_poll_cq(q->cq, n, wc);
@@ -124,7 +124,7 @@ uint32_t bny_verbs_cq_sweep(struct vb_cq *q)
     uint32_t most = (uint32_t)q->cq->cqe, came = 0, k;
 
     do {
-        k = look(q, CQ_BATCH);
+        k = cq_look(q, CQ_BATCH);
         came += k;
     } while (k && came < most);
     return came;
@@ -172,7 +172,7 @@ void bny_verbs_cqs_poll(struct vb_tp *t)
         for (struct vb_cq *q = t->rails[i].cqs; q; q = q->next) {
             char why[128];
 
-            look(q, CQ_BATCH);
+            cq_look(q, CQ_BATCH);
             if (!q->failed)
                 continue;
             q->failed = 0;
@@ -314,15 +314,15 @@ struct ibv_cq *bny_verbs_cq_of(const struct vb_lane *c)
 
 void bny_verbs_cq_begin(struct vb_lane *c)
 {
-    BNY_ASSERT(!find(c->cq, c->id->qp->qp_num));
+    BNY_ASSERT(!cq_find(c->cq, c->id->qp->qp_num));
     c->qp_num = c->id->qp->qp_num;
-    put(c->cq, c);
+    cq_put(c->cq, c);
 }
 
 void bny_verbs_cq_pass(struct vb_lane *from, struct vb_lane *to)
 {
     BNY_ASSERT(!to->cq && !bny_verbs_cq_has(to));
-    take_out(from->cq, from);
+    cq_take_out(from->cq, from);
     free(to->stash);
     to->stash = from->stash;
     to->stash_at = from->stash_at;
@@ -330,7 +330,7 @@ void bny_verbs_cq_pass(struct vb_lane *from, struct vb_lane *to)
     to->overrun = from->overrun;
     to->cq = from->cq;
     to->qp_num = from->qp_num;
-    put(to->cq, to);
+    cq_put(to->cq, to);
     from->stash = NULL;
     from->cq = NULL;
     from->qp_num = 0;
@@ -353,7 +353,7 @@ void bny_verbs_cq_leave(struct vb_lane *c)
         return;
     bny_verbs_cq_forget(c);
     if (c->qp_num)
-        take_out(c->cq, c);
+        cq_take_out(c->cq, c);
     c->qp_num = 0;
     c->overrun = 0;
     c->cq->taken--;

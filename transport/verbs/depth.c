@@ -24,7 +24,7 @@
 #define SHALLOW     128u /* receives: with fewer, small batches are posted again */
 #define LEAST_RECVS (VB_EAGER_LEAST + OTHER_RECVS + 3)
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t depth_least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
@@ -36,11 +36,11 @@ uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint3
 
     d->sges = l->sge < 2 ? 1 : 2;
     d->requests = d->sges < 2 ? 3 : requests;
-    sq = least(d->requests * sends + 1, l->wr);
-    rq = l->shared ? recvs + 1 : least(recvs + 1, l->wr);
+    sq = depth_least(d->requests * sends + 1, l->wr);
+    rq = l->shared ? recvs + 1 : depth_least(recvs + 1, l->wr);
     if ((uint64_t)sq + rq > l->cqe) {
-        rq = l->shared ? rq : least(rq, l->cqe / 2);
-        sq = l->cqe > rq ? least(sq, l->cqe - rq) : 0;
+        rq = l->shared ? rq : depth_least(rq, l->cqe / 2);
+        sq = l->cqe > rq ? depth_least(sq, l->cqe - rq) : 0;
     }
     d->sends = sq ? (sq - 1) / d->requests : 0;
     d->recvs = rq ? rq - 1 : 0;
@@ -50,7 +50,7 @@ uint32_t bny_verbs_depth_of(struct vb_depth *d, const struct vb_limits *l, uint3
         return need < LEAST_RECVS + 1 ? LEAST_RECVS + 1 : need;
     }
     d->signal_every = d->sends / 10 < 16 ? d->sends / 10 : 16;
-    d->spare = least(32, d->sends - 1 - VB_BULK_SLOTS - d->signal_every);
+    d->spare = depth_least(32, d->sends - 1 - VB_BULK_SLOTS - d->signal_every);
     d->recv_batch = d->recvs < SHALLOW ? 4 : VB_RECV_BATCH;
     lag = OTHER_RECVS + d->recv_batch - 1;
     d->eager = eager;
@@ -71,9 +71,9 @@ static void read_limits(const struct vb_tp *t, struct vb_limits *l, const char *
         if ((a.max_qp_wr > 0 && (uint32_t)a.max_qp_wr < l->wr) ||
             (a.max_cqe > 0 && (uint32_t)a.max_cqe < l->cqe))
             *device = t->rails[i].device;
-        l->wr = a.max_qp_wr > 0 ? least(l->wr, (uint32_t)a.max_qp_wr) : l->wr;
-        l->cqe = a.max_cqe > 0 ? least(l->cqe, (uint32_t)a.max_cqe) : l->cqe;
-        l->sge = a.max_sge > 0 ? least(l->sge, (uint32_t)a.max_sge) : l->sge;
+        l->wr = a.max_qp_wr > 0 ? depth_least(l->wr, (uint32_t)a.max_qp_wr) : l->wr;
+        l->cqe = a.max_cqe > 0 ? depth_least(l->cqe, (uint32_t)a.max_cqe) : l->cqe;
+        l->sge = a.max_sge > 0 ? depth_least(l->sge, (uint32_t)a.max_sge) : l->sge;
     }
 }
 

@@ -21,7 +21,7 @@ void bny_verbs_near_root(const char *path)
 
 /* ---- the choice ---- */
 
-static int key_of(int distance)
+static int device_choice_key_of(int distance)
 {
     return distance < 0 ? INT_MAX : distance;
 }
@@ -42,10 +42,11 @@ int bny_verbs_near_choose(const int *distance, int n, int local_rank, int most, 
         int at[VB_NEAR_MAX], here = 0, now = INT_MAX, take;
 
         for (int i = 0; i < n; i++) /* the next distance */
-            if (key_of(distance[i]) > last && key_of(distance[i]) < now)
-                now = key_of(distance[i]);
+            if (device_choice_key_of(distance[i]) > last &&
+                device_choice_key_of(distance[i]) < now)
+                now = device_choice_key_of(distance[i]);
         for (int i = 0; i < n; i++)
-            if (key_of(distance[i]) == now)
+            if (device_choice_key_of(distance[i]) == now)
                 at[here++] = i;
         if (!*equal)
             *equal = here;

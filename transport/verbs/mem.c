@@ -239,12 +239,12 @@ void bny_verbs_region_keys(const struct vb_region *r, struct bny_window *out)
     out->offset = keys[2] | keys[3] << 32;
 }
 
-static int has(const uint32_t *bits, uint32_t n)
+static int mem_has(const uint32_t *bits, uint32_t n)
 {
     return bits[n / 32] >> n % 32 & 1;
 }
 
-static void put(uint32_t *bits, uint32_t n, int on)
+static void mem_put(uint32_t *bits, uint32_t n, int on)
 {
     bits[n / 32] = (bits[n / 32] & ~(1u << n % 32)) | (uint32_t)on << n % 32;
 }
@@ -271,7 +271,7 @@ int bny_verbs_window_open(struct bny_ep *ep, void *addr, size_t bytes, struct bn
     further = (uint32_t)((struct vb_ep *)ep)->nrails > VB_WINDOW_KEYS;
     if (further && (r->number == VB_FURTHER || tell_first((struct vb_ep *)ep, r) != 0))
         return -BANYAN_ENOTSUP;
-    put(w->open, n, 1);
+    mem_put(w->open, n, 1);
     *out = (struct bny_window){ .addr = (uintptr_t)addr,
                                 .bytes = bytes,
                                 .segment = further ? r->number + 1 : 0,
@@ -295,13 +295,13 @@ int bny_verbs_window_close(struct bny_ep *ep, struct bny_window *win)
     struct vb_windows *w = &e->windows;
     uint32_t n = number_of(win);
 
-    if (has(w->closing, n) && !has(w->closed, n) && e->conn && !e->conn->dead)
+    if (mem_has(w->closing, n) && !mem_has(w->closed, n) && e->conn && !e->conn->dead)
         return BNY_AGAIN;
-    w->generation[n] += (uint32_t)has(w->closing, n);
-    put(w->open, n, 0);
-    put(w->closing, n, 0);
-    put(w->asked, n, 0);
-    put(w->closed, n, 0);
+    w->generation[n] += (uint32_t)mem_has(w->closing, n);
+    mem_put(w->open, n, 0);
+    mem_put(w->closing, n, 0);
+    mem_put(w->asked, n, 0);
+    mem_put(w->closed, n, 0);
     bny_verbs_cache_let((struct vb_tp *)ep->tp, win);
     return 0;
 }
@@ -320,15 +320,15 @@ void bny_verbs_fence(struct bny_ep *ep, const struct bny_window *win)
 
     if (!e->conn || e->conn->dead)
         return;
-    if (!has(w->closing, n))
+    if (!mem_has(w->closing, n))
         w->cut_ns[n] = bny_deadline_in(CUT_S);
-    put(w->closing, n, 1);
+    mem_put(w->closing, n, 1);
     if (e->left) /* its farewell follows all its puts */
-        put(w->closed, n, 1);
-    if (!has(w->asked, n) && e->state == VB_OPEN &&
+        mem_put(w->closed, n, 1);
+    if (!mem_has(w->asked, n) && e->state == VB_OPEN &&
         bny_verbs_tell_ahead(e->conn, VB_IMM_CLOSE, &ask, sizeof ask) == 0)
-        put(w->asked, n, 1);
-    if (!has(w->closed, n) && bny_deadline_passed(w->cut_ns[n]))
+        mem_put(w->asked, n, 1);
+    if (!mem_has(w->closed, n) && bny_deadline_passed(w->cut_ns[n]))
         bny_verbs_down(e,
                        "was cut off after a failed operation, so that it writes nothing more: "
                        "it has not answered for %.1f s",
@@ -349,11 +349,11 @@ void bny_verbs_answer_closing(struct vb_ep *e)
     for (uint32_t n = 0; n < VB_WINDOWS && w->nanswers && e->state == VB_OPEN; n++) {
         struct vb_closing c = { .window = n + (w->shut[n] - 1) * VB_WINDOWS, .answer = 1 };
 
-        if (!has(w->answers_due, n))
+        if (!mem_has(w->answers_due, n))
             continue;
         if (bny_verbs_tell_ahead(e->conn, VB_IMM_CLOSE, &c, sizeof c) != 0)
             return;
-        put(w->answers_due, n, 0);
+        mem_put(w->answers_due, n, 0);
         w->nanswers--;
     }
 }
@@ -365,11 +365,11 @@ void bny_verbs_closing_arrived(struct vb_ep *e, const struct vb_closing *c)
 
     if (!c->answer) {
         w->shut[n] = generation + 1;
-        w->nanswers += !has(w->answers_due, n);
-        put(w->answers_due, n, 1);
-    } else if (has(w->asked, n) &&
+        w->nanswers += !mem_has(w->answers_due, n);
+        mem_put(w->answers_due, n, 1);
+    } else if (mem_has(w->asked, n) &&
                w->generation[n] % (UINT32_MAX / VB_WINDOWS + 1) == generation) {
-        put(w->closed, n, 1);
+        mem_put(w->closed, n, 1);
     } else {
         bny_verbs_down(e, "answers about window %u, which is not closed", n);
     }

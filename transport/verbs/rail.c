@@ -424,7 +424,8 @@ static void queue_pair_failed(struct vb_tp *t, const struct ibv_qp *qp, const ch
 /* Completions report most errors of a queue pair; a new LID or GID breaks the connections that
  * use it, which are remade from the addresses. Rails may be two ports of one device: an event
  * belongs to the rail of its port. */
-static void handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type type, int port)
+static void rail_handle(struct vb_tp *t, struct vb_rail *rail, enum ibv_event_type type,
+                        int port)
 {
     char why[128];
 
@@ -511,6 +512,6 @@ void bny_verbs_async(struct vb_tp *t)
                 type == IBV_EVENT_QP_ACCESS_ERR) /* its end waits for the acknowledgement */
                 queue_pair_failed(t, ev.element.qp, event_text(type));
             else if (rail)
-                handle(t, rail, type, port);
+                rail_handle(t, rail, type, port);
         }
 }

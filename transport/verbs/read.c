@@ -100,7 +100,7 @@ void bny_verbs_tell_credits(struct vb_peer *p)
 }
 
 /* Long messages: copies [off, off + len), which has arrived, from the pieces' slots. */
-static void gather(const struct vb_msg *m, uint32_t off, uint32_t len, char *dst)
+static void read_gather(const struct vb_msg *m, uint32_t off, uint32_t len, char *dst)
 {
     const uint32_t each = m->peer->shape.slot_max;
 
@@ -149,14 +149,14 @@ static long view_long(struct vb_msg *m, uint32_t off, uint32_t len, void *dst, c
             n &= ~63u;
         } else {
             n = len < 64 ? len : 64;
-            gather(m, off, n, m->seam);
+            read_gather(m, off, n, m->seam);
             *ptr = m->seam;
             return n;
         }
     }
     *ptr = dst;
     if (dst)
-        gather(m, off, n, dst);
+        read_gather(m, off, n, dst);
     else
         *ptr =
             bny_verbs_bulk_in(m->peer, m->part_slot[off / each % VB_BULK_SLOTS]) + VB_HEAD + at;

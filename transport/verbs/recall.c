@@ -63,7 +63,7 @@ static uint32_t ended(const struct vb_lane *c, int *well)
 
 /* Waits until requests below `end` are done. 1: they are, without error; 0: the queue pair
  * broke; -1: the wire stalls. */
-static int wait_for(const struct vb_lane *c, uint32_t end)
+static int recall_wait_for(const struct vb_lane *c, uint32_t end)
 {
     const struct timespec nap = { .tv_nsec = NAP_NS };
     uint64_t deadline = bny_deadline_in(STILL_S);
@@ -177,7 +177,7 @@ static void recall_lane(struct vb_lane *c, const void *cookie)
     if (end == c->done)
         return;
     if (!c->lost)
-        rc = wait_for(c, end);
+        rc = recall_wait_for(c, end);
     if (rc < 0) {
         bny_verbs_lost(c, "accepts nothing over device %s", c->rail->at);
         if (c->dead) /* no other queue pair can be made: it is down */
@@ -185,7 +185,7 @@ static void recall_lane(struct vb_lane *c, const void *cookie)
     }
     posted = (int32_t)(c->to_post - end) < 0 ? c->to_post : end;
     if (c->lost && c->cq && posted != c->done)
-        wait_for(c, posted); /* a device that flushes nothing sends nothing, either */
+        recall_wait_for(c, posted); /* a device that flushes nothing sends nothing, either */
     if (rc <= 0)
         copy_all(c, cookie);
 }

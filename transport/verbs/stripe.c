@@ -121,8 +121,8 @@ static void record_stripe(struct vb_lane *l, const struct vb_span *span, uint32_
 
 /* Lanes for `pieces` stripes, in turn. The first lane takes a share only if its rail has no
  * other. */
-static uint32_t choose(struct vb_lane *c, const struct vb_span *span, uint32_t pieces,
-                       uint32_t *chosen)
+static uint32_t stripe_choose(struct vb_lane *c, const struct vb_span *span, uint32_t pieces,
+                              uint32_t *chosen)
 {
     struct vb_ep *e = c->e;
     uint32_t n = 0, first = e->next_lane;
@@ -147,7 +147,7 @@ uint32_t bny_verbs_stripe(struct vb_lane *c, const struct vb_span *span, uint32_
 {
     struct vb_ep *e = c->e;
     uint32_t chosen[VB_LANES], lanes = 0, at = 0,
-                               n = choose(c, span, span->len / VB_STRIPE_MIN, chosen);
+                               n = stripe_choose(c, span, span->len / VB_STRIPE_MIN, chosen);
     uint64_t total = 0, sum = 0;
 
     *first = span->len;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Makes connections itself, instead of rdma_cm but with its calls and events, so that verbs_join.c
- * works with both. A TCP connection between the ranks, one for each queue pair, carries what
- * both ends must know of it:
+/* Makes connections itself, instead of rdma_cm but with its calls and events, so that
+ * verbs_join.c works with both. A TCP connection between the ranks, one for each queue pair,
+ * carries what both ends must know of it:
  *
  *   asker: connects, sends its offer        answerer: takes one of the offered GIDs, makes its
  *                                           queue pair ready to receive and to send, and only
@@ -23,10 +23,10 @@
  * connected, the asker waits through silence while the peer's kernel answers, and stays with
  * this device: an attempt that it gives up stays in that kernel's short queue.
  *
- * No input is trusted: an offer is checked, what it does not prove (verbs_join.c has the proofs)
- * opens nothing, and a connection without an offer is closed in time, at the latest when others
- * need its place. It is told to retry, but only after a last check for its offer: both ends may
- * have been away for longer than any timeout. */
+ * No input is trusted: an offer is checked, what it does not prove (verbs_join.c has the
+ * proofs) opens nothing, and a connection without an offer is closed in time, at the latest
+ * when others need its place. It is told to retry, but only after a last check for its offer:
+ * both ends may have been away for longer than any timeout. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -130,7 +130,8 @@ static struct desk *desk_of(const struct rdma_cm_id *id)
 
 /* ---- telling ---- */
 
-static void tell(struct call *c, enum rdma_cm_event_type type, int status, const char *why)
+static void tcp_cm_tell(struct call *c, enum rdma_cm_event_type type, int status,
+                        const char *why)
 {
     struct desk *d = c->desk;
     struct told *e = calloc(1, sizeof *e);
@@ -187,7 +188,7 @@ static struct call *call_new(struct desk *d)
     return c;
 }
 
-static int watch(struct call *c, uint32_t events)
+static int tcp_cm_watch(struct call *c, uint32_t events)
 {
     struct epoll_event e = { .events = events, .data.ptr = c };
 
@@ -244,7 +245,7 @@ static void keep_asking(const struct call *c, int on)
 static void fails(struct call *c, enum rdma_cm_event_type type, int status, const char *why)
 {
     hang_up(c);
-    tell(c, type, status, why);
+    tcp_cm_tell(c, type, status, why);
 }
 
 /* ---- queue pairs ---- */
@@ -365,8 +366,8 @@ static void destroy_qp(struct rdma_cm_id *id)
 
 /* ---- offers ---- */
 
-static void fill(const struct call *c, enum offer_kind kind, const void *data, size_t len,
-                 struct vb_offer *o)
+static void tcp_cm_fill(const struct call *c, enum offer_kind kind, const void *data,
+                        size_t len, struct vb_offer *o)
 {
     *o = (struct vb_offer){ .wire = BNY_WIRE_VERSION, .kind = (uint8_t)kind };
     memcpy(o->magic, "bnyQ", 4);
@@ -473,7 +474,7 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
     c->state = CALL_CONNECTS;
     /* half of it is random: askers that found the queue full must not all retry together */
     time_it(c, (timeout_ms + (int)randombytes_uniform((uint32_t)timeout_ms)) / 1e3);
-    if (watch(c, EPOLLOUT) == 0)
+    if (tcp_cm_watch(c, EPOLLOUT) == 0)
         return 0;
     hang_up(c);
     return -1;
@@ -482,11 +483,11 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sock
 static int resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
     (void)timeout_ms;
-    tell((struct call *)id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, "");
+    tcp_cm_tell((struct call *)id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, "");
     return 0;
 }
 
-static void connected(struct call *c)
+static void tcp_cm_connected(struct call *c)
 {
     int err = 0;
     socklen_t len = sizeof err;
@@ -499,8 +500,8 @@ static void connected(struct call *c)
         fails(c, RDMA_CM_EVENT_ADDR_ERROR, -err, strerror(err));
     } else {
         c->state = CALL_READY;
-        watch(c, EPOLLRDHUP);
-        tell(c, RDMA_CM_EVENT_ADDR_RESOLVED, 0, "");
+        tcp_cm_watch(c, EPOLLRDHUP);
+        tcp_cm_tell(c, RDMA_CM_EVENT_ADDR_RESOLVED, 0, "");
     }
 }
 
@@ -513,12 +514,12 @@ static int ask(struct rdma_cm_id *id, struct rdma_conn_param *p)
         errno = ENOTCONN;
         return -1;
     }
-    fill(c, OFFER_ASKS, p->private_data, p->private_data_len, &o);
+    tcp_cm_fill(c, OFFER_ASKS, p->private_data, p->private_data_len, &o);
     if (send_offer(c, &o) != 0)
         return -1;
     c->state = CALL_WAITS;
     keep_asking(c, 1);
-    return watch(c, EPOLLIN | EPOLLRDHUP);
+    return tcp_cm_watch(c, EPOLLIN | EPOLLRDHUP);
 }
 
 static int keys_fit(uint16_t a, uint16_t b)
@@ -551,7 +552,7 @@ static void answered(struct call *c)
     }
     c->state = CALL_UP;
     keep_asking(c, 0);
-    tell(c, RDMA_CM_EVENT_ESTABLISHED, 0, "");
+    tcp_cm_tell(c, RDMA_CM_EVENT_ESTABLISHED, 0, "");
 }
 
 /* ---- answering ---- */
@@ -584,7 +585,7 @@ static int start_listening(struct rdma_cm_id *id, int backlog)
         return -1;
     }
     c->state = CALL_LISTENS;
-    return watch(c, EPOLLIN);
+    return tcp_cm_watch(c, EPOLLIN);
 }
 
 static __be16 get_src_port(struct rdma_cm_id *id)
@@ -598,7 +599,7 @@ static void say_no(struct call *c, enum vb_refusal why)
     struct vb_offer o;
     uint8_t byte = (uint8_t)why;
 
-    fill(c, OFFER_REFUSES, &byte, 1, &o);
+    tcp_cm_fill(c, OFFER_REFUSES, &byte, 1, &o);
     send_offer(c, &o);
 }
 
@@ -610,8 +611,8 @@ static void asked(struct call *c)
     }
     time_it(c, 0);
     c->state = CALL_ASKED;
-    watch(c, 0); /* sending the answer reveals its end */
-    tell(c, RDMA_CM_EVENT_CONNECT_REQUEST, 0, "");
+    tcp_cm_watch(c, 0); /* sending the answer reveals its end */
+    tcp_cm_tell(c, RDMA_CM_EVENT_CONNECT_REQUEST, 0, "");
 }
 
 /* 1: still no offer. An asker that gave up has closed, and may be back on another
@@ -640,7 +641,7 @@ static void send_away(struct call *c)
 }
 
 /* If too many wait, refuses the oldest, which retries. */
-static void make_room(struct desk *d)
+static void tcp_cm_make_room(struct desk *d)
 {
     uint32_t n = 0, most = VB_HALF_MAX(d->t->tp.nranks);
     struct call *oldest = NULL;
@@ -687,7 +688,7 @@ static void rings(struct call *listener)
         turn_away(d, listener->fd);
     if (fd < 0)
         return;
-    make_room(d);
+    tcp_cm_make_room(d);
     c = call_new(d);
     if (!c) {
         bny_verbs_starves(d->t, ENOMEM, "no memory for a connection that a rank requests");
@@ -699,7 +700,7 @@ static void rings(struct call *listener)
     c->id.port_num = listener->id.port_num;
     c->state = CALL_RINGS;
     time_it(c, RINGING_S);
-    if (watch(c, EPOLLIN | EPOLLRDHUP) != 0)
+    if (tcp_cm_watch(c, EPOLLIN | EPOLLRDHUP) != 0)
         call_free(c);
 }
 
@@ -710,7 +711,7 @@ static int reject(struct rdma_cm_id *id, const void *data, uint8_t len)
 
     if (c->state != CALL_ASKED)
         return 0;
-    fill(c, OFFER_REFUSES, data, len, &o);
+    tcp_cm_fill(c, OFFER_REFUSES, data, len, &o);
     send_offer(c, &o);
     hang_up(c);
     return 0;
@@ -762,13 +763,13 @@ static int answer(struct rdma_cm_id *id, struct rdma_conn_param *p)
         errno = keep;
         return -1;
     }
-    fill(c, OFFER_ANSWERS, p->private_data, p->private_data_len, &o);
+    tcp_cm_fill(c, OFFER_ANSWERS, p->private_data, p->private_data_len, &o);
     o.gid = (uint8_t)mine;
     o.chosen = (uint8_t)other;
     if (send_offer(c, &o) != 0)
         return -1;
     c->state = CALL_UP;
-    return watch(c, EPOLLIN | EPOLLRDHUP);
+    return tcp_cm_watch(c, EPOLLIN | EPOLLRDHUP);
 }
 
 /* ---- the end ---- */
@@ -824,11 +825,11 @@ static void heard(struct call *c)
         answered(c);
 }
 
-static void look_at(struct call *c, uint32_t events)
+static void tcp_cm_look_at(struct call *c, uint32_t events)
 {
     switch (c->state) {
     case CALL_LISTENS: rings(c); break;
-    case CALL_CONNECTS: connected(c); break;
+    case CALL_CONNECTS: tcp_cm_connected(c); break;
     case CALL_WAITS: heard(c); break;
     case CALL_RINGS: hear_ringing(c); break;
     case CALL_ASKED: /* only EPOLLERR and EPOLLHUP are reported: its answer will fail */
@@ -846,7 +847,7 @@ static void end_connecting(struct call *c)
     struct pollfd p = { .fd = c->fd, .events = POLLOUT };
 
     if (poll(&p, 1, 0) > 0)
-        connected(c);
+        tcp_cm_connected(c);
     else
         silent(c);
 }
@@ -864,13 +865,13 @@ static void look_at_clock(struct desk *d)
     }
 }
 
-static void look(struct desk *d)
+static void tcp_cm_look(struct desk *d)
 {
     struct epoll_event e;
 
     for (int i = 0; i < LOOKS_MAX && !d->first && epoll_wait(d->ch.fd, &e, 1, 0) == 1; i++)
         if (e.data.ptr)
-            look_at(e.data.ptr, e.events);
+            tcp_cm_look_at(e.data.ptr, e.events);
     look_at_clock(d);
 }
 
@@ -881,7 +882,7 @@ static int get_event(struct rdma_event_channel *channel, struct rdma_cm_event **
     uint64_t rung;
 
     if (!d->first)
-        look(d);
+        tcp_cm_look(d);
     e = d->first;
     if (!e) {
         errno = EAGAIN;

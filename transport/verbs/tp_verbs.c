@@ -86,7 +86,7 @@ static int open_events(struct vb_tp *t)
     return 0;
 }
 
-static int start(struct vb_tp *t, const struct bny_tp_config *cfg)
+static int verbs_start(struct vb_tp *t, const struct bny_tp_config *cfg)
 {
     int rc = open_events(t);
 
@@ -147,7 +147,7 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->secret = cfg->secret;
     rc = bny_verbs_path_settings(cfg->rank, &t->path);
     if (rc == 0)
-        rc = start(t, cfg);
+        rc = verbs_start(t, cfg);
     if (rc == 0)
         rc = bny_verbs_cache_open(t);
     t->port_range = NULL;

@@ -154,7 +154,7 @@ static void close_lane(struct vb_ep *e)
 }
 
 /* Continues without a lane that never opened. */
-static void give_up(struct vb_ep *e, const char *why)
+static void verbs_conn_give_up(struct vb_ep *e, const char *why)
 {
     const struct vb_tp *t = (struct vb_tp *)e->ep.tp;
 
@@ -176,7 +176,7 @@ void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
     bny_vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
     if (e->lane && !e->conn) {
-        give_up(e, why);
+        verbs_conn_give_up(e, why);
         return;
     }
     e = e->main;
@@ -385,8 +385,8 @@ int bny_verbs_conn_prepare(struct vb_lane *c, struct vb_peer *p, int resumes)
     rc = make_qp(c);
     if (rc)
         return rc;
-    if (c->rail->shared
-            .srq) /* the requester sends a hello, and nothing more before our answer: verbs_join.c */
+    if (c->rail->shared.srq) /* the requester sends a hello, and nothing more before our answer:
+                                verbs_join.c */
         return bny_verbs_srq_share(c, c->active ? t->depth.recvs + 1 : 1);
     sge = (struct ibv_sge){ .addr = (uintptr_t)bny_verbs_hello_in(c),
                             .length = sizeof(struct vb_hello),

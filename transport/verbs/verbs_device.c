@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rail's device, port and address, and the messages about them. If rdma_cm makes connections
- * the address decides: rdma_cm takes the GID of this address; verbs_route.c has the MTU, verbs_port.c the
- * choice if the ranks make connections. */
+ * the address decides: rdma_cm takes the GID of this address; verbs_route.c has the MTU,
+ * verbs_port.c the choice if the ranks make connections. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -106,7 +106,7 @@ struct wanted {
     int port; /* 0: any */
 };
 
-static struct wanted split(const char *text)
+static struct wanted verbs_device_split(const char *text)
 {
     struct wanted w = { .port = 0 };
     const char *colon = strchr(text, ':');
@@ -198,7 +198,7 @@ static int listen_at(struct vb_tp *t, struct vb_rail *rail, const struct bny_add
 int bny_verbs_listen(struct vb_tp *t, struct vb_rail *rail, const char *name)
 {
     struct bny_addr addrs[BNY_NET_CANDIDATES_MAX];
-    struct wanted named = split(name), *device = NULL;
+    struct wanted named = verbs_device_split(name), *device = NULL;
     char why[384], interface[32];
     int n = bny_net_candidates(addrs, BNY_NET_CANDIDATES_MAX, name), refused = 0;
 

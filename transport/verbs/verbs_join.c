@@ -588,7 +588,7 @@ static void gone(struct vb_lane *c)
     }
 }
 
-static void handle(struct vb_tp *t, const struct cm_event *ev)
+static void verbs_join_handle(struct vb_tp *t, const struct cm_event *ev)
 {
     struct vb_lane *c = ev->id->context;
     char why[128];
@@ -687,7 +687,7 @@ static int is_kept(const struct vb_ep *e)
 }
 
 /* One lane that is being made, or whose queue pair is being replaced. */
-static void advance(struct vb_ep *e)
+static void verbs_join_advance(struct vb_ep *e)
 {
     int late;
 
@@ -725,7 +725,7 @@ void bny_verbs_cm_progress(struct vb_tp *t)
         t->away_ns = now;
     t->seen_ns = now;
     while (take_event(t, &ev))
-        handle(t, &ev);
+        verbs_join_handle(t, &ev);
     bny_verbs_async(t);
     bny_verbs_go_home(t);
     for (struct vb_lane *c = t->half, *next; c; c = next) {
@@ -736,9 +736,9 @@ void bny_verbs_cm_progress(struct vb_tp *t)
         struct vb_ep *e = t->eps[r];
 
         if (e)
-            advance(e);
+            verbs_join_advance(e);
         for (uint32_t k = 1; e && k < e->nlanes; k++)
             if (e->lanes[k])
-                advance(e->lanes[k]);
+                verbs_join_advance(e->lanes[k]);
     }
 }

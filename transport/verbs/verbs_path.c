@@ -85,7 +85,8 @@ static unsigned inlined(const struct vb_lane *c, uint32_t bytes)
 
 /* Request k in the device's form: one; two if the immediate follows the data, alone or as a
  * message; or three if header and payload are separate and the device takes one piece. */
-static unsigned fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr, struct ibv_sge *sge)
+static unsigned verbs_path_fill(struct vb_lane *c, uint32_t k, struct ibv_send_wr *wr,
+                                struct ibv_sge *sge)
 {
     struct vb_sent *s = &c->sent[k % VB_SENDS];
     uint32_t bytes =
@@ -151,7 +152,7 @@ int bny_verbs_post(struct vb_lane *c)
         int rc;
 
         for (unsigned i = 0; i < POST_BATCH && c->to_post != c->posted; i++)
-            n += fill(c, c->to_post++, &wr[n], &notes[i]);
+            n += verbs_path_fill(c, c->to_post++, &wr[n], &notes[i]);
         for (unsigned i = 0; i + 1 < n; i++)
             wr[i].next = &wr[i + 1];
         rc = ibv_post_send(c->id->qp, wr, &bad);
@@ -316,7 +317,7 @@ static int write_bulk(struct vb_lane *c, enum vb_imm kind, uint32_t slot,
     return write_slot(c, s, at, mem, 0, first, user, region);
 }
 
-static int check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
+static int verbs_path_check(const struct bny_ep *ep, const struct bny_hdr *hdr, uint32_t max)
 {
     if (hdr->chan < BNY_CHANNELS && hdr->len <= max)
         return 0;
@@ -395,7 +396,7 @@ int bny_verbs_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *bu
     int rc = 0;
     struct vb_lane *c;
 
-    rc = check(ep, hdr, ep->eager_max);
+    rc = verbs_path_check(ep, hdr, ep->eager_max);
     if (rc)
         return rc;
     c = open_conn(ep, &rc);
@@ -536,7 +537,7 @@ int bny_verbs_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     uint32_t k;
     int rc = 0;
 
-    rc = check(ep, hdr, VB_LONG_MAX);
+    rc = verbs_path_check(ep, hdr, VB_LONG_MAX);
     if (rc)
         return rc;
     c = open_conn(ep, &rc);

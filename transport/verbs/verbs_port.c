@@ -106,7 +106,7 @@ static int is_usable(const struct ibv_gid_entry *e, int ethernet)
 }
 
 /* Inserts it in order, and keeps the best. */
-static void keep(struct vb_port *p, const struct vb_gid *g, uint32_t ifindex)
+static void verbs_port_keep(struct vb_port *p, const struct vb_gid *g, uint32_t ifindex)
 {
     int at = VB_GIDS - 1;
 
@@ -137,7 +137,7 @@ static void read_gids(const struct vb_tp *t, struct ibv_context *ctx, int port, 
             continue;
         memcpy(g.raw, e[i].gid.raw, sizeof g.raw);
         g.bits = subnet_of(g.raw);
-        keep(p, &g, 0);
+        verbs_port_keep(p, &g, 0);
     }
     free(e);
 }
@@ -149,7 +149,7 @@ static void prefer(struct vb_port *p, uint32_t ifindex)
     memset(p->gids, 0, sizeof p->gids);
     p->ngids = 0;
     for (int i = 0; i < old.ngids; i++)
-        keep(p, &old.gids[i], ifindex);
+        verbs_port_keep(p, &old.gids[i], ifindex);
 }
 
 static int same_subnet(const struct vb_gid *a, const struct vb_gid *b)

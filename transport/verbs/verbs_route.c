@@ -26,7 +26,7 @@
 #define RETRIES 6 /* never 7 by default: some devices take it as infinite */
 
 /* A number from its own variable, or -1 if that is not set. */
-static int number(int rank, const char *name, int most, const char *what, int *out)
+static int verbs_route_number(int rank, const char *name, int most, const char *what, int *out)
 {
     const char *text = bny_param_str(name);
     char *end;
@@ -76,12 +76,14 @@ int bny_verbs_path_settings(int rank, struct vb_path *p)
                             w);
         *known[i].at = (int)v;
     }
-    rc = number(rank, "BANYAN_IB_GID_INDEX", 65535,
-                "show_gids has the indices; unset it to have one chosen", &p->gid_index);
+    rc = verbs_route_number(rank, "BANYAN_IB_GID_INDEX", 65535,
+                            "show_gids has the indices; unset it to have one chosen",
+                            &p->gid_index);
     if (rc == 0)
-        rc = number(rank, "BANYAN_IB_PKEY", 0xffff,
-                    "a partition key as in /sys/class/infiniband/*/ports/*/pkeys, 0x8001 say",
-                    &p->pkey);
+        rc = verbs_route_number(
+            rank, "BANYAN_IB_PKEY", 0xffff,
+            "a partition key as in /sys/class/infiniband/*/ports/*/pkeys, 0x8001 say",
+            &p->pkey);
     return rc;
 }
 

@@ -50,7 +50,7 @@ struct vb_watch {
 
 /* ---- the thread ---- */
 
-static void changed(struct vb_watch *w, uint64_t start, uint64_t end)
+static void watch_changed(struct vb_watch *w, uint64_t start, uint64_t end)
 {
     w->changes++;
     for (int i = 0; i < VB_WATCHED; i++)
@@ -58,7 +58,7 @@ static void changed(struct vb_watch *w, uint64_t start, uint64_t end)
             w->ranges[i].changed = 1;
 }
 
-static void count(struct vb_watch *w, int n)
+static void watch_count(struct vb_watch *w, int n)
 {
     uint64_t now = bny_now_ns();
 
@@ -83,14 +83,15 @@ static void take_events(struct vb_watch *w)
     got = read(w->fd, msg, sizeof msg);
     for (int i = 0; i < (int)(got / (ssize_t)sizeof *msg); i++) {
         if (msg[i].event == UFFD_EVENT_REMAP) {
-            changed(w, msg[i].arg.remap.from, msg[i].arg.remap.from + msg[i].arg.remap.len);
-            changed(w, msg[i].arg.remap.to, msg[i].arg.remap.to + msg[i].arg.remap.len);
+            watch_changed(w, msg[i].arg.remap.from,
+                          msg[i].arg.remap.from + msg[i].arg.remap.len);
+            watch_changed(w, msg[i].arg.remap.to, msg[i].arg.remap.to + msg[i].arg.remap.len);
         } else if (msg[i].event == UFFD_EVENT_UNMAP || msg[i].event == UFFD_EVENT_REMOVE) {
-            changed(w, msg[i].arg.remove.start, msg[i].arg.remove.end);
+            watch_changed(w, msg[i].arg.remove.start, msg[i].arg.remove.end);
         }
     }
     if (got > 0)
-        count(w, (int)(got / (ssize_t)sizeof *msg));
+        watch_count(w, (int)(got / (ssize_t)sizeof *msg));
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -313,7 +314,7 @@ static int open_rest(struct vb_watch *w)
 
 /* While the thread runs no watched memory may change hands unnoticed, so it ends first; then
  * the descriptor, and with it the kernel's state; our memory last. */
-static void end(struct vb_watch *w)
+static void watch_end(struct vb_watch *w)
 {
     if (w->runs) {
         uint64_t one = 1;
@@ -332,7 +333,7 @@ static void end(struct vb_watch *w)
     free(w);
 }
 
-static int begin(struct vb_watch **out)
+static int watch_begin(struct vb_watch **out)
 {
     struct vb_watch *w = calloc(1, sizeof *w);
     int rc;
@@ -347,7 +348,7 @@ static int begin(struct vb_watch **out)
     if (rc == 0)
         rc = open_rest(w);
     if (rc)
-        end(w);
+        watch_end(w);
     else
         *out = w;
     return rc;
@@ -359,7 +360,7 @@ static int users;
 /* A child of fork has neither the thread nor its parent's memory: it starts anew. The
  * descriptor is its parent's: while any process has it open the kernel reports changes, and
  * after the parent closed it a changing thread there would wait for ever. */
-static void in_child(struct bny_lock *l)
+static void watch_in_child(struct bny_lock *l)
 {
     (void)l;
     if (the_watch)
@@ -368,7 +369,7 @@ static void in_child(struct bny_lock *l)
     users = 0;
 }
 
-static struct bny_lock lock = BNY_LOCK(in_child);
+static struct bny_lock lock = BNY_LOCK(watch_in_child);
 
 int bny_verbs_watch_open(struct vb_watch **out)
 {
@@ -376,7 +377,7 @@ int bny_verbs_watch_open(struct vb_watch **out)
 
     bny_lock_take(&lock);
     if (!the_watch)
-        rc = begin(&the_watch);
+        rc = watch_begin(&the_watch);
     users += rc == 0;
     *out = the_watch;
     bny_lock_give(&lock);
@@ -387,7 +388,7 @@ void bny_verbs_watch_close(struct vb_watch *w)
 {
     bny_lock_take(&lock);
     if (w && w == the_watch && --users == 0) {
-        end(w);
+        watch_end(w);
         the_watch = NULL;
     }
     bny_lock_give(&lock);

@@ -12,7 +12,7 @@ struct descs {
     dnnl_dims_t strides, before, after;
 };
 
-static int describe(struct descs *d, const struct bny_conv_shape *s)
+static int conv_describe(struct descs *d, const struct bny_conv_shape *s)
 {
     dnnl_dims_t wide = { s->batch, s->wide, s->length };
     dnnl_dims_t narrow = { s->batch, s->narrow, s->length / s->stride };
@@ -174,7 +174,7 @@ int bny_conv_init(struct bny_conv *c, const struct bny_conv_shape *shape, dnnl_e
     memset(c, 0, sizeof *c);
     c->shape = *shape;
     c->stream = stream;
-    rc = describe(&d, shape);
+    rc = conv_describe(&d, shape);
     if (!rc)
         rc = make_memory(c, &d, engine);
     if (!rc)

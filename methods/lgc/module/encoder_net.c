@@ -70,7 +70,7 @@ static int make_arrays(struct bny_net *n)
                : dnnl_out_of_memory;
 }
 
-static void draw(float *w, size_t n, double bound, uint64_t *state)
+static void encoder_net_draw(float *w, size_t n, double bound, uint64_t *state)
 {
     for (size_t i = 0; i < n; i++)
         w[i] = (float)(bound * (2 * bny_rng_unit(state) - 1));
@@ -81,7 +81,8 @@ static void draw_stack(const struct bny_stack *s, float *w, uint64_t *state)
     for (int l = 0; l < s->layers; l++) {
         const struct bny_conv_shape *c = &s->conv[l].shape;
 
-        draw(w + s->at[l], s->at[l + 1] - s->at[l], 1 / sqrt((double)c->wide * c->taps), state);
+        encoder_net_draw(w + s->at[l], s->at[l + 1] - s->at[l],
+                         1 / sqrt((double)c->wide * c->taps), state);
     }
 }
 
@@ -101,7 +102,7 @@ static void draw_all(struct bny_net *n)
         float *w = n->net.weights + decoder_at(n, d);
 
         draw_stack(&n->dec, w, &state);
-        draw(w + n->dec.at[DECODER_LAYERS], map, 1 / sqrt((double)map - 1), &state);
+        encoder_net_draw(w + n->dec.at[DECODER_LAYERS], map, 1 / sqrt((double)map - 1), &state);
     }
 }
 

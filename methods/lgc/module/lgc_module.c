@@ -42,22 +42,22 @@ static void destroy(struct bny_lgc_net *net)
     bny_net_destroy(net ? of(net) : NULL);
 }
 
-static int pack(struct bny_lgc_net *net)
+static int lgc_module_pack(struct bny_lgc_net *net)
 {
     int before = limit(of(net)->conf.threads);
 
     return unlimit(before, bny_net_pack(of(net)));
 }
 
-static int encode(struct bny_lgc_net *net, const float *x, float *code)
+static int lgc_module_encode(struct bny_lgc_net *net, const float *x, float *code)
 {
     int before = limit(of(net)->conf.threads);
 
     return unlimit(before, bny_net_encode(of(net), x, code));
 }
 
-static int decode(struct bny_lgc_net *net, int d, const float *code, const float *innovation,
-                  float *x)
+static int lgc_module_decode(struct bny_lgc_net *net, int d, const float *code,
+                             const float *innovation, float *x)
 {
     int before = limit(of(net)->conf.threads);
 
@@ -83,9 +83,9 @@ static const struct bny_lgc_net_ops table = {
     .version = BNY_LGC_NET_VERSION,
     .create = create,
     .destroy = destroy,
-    .pack = pack,
-    .encode = encode,
-    .decode = decode,
+    .pack = lgc_module_pack,
+    .encode = lgc_module_encode,
+    .decode = lgc_module_decode,
     .gradients = gradients,
     .update = update,
 };

@@ -33,7 +33,7 @@ int bny_io_ref_busy(const struct bny_dpdk_ref *ref)
 }
 
 /* Head in one segment, body attached as another. */
-static struct rte_mbuf *gather(const struct bny_dpdk_tx *t)
+static struct rte_mbuf *dpdk_io_gather(const struct bny_dpdk_tx *t)
 {
     struct rte_mbuf_ext_shared_info *s = (void *)t->ref;
     struct rte_mbuf *m[2];
@@ -194,7 +194,7 @@ static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, 
 
         if (port->try_fd >= 0 && t->head_len + t->body_len > port->taken)
             break;
-        m[made] = t->ref && t->body_len && (port->caps & BNY_DPDK_GATHER) ? gather(t)
+        m[made] = t->ref && t->body_len && (port->caps & BNY_DPDK_GATHER) ? dpdk_io_gather(t)
                                                                           : copied(port, t);
         if (!m[made])
             break;

@@ -7,7 +7,7 @@
 /* Ranks that are threads may call at the same time. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int start(const char *args, const char *device, int loud, char *text)
+static int dpdk_module_start(const char *args, const char *device, int loud, char *text)
 {
     int rc;
 
@@ -54,7 +54,7 @@ static void unmap(struct bny_dpdk_port *port, void *mem, size_t bytes)
 
 static const struct bny_dpdk_driver table = {
     .version = BNY_DPDK_DRIVER_VERSION,
-    .start = start,
+    .start = dpdk_module_start,
     .open = open_port,
     .close = close_port,
     .link_up = bny_port_link_up,

@@ -323,7 +323,7 @@ struct opening {
     int rc;
 };
 
-static void make(void *arg)
+static void dpdk_port_make(void *arg)
 {
     struct opening *o = arg;
     struct bny_dpdk_port *p = o->p;
@@ -378,9 +378,9 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
         info->frame_max = info->frame_max < limit ? info->frame_max : limit;
     }
     if (p->kind == BNY_DPDK_MEMIF)
-        bny_eal_call(make, &o);
+        bny_eal_call(dpdk_port_make, &o);
     else
-        make(&o);
+        dpdk_port_make(&o);
     if (o.rc != 0) {
         bny_eal_explain(text);
         bny_port_close(p);

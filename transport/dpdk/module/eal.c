@@ -113,7 +113,7 @@ static void lcores(char *out, size_t cap)
     out[len - 1] = ')';
 }
 
-static int has(const char *args, const char *what)
+static int eal_has(const char *args, const char *what)
 {
     return args && strstr(args, what) != NULL;
 }
@@ -123,17 +123,17 @@ static int run_eal(const char *args, const char *device, char *text)
     static char cores[8 * CPU_SETSIZE], extra[1024], allow[256]; /* the EAL keeps pointers */
     char *argv[ARGS_MAX], *save;
     int argc = 0;
-    int own_memory = has(args, "--in-memory") || has(args, "--huge-dir") ||
-                     has(args, "--no-huge") || has(args, "--file-prefix");
+    int own_memory = eal_has(args, "--in-memory") || eal_has(args, "--huge-dir") ||
+                     eal_has(args, "--no-huge") || eal_has(args, "--file-prefix");
 
     lcores(cores, sizeof cores);
     argv[argc++] = (char *)"banyan";
     argv[argc++] = (char *)"--lcores";
     argv[argc++] = cores;
     argv[argc++] = (char *)"--no-telemetry";
-    if (!has(args, "--log-level"))
+    if (!eal_has(args, "--log-level"))
         argv[argc++] = (char *)"--log-level=*:error";
-    if (!device && !has(args, "--iova-mode")) /* a card's bus and IOMMU decide */
+    if (!device && !eal_has(args, "--iova-mode")) /* a card's bus and IOMMU decide */
         argv[argc++] = (char *)"--iova-mode=va";
     if (device) {
         snprintf(allow, sizeof allow, "%s", device);

@@ -10,7 +10,7 @@ static const enum rte_eth_event_type heard[] = {
 };
 #define NHEARD (sizeof heard / sizeof heard[0])
 
-static int hear(uint16_t id, enum rte_eth_event_type type, void *arg, void *ret)
+static int events_hear(uint16_t id, enum rte_eth_event_type type, void *arg, void *ret)
 {
     struct bny_dpdk_port *p = arg;
 
@@ -21,18 +21,18 @@ static int hear(uint16_t id, enum rte_eth_event_type type, void *arg, void *ret)
 void bny_events_open(struct bny_dpdk_port *p)
 {
     for (size_t i = 0; i < NHEARD; i++)
-        rte_eth_dev_callback_register(p->id, heard[i], hear, p);
+        rte_eth_dev_callback_register(p->id, heard[i], events_hear, p);
     p->hears = 1;
 }
 
 void bny_events_close(struct bny_dpdk_port *p)
 {
     for (size_t i = 0; i < NHEARD && p->hears; i++)
-        rte_eth_dev_callback_unregister(p->id, heard[i], hear, p);
+        rte_eth_dev_callback_unregister(p->id, heard[i], events_hear, p);
     p->hears = 0;
 }
 
-static int has(unsigned events, enum rte_eth_event_type type)
+static int events_has(unsigned events, enum rte_eth_event_type type)
 {
     return events >> type & 1;
 }
@@ -43,17 +43,17 @@ void bny_events_run(struct bny_dpdk_port *p)
 
     if (!events || p->gone)
         return;
-    if (has(events, RTE_ETH_EVENT_ERR_RECOVERING))
+    if (events_has(events, RTE_ETH_EVENT_ERR_RECOVERING))
         p->recovers = 1;
-    if (has(events, RTE_ETH_EVENT_RECOVERY_SUCCESS)) {
+    if (events_has(events, RTE_ETH_EVENT_RECOVERY_SUCCESS)) {
         p->recovers = 0;
         bny_queues_again(p);
     }
-    if (has(events, RTE_ETH_EVENT_INTR_RESET) && bny_queues_reset(p) != 0)
+    if (events_has(events, RTE_ETH_EVENT_INTR_RESET) && bny_queues_reset(p) != 0)
         p->gone = "its driver asked for a reset, and it does not start again";
-    if (has(events, RTE_ETH_EVENT_INTR_RMV))
+    if (events_has(events, RTE_ETH_EVENT_INTR_RMV))
         p->gone = "it was removed";
-    if (has(events, RTE_ETH_EVENT_RECOVERY_FAILED))
+    if (events_has(events, RTE_ETH_EVENT_RECOVERY_FAILED))
         p->gone = "it does not recover from an error";
     if (!p->gone)
         return;

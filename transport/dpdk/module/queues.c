@@ -82,7 +82,7 @@ static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error
     return rte_flow_create(p->id, &attr, pattern, actions, why);
 }
 
-static void note(struct bny_dpdk_info *info, const char *what, const char *more)
+static void queues_note(struct bny_dpdk_info *info, const char *what, const char *more)
 {
     size_t len = strlen(info->notes);
 
@@ -102,13 +102,15 @@ static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     p->udp_port = c->udp_port;
     p->rule = make_rule(p, &why);
     if (p->rule) {
-        note(info,
-             p->isolated ? "an rte_flow rule takes our frames, all others are the kernel's"
-                         : "an rte_flow rule takes our frames",
-             "");
+        queues_note(info,
+                    p->isolated
+                        ? "an rte_flow rule takes our frames, all others are the kernel's"
+                        : "an rte_flow rule takes our frames",
+                    "");
         return;
     }
-    note(info, "no rte_flow rule: ", why.message ? why.message : rte_strerror(rte_errno));
+    queues_note(info,
+                "no rte_flow rule: ", why.message ? why.message : rte_strerror(rte_errno));
     if (p->isolated && rte_eth_dev_stop(p->id) == 0) { /* else no frame would come */
         rte_flow_isolate(p->id, 0, &why);
         p->isolated = 0;
@@ -144,7 +146,7 @@ static void set_gather(const struct rte_eth_dev_info *dev, struct rte_eth_conf *
 {
     const char *why = why_copied(dev);
 
-    note(info, why ? "frames are copied: " : "zero-copy send", why ? why : "");
+    queues_note(info, why ? "frames are copied: " : "zero-copy send", why ? why : "");
     if (why)
         return;
     conf->txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
@@ -194,12 +196,12 @@ static void set_sums(struct bny_dpdk_port *p, const struct rte_eth_dev_info *dev
         conf->txmode.offloads |= tx;
         info->caps |= BNY_DPDK_CSUM;
     }
-    note(info,
-         p->rx_sums && p->tx_sums ? "checksums by the port"
-         : p->rx_sums             ? "checksums looked at by the port"
-         : p->tx_sums             ? "checksums computed by the port"
-                                  : "no checksums by the port",
-         "");
+    queues_note(info,
+                p->rx_sums && p->tx_sums ? "checksums by the port"
+                : p->rx_sums             ? "checksums looked at by the port"
+                : p->tx_sums             ? "checksums computed by the port"
+                                         : "no checksums by the port",
+                "");
 }
 
 static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
@@ -229,12 +231,12 @@ static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     }
     if (!(info->caps & BNY_DPDK_PAIR)) {
         snprintf(number, sizeof number, "%d queue%s", p->queues, p->queues > 1 ? "s" : "");
-        note(info, number,
-             p->queues == 1                  ? ""
-             : p->kind == BNY_DPDK_AF_PACKET ? " (PACKET_FANOUT by UDP ports)"
-             : spread & by_udp               ? " (RSS by UDP ports)"
-             : spread                        ? " (RSS by addresses)"
-                                             : " (the driver spreads frames as it likes)");
+        queues_note(info, number,
+                    p->queues == 1                  ? ""
+                    : p->kind == BNY_DPDK_AF_PACKET ? " (PACKET_FANOUT by UDP ports)"
+                    : spread & by_udp               ? " (RSS by UDP ports)"
+                    : spread                        ? " (RSS by addresses)"
+                             : " (the driver spreads frames as it likes)");
     }
     info->queues = p->queues;
     return 0;

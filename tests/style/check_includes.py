@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Who may include whom: base <- topo, compress, transport <- collectives <- training <- methods <-
 integrations, perf, tools, simulator, examples. Examples see only the public header. The folders of collectives/ have an
-order of their own (folder_order.py). Usage: check_includes.py ROOT"""
+order of their own (folder_order.py). Each C file has a name of its own. Usage: check_includes.py ROOT"""
 import pathlib
 import re
 import sys
@@ -63,8 +63,19 @@ def violations(root):
                         yield f"{where}: {wrong}"
 
 
+def namesakes(root):
+    """C files outside tests that share a name: a stack trace or a search does not tell them apart."""
+    seen = {}
+    for folder in sorted(FOLDERS - {"tests", "perf", "examples"}):
+        for path in sorted((root / folder).rglob("*.[ch]")):
+            other = seen.setdefault(path.name, path)
+            if other != path:
+                yield f"{path.relative_to(root)}: {other.relative_to(root)} has this name already"
+
+
 def main():
-    found = list(violations(pathlib.Path(sys.argv[1])))
+    root = pathlib.Path(sys.argv[1])
+    found = [*violations(root), *namesakes(root)]
     print("\n".join(found) or "include directions are kept")
     return 1 if found else 0
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the tcp transport. addr.c: listening and address blobs; tcp_join.c: connecting, accepting,
- * proving the secret; tcp_path.c, tcp_recv.c: the bytes; keep.c: bytes that may be sent again;
- * resume.c: lost connections and their replacement; secure.c: authenticated or encrypted bytes;
- * tcp.c: the table, polling, life and death.
+/* Inside the tcp transport. addr.c: listening and address blobs; tcp_join.c: connecting,
+ * accepting, proving the secret; tcp_path.c, tcp_recv.c: the bytes; keep.c: bytes that may be
+ * sent again; resume.c: lost connections and their replacement; secure.c: authenticated or
+ * encrypted bytes; tcp.c: the table, polling, life and death.
  *
  * Connections. A connection carries messages one way, from the rank that opened it, and at most
  * a farewell the other way. So two ranks that send at the same moment need no tie-break, and a

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Transport ud: the dpdk transport's messages (transport/dpdk/dpdk.h) over one unconnected
  * queue pair of an RDMA device, for all peers: UD, or SRD of an Amazon EFA. This is a driver as
- * described in transport/dpdk/driver.h. table.c: the driver's table; ud_open.c: device, queue pair
- * and memory; way.c: addresses; ud_io.c: frames.
+ * described in transport/dpdk/driver.h. table.c: the driver's table; ud_open.c: device, queue
+ * pair and memory; way.c: addresses; ud_io.c: frames.
  *
  * A frame is sent without its first 42 bytes (Ethernet, IPv4, UDP): the network has its own
  * headers. Their destination MAC contains the rank. A frame lies at FRAME_AT of its place, so

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Replaces the queue pair of a lane if it breaks. Slabs, credits and all requests in flight
  * stay; only the route changes, possibly to another rail if the lane's own does not work
- * (verbs_join.c tries all). First either end processes all completions of the old queue pair, so
- * nothing more can come. Then each reports in its hello the number of immediates that it has,
- * and the other posts the later ones again. Nothing is lost, as requests are kept until
+ * (verbs_join.c tries all). First either end processes all completions of the old queue pair,
+ * so nothing more can come. Then each reports in its hello the number of immediates that it
+ * has, and the other posts the later ones again. Nothing is lost, as requests are kept until
  * acknowledged, and nothing comes twice, as only immediates announce a write. If it takes too
  * long, or breaks again and again without progress, the peer is down; with iWARP at once, where
  * a request completes as soon as TCP has it: what the peer lacks may be gone. */

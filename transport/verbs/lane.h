@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lanes: each has a queue pair, the requests in flight on it, recorded until the peer has them,
- * and the stripes that arrive on it. verbs_conn.c makes and ends lanes, lane.c replaces their queue
- * pairs, verbs_path.c and stripe.c send on them, arrive.c handles their completions. */
+ * and the stripes that arrive on it. verbs_conn.c makes and ends lanes, lane.c replaces their
+ * queue pairs, verbs_path.c and stripe.c send on them, arrive.c handles their completions. */
 #ifndef BNY_VERBS_LANE_H
 #define BNY_VERBS_LANE_H
 

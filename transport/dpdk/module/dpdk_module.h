@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside libbanyan-dpdk.so, the only part of banyan that includes and links DPDK. eal.c: the
  * EAL and its memory; dpdk_port.c: ports; memif.c: the end of memif links; events.c: drivers'
- * events; queues.c: queues and steering; dpdk_io.c: packets. It knows nothing of ranks and messages
- * (the library sees only driver.h). */
+ * events; queues.c: queues and steering; dpdk_io.c: packets. It knows nothing of ranks and
+ * messages (the library sees only driver.h). */
 #ifndef BNY_DPDK_DPDK_MODULE_H
 #define BNY_DPDK_DPDK_MODULE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the choice of all ways needs: predicted costs (cost.c) and chunk sizes (chunk_size.c). All
- * are pure functions of the call and of constants that all ranks agreed on, so every rank
+/* What the choice of all ways needs: predicted costs (cost.c) and chunk sizes (chunk_size.c).
+ * All are pure functions of the call and of constants that all ranks agreed on, so every rank
  * computes the same. */
 #ifndef BNY_COLLECTIVES_COST_H
 #define BNY_COLLECTIVES_COST_H

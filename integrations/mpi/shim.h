@@ -385,7 +385,8 @@ void shim_free_laters(void); /* those that nothing uses any more */
 /* Completes what is in flight on a communicator. */
 void shim_drain(MPI_Comm comm);
 int shim_progress_start(void);
-/* A duplicate of MPI_COMM_SELF. Tag 0 is mpi_progress.c's, up to 30000 types.c's, then persist.c's.
+/* A duplicate of MPI_COMM_SELF. Tag 0 is mpi_progress.c's, up to 30000 types.c's, then
+ * persist.c's.
  */
 extern MPI_Comm shim_self;
 void shim_progress_stop(void);

@@ -3,9 +3,9 @@
  * with another driver the ud transport, whose frames are datagrams of RDMA devices
  * (transport/ud). tp_dpdk.c: the table, set-up, polling, life and death; dpdk_settings.c:
  * BANYAN_DPDK_*; ports.c: ports and addresses; iface.h, neighbour.c: facts from the kernel and
- * the link; dpdk_send.c, dpdk_recv.c: messages to packets and back; dpdk_flow.c: reliability; packet.c:
- * frames; held.c: memory that a card may read; fault.c: seeded faults; dpdk_load.c, module/: DPDK
- * itself.
+ * the link; dpdk_send.c, dpdk_recv.c: messages to packets and back; dpdk_flow.c: reliability;
+ * packet.c: frames; held.c: memory that a card may read; fault.c: seeded faults; dpdk_load.c,
+ * module/: DPDK itself.
  *
  * A message is cut into fragments, one for each packet, with their message and offset. Sending:
  * memory is attached to packets if the driver can, and stays borrowed until all fragments are

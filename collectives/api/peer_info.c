@@ -193,8 +193,7 @@ static const struct bny_transport_ops *card_transport(const struct bny_peer_info
 static int has_shared(const struct bny_peer_info *c)
 {
     for (int k = 0; k < BNY_PEER_INFO_TPS; k++)
-        if (c->tp[k].name[0] && card_transport(c, k) &&
-            (card_transport(c, k)->caps & BNY_TP_SHARED))
+        if (c->tp[k].name[0] && card_transport(c, k) && card_transport(c, k)->shared)
             return 1;
     return 0;
 }
@@ -237,7 +236,7 @@ static int count_peer_info(struct bny_world *w, const struct bny_peer_info *c, i
 
     for (int k = 0; k < BNY_PEER_INFO_TPS; k++) {
         const struct bny_transport_ops *ops = c->tp[k].name[0] ? card_transport(c, k) : NULL;
-        int is_shared = ops && (ops->caps & BNY_TP_SHARED);
+        int is_shared = ops && ops->shared;
 
         if (!ops || ((ops->caps & BNY_TP_LOCAL) && !neighbour))
             continue;

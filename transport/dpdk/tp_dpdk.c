@@ -22,7 +22,7 @@ static void dpdk_destroy(struct bny_tp *tp);
 
 /* ---- memory ---- */
 
-enum { MEM_USERS, MEM_OURS, MEM_ATTACHED };
+enum { MEM_OURS, MEM_ATTACHED };
 
 static int mem_add(struct dp_tp *t, void *at, size_t bytes, int kind)
 {
@@ -85,9 +85,8 @@ static int mem_drop(struct dp_tp *t, void *at, int kind)
                 t->drv->release(at);
             return 0;
         }
-    return bny_fail(BANYAN_EINVAL, "ptr: %p was not %s with this communicator", at,
-                    kind == MEM_OURS ? "allocated by banyan_mem_alloc"
-                                     : "registered by banyan_mem_register");
+    return bny_fail(BANYAN_EINVAL,
+                    "ptr: %p was not allocated by banyan_mem_alloc with this communicator", at);
 }
 
 static int dpdk_mem_alloc(struct bny_tp *tp, size_t bytes, void **out)
@@ -118,19 +117,6 @@ static int dpdk_mem_alloc(struct bny_tp *tp, size_t bytes, void **out)
 static int dpdk_mem_free(struct bny_tp *tp, void *ptr)
 {
     return mem_drop((struct dp_tp *)tp, ptr, MEM_OURS);
-}
-
-/* User memory is sent like any other: in place if the driver gathers from any memory, or was
- * told of it (attach), else copied. */
-static int dpdk_mem_register(struct bny_tp *tp, void *ptr, size_t bytes, int fd,
-                             uint64_t offset)
-{
-    return mem_add((struct dp_tp *)tp, ptr, bytes, MEM_USERS);
-}
-
-static int dpdk_mem_deregister(struct bny_tp *tp, void *ptr)
-{
-    return mem_drop((struct dp_tp *)tp, ptr, MEM_USERS);
 }
 
 /* Its whole pages, for a card to read. Partial pages are copied: the card would reach other
@@ -759,7 +745,6 @@ static int dpdk_farewell(struct bny_tp *tp)
     .send = bny_dpdk_send, .poll = dpdk_poll, .poll_ep = dpdk_poll_ep, .view = bny_dpdk_view,  \
     .release = bny_dpdk_release, .recall = bny_dpdk_recall, .arm = dpdk_arm,                   \
     .disarm = dpdk_disarm, .mem_alloc = dpdk_mem_alloc, .mem_free = dpdk_mem_free,             \
-    .mem_register = dpdk_mem_register, .mem_deregister = dpdk_mem_deregister,                  \
     .attach = dpdk_attach, .detach = dpdk_detach
 
 const struct bny_transport_ops bny_dpdk_ops = {

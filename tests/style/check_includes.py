@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who may include whom: base <- topo, compress, transport <- collectives <- training <- methods <-
-integrations, perf, tools, simulator, examples. Examples see only the public header. The folders of collectives/ have an
-order of their own (folder_order.py). Each C file has a name of its own. Usage: check_includes.py ROOT"""
+"""Who may include whom: base <- topo, compress, transport <- collectives <- objects; training <- methods, which see base
+and public headers alone; integrations, perf, tools, simulator, examples. Examples see only the public header. The
+folders of collectives/ have an order of their own (folder_order.py). Each C file has a name of its own. Usage: check_includes.py ROOT"""
 import pathlib
 import re
 import sys
@@ -15,12 +15,13 @@ MAY_SEE = {
     "compress": {"base", "compress"},
     "transport": {"base", "transport"},
     "collectives": {"base", "topo", "compress", "transport", "collectives"},
+    "objects": {"base", "topo", "compress", "transport", "collectives", "objects"},
     "training": {"base", "training"},  # above it only the public headers
     "methods": {"base", "training", "methods"},
     "examples": {"examples"},
 }
 # perf, tools, simulator, tests and integrations may include anything.
-FOLDERS = {"base", "topo", "compress", "transport", "collectives", "training", "methods", "integrations",
+FOLDERS = {"base", "topo", "compress", "transport", "collectives", "objects", "training", "methods", "integrations",
            "perf", "tools", "simulator", "examples", "tests"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 

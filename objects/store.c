@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The store of one rank: its tables, the life of a copy, who waits for it. */
-#include "collectives/objects/store.h"
+#include "objects/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/objects/object_wire.h"
+#include "objects/object_wire.h"
 #include "collectives/op/op_cookie.h"
 
 /* ---- tables by name ---- */

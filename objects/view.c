@@ -6,7 +6,7 @@
 #include <string.h>
 #include <stdlib.h>
 
-#include "collectives/objects/store.h"
+#include "objects/store.h"
 
 static int home_changed(const struct bny_store *st, const uint8_t *was_dead,
                         const struct bny_name *name)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/objects/store.h"
-#include "collectives/objects/object_wire.h"
+#include "objects/store.h"
+#include "objects/object_wire.h"
 
 struct post {
     struct post *next;

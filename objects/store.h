@@ -16,8 +16,8 @@
  *
  * All is guarded by the world's lock. Ranks are the communicator's. Messages are foreign input:
  * object_wire.c checks their form, the parts what they mean. */
-#ifndef BNY_COLLECTIVES_STORE_H
-#define BNY_COLLECTIVES_STORE_H
+#ifndef BNY_OBJECTS_STORE_H
+#define BNY_OBJECTS_STORE_H
 
 #include "banyan/objects.h"
 #include "collectives/call/redop.h"

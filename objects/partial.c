@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "collectives/local/local.h"
-#include "collectives/objects/store.h"
+#include "objects/store.h"
 
 #define STRIDE 64 /* sums end at multiples of it, until they are whole */
 

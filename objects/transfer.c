@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "collectives/local/local.h"
-#include "collectives/objects/store.h"
-#include "collectives/objects/object_wire.h"
+#include "objects/store.h"
+#include "objects/object_wire.h"
 #include "collectives/op/op_cookie.h"
 
 #define TURN 4 /* messages of a transfer, until others have their turn */

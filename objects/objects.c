@@ -9,7 +9,7 @@
 #include "base/sized.h"
 #include "collectives/api/arguments.h"
 #include "collectives/api/job.h"
-#include "collectives/objects/store.h"
+#include "objects/store.h"
 #include "collectives/progress/progress.h"
 
 #define MARK 0x726f7473u

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How the store's messages are sent. */
-#ifndef BNY_COLLECTIVES_OBJECTS_OBJECT_WIRE_H
-#define BNY_COLLECTIVES_OBJECTS_OBJECT_WIRE_H
+#ifndef BNY_OBJECTS_OBJECT_WIRE_H
+#define BNY_OBJECTS_OBJECT_WIRE_H
 
-#include "collectives/objects/store.h"
+#include "objects/store.h"
 
 #define BNY_OBJ_TALK 2 /* channels: of requests and answers, */
 #define BNY_OBJ_BULK 3 /* and of objects' bytes, which do not hold those up */

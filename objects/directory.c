@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/objects/store.h"
+#include "objects/store.h"
 
 #define ENDED_MAX 65536u /* records of objects that are no more */
 

@@ -11,7 +11,7 @@
 
 #include "collectives/local/local.h"
 #include "collectives/plan/shape.h"
-#include "collectives/objects/store.h"
+#include "objects/store.h"
 #include "collectives/plan/cost.h"
 
 enum source_state {

@@ -571,7 +571,7 @@ int banyan_gossip_stats(const struct banyan_gossip *g, struct banyan_gossip_stat
 
 /* ---- state ---- */
 
-/* What a state is of: the tensors and the settings. */
+/* Identity of a state: the tensors and the settings. */
 static uint64_t gossip_hash(const struct banyan_gossip *g)
 {
     struct bny_setting s[SETTINGS];

@@ -25,7 +25,7 @@
 /* Squared: rhs is of 0.1 % less or more. */
 #define RHS_TOLERANCE 2e-3
 
-/* What a rank tells the others in a step. */
+/* A rank's message to the others in a step. */
 struct told {
     double squared; /* norm of its innovation; not finite: its gradient is not */
     double rhs;     /* as it sees it: rank 0's decides */
@@ -118,7 +118,7 @@ static int ordered_settings(struct banyan_lazy_config *out,
     return rc;
 }
 
-/* What ranks must have alike, in order of NAMES. */
+/* The settings that ranks must share, in order of NAMES. */
 struct agreed {
     uint64_t count;
     int64_t rule, history, warmup;
@@ -562,7 +562,7 @@ int banyan_lazy_stats(const struct banyan_lazy *l, struct banyan_lazy_stats *out
 
 /* ---- state ---- */
 
-/* What must be the same in whoever loads it. */
+/* The values that must be the same in the object that loads it. */
 struct head {
     uint64_t count, history, codec_bytes;
     int64_t rule, rank, n, has_last;

@@ -3,9 +3,9 @@
  * broadcast of Hoplite (Zhuang et al., SIGCOMM 2021, section 4.1): copies stand in chains; a
  * rank that wants one is appended to the shortest chain whose head has, or makes, all of it, so
  * each copy sends to one rank at a time, and partial ones send, too. A copy that is whole
- * leaves its place and is the head of a chain of its own. Who loses its source asks again. It
- * is the head of those behind it then; as they hang on no whole copy nobody is sent to them, so
- * that no cycle can come to be. */
+ * leaves its place and is the head of a chain of its own. A rank that loses its source asks
+ * again. It is the head of those behind it then; as they hang on no whole copy nobody is sent
+ * to them, so that no cycle can come to be. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -291,7 +291,7 @@ static void tell_watchers(struct bny_store *st, struct bny_record *rec)
     }
 }
 
-/* Who has waited for longest comes first. */
+/* The rank that has waited longest comes first. */
 static struct holder *next_who_wants(const struct bny_record *rec, uint64_t after)
 {
     struct holder *best = NULL;

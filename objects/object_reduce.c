@@ -172,7 +172,7 @@ static int is_here(const struct bny_sum *s, const struct source *from)
     return from->rank < 0 || from->rank == st->rank || st->dead[from->rank];
 }
 
-/* What was found, here or elsewhere, takes the next places, until so many are taken. */
+/* Inputs that were found, here or elsewhere, take the next places until enough are taken. */
 static void extend_to(struct bny_sum *s, int here, size_t places)
 {
     for (size_t i = 0; i < s->n && s->nslots < places; i++) {
@@ -482,7 +482,7 @@ int bny_sum_trouble(struct bny_store *st, const struct bny_entry *in, int code)
     return 0;
 }
 
-/* What the dead were to add others may have, or it is lost: its home will say. */
+/* Others may have the dead rank's input, or it is lost: its home will tell. */
 static void bury(struct bny_sum *s)
 {
     const struct bny_store *st = s->target->store;

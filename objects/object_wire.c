@@ -162,8 +162,9 @@ void bny_obj_outbox_free(struct bny_store *st, int peer)
         free(p);
 }
 
-/* Whom a peer's end refuses is dead or will be said to be: then what it has missed is said to
- * others again (view.c). What there is no memory for now is said later. */
+/* A peer whose endpoint refuses messages is dead, or its death will be announced. Then the
+ * messages that it missed go to others (view.c). A message for which there is no memory now is
+ * sent later. */
 int bny_obj_flush(struct bny_store *st)
 {
     int moved = 0;

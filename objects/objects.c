@@ -236,7 +236,7 @@ int banyan_objects_finalize(struct banyan_objects *s)
         bny_world_lock(st->world);
         missing = who_is_missing(st);
         done = (missing < 0 && everything_went(st)) || bny_deadline_passed(deadline);
-        /* Who is within reach is told first that nothing more comes from here. */
+        /* Reachable ranks are told first that this rank sends nothing more. */
         if (!done && st->hopeless && !goodbye)
             goodbye = bny_deadline_in(GOODBYE_S);
         if (!done && st->hopeless && (st->nposts == 0 || bny_deadline_passed(goodbye))) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Partial sums of objects, made where the objects are (Hoplite, section 4.2, its chains): each
  * rank adds its object to the sum of those before it, as far as both have come, and the next
- * rank pulls what has been added. Who asked for the sum (object_reduce.c) says who stands
- * behind whom, and takes the last one.
+ * rank pulls what has been added. The rank that asked for the sum (object_reduce.c) decides the
+ * order of the ranks, and takes the last partial sum.
  *
  * A sum comes into the memory that it is added in: behind what has been added it is the sum
  * before, up to where that has come. The first in a chain is its object. Names are given once:
@@ -84,8 +84,8 @@ static void let_go(struct bny_partial *p)
         bny_entry_drop(own);
 }
 
-/* Who pulls it hears of it from who asked. What a transport still reads of an object that is
- * lent stays: it counts there. */
+/* The rank that asked for the sum tells the puller of it. Memory of a lent object that a
+ * transport still reads stays: the object counts its readers. */
 static void partial_end(struct bny_partial *p)
 {
     bny_link_out(&p->link);
@@ -272,7 +272,7 @@ void bny_partial_add(struct bny_store *st, int from, const struct bny_obj_wire *
     bny_sum_progress(st);
 }
 
-/* What nobody makes here is no more, or was refused. */
+/* A partial sum that is not made here has ended, or was refused. */
 void bny_partial_drop(struct bny_store *st, int from, const struct bny_name *name)
 {
     struct bny_partial *p = partial_find(st, name);

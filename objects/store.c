@@ -178,8 +178,8 @@ void bny_entry_forget_incoming(struct bny_entry *e)
     e->taken = 0;
 }
 
-/* What has come of the former source and is not taken is dropped: the next one is asked for all
- * that this copy does not have then. */
+/* The bytes of the former source that were not taken are dropped. This rank asks the next
+ * source for all bytes that the copy lacks then. */
 void bny_entry_want(struct bny_entry *e, int bad)
 {
     struct bny_obj_wire m = { .name = e->node.name, .rank = bad, .owner = -1 };
@@ -244,7 +244,7 @@ void bny_entry_end(struct bny_entry *e, int code)
     bny_entry_reap(e);
 }
 
-/* What its home has not accepted may not be the object of that name. */
+/* A copy that its home has not accepted may not be the object of that name. */
 static int is_there(const struct bny_future *f, const struct bny_entry *e)
 {
     return e->data && e->published && (e->state == BNY_ENTRY_WHOLE || e->have >= f->until);
@@ -594,7 +594,7 @@ static struct bny_store *store_of(struct banyan_comm *c)
                                         offsetof(struct bny_store, service));
 }
 
-/* Takes msg. What is no message of the store is dropped: a peer's mistake is its own. */
+/* Takes msg. A message that is none of the store's is dropped: a peer's mistake is its own. */
 static void store_message(struct banyan_comm *c, int from, struct bny_msg *msg)
 {
     struct bny_store *st = store_of(c);
@@ -656,8 +656,8 @@ static int waits(const struct bny_store *st)
     return !bny_ring_is_empty(&st->timed) || !bny_ring_is_empty(&st->pendings) || st->finalizes;
 }
 
-/* Who leaves in order is no failure, until somebody waits for what it may have to say: here any
- * call does. Then it becomes one, as all must agree that it is gone. */
+/* A rank that leaves in order is no failure until a rank waits for it, as any call here does.
+ * Then it becomes one, because all must agree that the rank is gone. */
 static void miss_who_left(struct bny_store *st)
 {
     struct bny_world *w = st->world;
@@ -693,7 +693,7 @@ static int who_lacks(const struct bny_store *st)
 
 #define LOOK_NS 20000000u
 
-/* What comes from others all the same is waited for; what does not, no longer than this. */
+/* Messages of other ranks are waited for, but no longer than this. */
 #define LACKS_NS 1000000000u
 
 static int is_still(uint64_t *since, uint64_t now)
@@ -728,7 +728,7 @@ static void give_up_what_stands(struct bny_store *st, int code, uint64_t now)
     }
 }
 
-/* What no view tells of. */
+/* Deaths that no view tells of. */
 static void look_at_ranks(struct bny_store *st, uint64_t now)
 {
     struct bny_world *w = st->world;

@@ -8,10 +8,10 @@
  *              pulled: the receiver says from where on, the sender sends what it has.
  *   records    the directory (directory.c). An object's home is the first rank that lives at or
  *              after a hash of its name, its replica the next one. The home knows who holds it
- *              and who waits, and gives each who wants it a source. Who holds what is known by
- *              the holders, too: where a home dies they tell the next one (view.c). What only
- *              a home would know (that it exists, small objects' bytes, that it was deleted)
- *              the replica has.
+ *              and who waits, and gives each waiting rank a source. Holders know what they
+ *              hold, too: if a home dies they tell the next one (view.c). The replica has what
+ *              only the home would know: that the object exists, the bytes of small objects,
+ *              that it was deleted.
  *   sums       reductions (object_reduce.c).
  *
  * All is guarded by the world's lock. Ranks are the communicator's. Messages are foreign input:
@@ -109,11 +109,11 @@ enum { BNY_SPARES = 2 }; /* sizes of what is kept for want of memory */
 struct bny_spare {
     struct bny_spare *next;
 };
-/* What this rank owes to others, messages and what a directory keeps, finds some memory when
- * there is no other: without it they would wait for this rank until their deadlines. Zeroed,
- * freed by free. NULL: that is used up, too. */
+/* Reserve memory for what this rank owes to others (messages, entries of the directory):
+ * without it they would wait for this rank until their deadlines. Zeroed, freed by free. NULL:
+ * that is used up, too. */
 void *bny_spare_alloc(struct bny_store *st, size_t bytes);
-/* Queues a message; what it says is lost with the peer. data[len]: bytes behind it. */
+/* Queues a message, which is lost if the peer dies. data[len]: bytes behind it. */
 void bny_obj_send(struct bny_store *st, int to, enum bny_object_msg kind,
                   const struct bny_obj_wire *m, const void *data, size_t len);
 /* 1: the payload [len] is a message of that kind from a peer of n; *m is a copy of its head. */
@@ -169,7 +169,7 @@ struct bny_transfer { /* to a peer */
     uint64_t offset;
 };
 
-/* Who waits for a copy. In banyan_request of object requests, and on the stack. */
+/* A waiter for a copy. In banyan_request of object requests, and on the stack. */
 struct bny_future {
     struct bny_link link, timed; /* its entry's, the store's */
     struct bny_store *store;
@@ -259,14 +259,14 @@ struct bny_entry *bny_entry_get(struct bny_store *st, const struct bny_name *nam
 void bny_entry_grew(struct bny_entry *e);
 /* It is no more: waiting gets code. Its memory goes when nobody reads it. */
 void bny_entry_end(struct bny_entry *e, int code);
-/* As this, where another rank's object has its name: who waits for it here waits for that. */
+/* The same, if another rank's object has its name: waiters here then wait for that one. */
 void bny_entry_yield(struct bny_entry *e);
-/* A reference less. What nobody waits for any more, and has not come, its home need not look
- * for. */
+/* Drops a reference. The home need not look for a copy that has not come if nobody waits for it
+ * any more. */
 void bny_entry_drop(struct bny_entry *e);
 /* Frees a dead one that nobody uses. */
 void bny_entry_reap(struct bny_entry *e);
-/* What has come and is not taken is dropped. */
+/* Drops the bytes that have come and are not taken. */
 void bny_entry_forget_incoming(struct bny_entry *e);
 /* Asks its home for a source; bad: the former one, which does not serve, or -1. */
 void bny_entry_want(struct bny_entry *e, int bad);
@@ -356,7 +356,7 @@ void bny_partial_drop(struct bny_store *st, int from, const struct bny_name *nam
 struct bny_entry *bny_partial_pull(struct bny_store *st, const struct bny_name *name, int rank,
                                    struct bny_entry *into);
 void bny_partial_unpull(struct bny_entry *in); /* takes NULL */
-/* What comes is wrong, or will not come. in may be gone behind it. */
+/* The incoming bytes are wrong, or will not come. Afterwards `in` may be gone. */
 void bny_partial_trouble(struct bny_entry *in, int code);
 int bny_partials_run(struct bny_store *st); /* whether something was added */
 void bny_partials_view(struct bny_store *st);

@@ -122,7 +122,8 @@ static struct bny_transfer *transfer_find(const struct bny_store *st, int peer,
     return NULL;
 }
 
-/* What is pulled. A partial sum that this rank has not been told to make yet will be. */
+/* A transfer to this rank. A partial sum that this rank has not been told to make yet will be.
+ */
 static struct bny_entry *what_is_pulled(struct bny_store *st, const struct bny_obj_wire *m)
 {
     struct bny_entry *e;
@@ -251,7 +252,7 @@ static void say_none(const struct bny_transfer *t, int code)
     bny_obj_send(e->store, t->peer, BNY_OBJ_NONE, &none, NULL, 0);
 }
 
-/* Whom nothing can be sent to is dead, or is told why. */
+/* A rank to which nothing can be sent is dead, or is told the reason. */
 static int transfer_serve(struct bny_transfer *t)
 {
     struct bny_entry *e = t->entry;
@@ -301,7 +302,7 @@ int bny_transfers_run(struct bny_store *st)
     return moved;
 }
 
-/* What has come of the dead is not taken: where this copy stands is what its new home hears. */
+/* The dead rank's bytes are not taken: the new home hears how far this copy has come. */
 void bny_transfers_deaths(struct bny_store *st)
 {
     for (struct bny_link *l = st->transfers.next, *next; l && l != &st->transfers; l = next) {

@@ -18,7 +18,7 @@ static int home_changed(const struct bny_store *st, const uint8_t *was_dead,
     return st->dead[r];
 }
 
-/* What this copy's home needs to hear. */
+/* The news of this copy for its home. */
 static void report(struct bny_entry *e, const uint8_t *was_dead)
 {
     struct bny_store *st = e->store;

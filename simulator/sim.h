@@ -11,7 +11,7 @@
  * - faults.c: what goes wrong, by plan or by seed; main.c: options, seeds, the report
  *
  * A thread gives the processor away only inside a function of libc.c: data races are not found
- * here. What computes takes no time but what libc.c charges. */
+ * here. Computing takes no time but that which libc.c charges. */
 #ifndef BNY_SIM_H
 #define BNY_SIM_H
 
@@ -69,8 +69,7 @@ void sim_wake(struct sim_thread *t);
 void sim_wake_all(struct sim_rank *rank, const void *what, int most);
 /* The time as the running thread sees it; and: its call took so long. */
 uint64_t sim_time(void);
-/* What this thread's clock says: the same, but no earlier than another thread of its rank was
- * told. */
+/* The time on this thread's clock, no earlier than another thread of its rank has read. */
 uint64_t sim_clock(void);
 void sim_charge(uint64_t ns);
 /* Others may run; the time that this thread has used passes. */

@@ -12,12 +12,12 @@ struct bny_object { /* the first member */
     struct banyan_comm *comm;
 };
 
-/* What each _create begins with: *out, a pointer to an object, becomes NULL. Returns an object,
+/* Each _create begins with this: *out, a pointer to an object, becomes NULL. Returns an object,
  * all else of it zero. NULL and *rc: out or comm is NULL, comm was freed, has failed to come
  * about, or cannot be waited for here (a group, a user operation); or no memory. */
 void *bny_object_new(struct bny_handles *kind, void *out, struct banyan_comm *comm,
                      const char *what, int *rc);
-/* What each _free begins with: 0: there is nothing to free. Then its members are freed, and the
+/* Each _free begins with this. 0: there is nothing to free. Then its members are freed, and the
  * handle last. */
 int bny_object_may_free(const void *object, unsigned mark, const char *what);
 /* Of calls that talk to nobody: 0, or -BANYAN_EINVAL: NULL, or it was freed. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a transport adds whose ranks work on the same memory: windows and memory of peers that
- * are mapped here, and areas. All of it is called as the transport is (transport.h). */
+/* The additional table of a transport whose ranks work on the same memory: windows and memory
+ * of peers that are mapped here, and areas. All of it is called as the transport is
+ * (transport.h). */
 #ifndef BNY_TRANSPORT_SHARED_MEMORY_H
 #define BNY_TRANSPORT_SHARED_MEMORY_H
 

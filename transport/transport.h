@@ -69,7 +69,7 @@ struct bny_ep {
         *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
 };
 
-/* What a dead peer had sent is read before its death counts. */
+/* A dead peer's messages are read before its death counts. */
 struct bny_last_reads {
     uint64_t since_ns; /* when the death was known; 0: it is not */
     uint64_t moved_ns; /* when something was read last */
@@ -77,8 +77,8 @@ struct bny_last_reads {
 };
 #define BNY_LAST_READS_NS 2000000000u /* at most so long */
 /* With no read for so long nothing more comes by itself: the peer's kernel sends what it has,
- * and a lost segment again after 200 ms. What is left may wait for other ranks, which wait for
- * this one. */
+ * and a lost segment again after 200 ms. The rest may wait for other ranks, which wait for this
+ * one. */
 #define BNY_LAST_QUIET_NS 250000000u
 
 /* May more come? The first call, with since_ns 0, begins. */

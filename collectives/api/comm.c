@@ -29,7 +29,7 @@ void banyan_comm_destroy(struct banyan_comm *comm)
         bny_warn("%s", banyan_last_error());
 }
 
-/* What the others sent before they came to the barrier has been looked at by now, also where a
+/* Messages that others sent before they came to the barrier have been handled by now, even if a
  * rank only sent in its last calls. A failure that this has brought to light is the
  * communicator's when it is agreed on. */
 static int late_failure(struct banyan_comm *comm)
@@ -130,8 +130,8 @@ int banyan_abort(struct banyan_comm *comm, const char *reason)
     return bny_comm_give_up(comm, "banyan_abort", "aborted", reason);
 }
 
-/* What was agreed on since this world's last progress. Whoever has the lock is at it, or hears
- * of it soon. */
+/* Handles what was agreed on since this world's last progress. Whoever has the lock is at it,
+ * or hears of it soon. */
 static void hear_of_failures(struct bny_world *w)
 {
     if (!w->control || !bny_world_trylock(w))

@@ -100,7 +100,7 @@ static int count_near(const struct banyan_comm *c)
     return near > 1 && near < c->n ? near : 0;
 }
 
-/* What the ranks of the world agreed on, as the plans of this communicator see it. */
+/* The agreements of the world's ranks, as the plans of this communicator see them. */
 static void settle_scope(struct banyan_comm *c)
 {
     const struct bny_world *w = c->world;

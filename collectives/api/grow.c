@@ -80,7 +80,7 @@ struct growth {
     struct bny_id next; /* of the new world */
 };
 
-/* What one rank tells the others over the old communicator. */
+/* A rank's word to the others over the old communicator. */
 struct word {
     int32_t code; /* negative, 0: all is well */
     char text[400];
@@ -146,8 +146,8 @@ static int grow_tell(struct growth *g, int root, struct word *w)
 /* ---- 1: all want the same ---- */
 
 /* All have agreed that a member is gone, or that the communicator has failed somewhere. That
- * failure is in a view, or soon will be, and all come to it, each in its time: what a member
- * sent before its end is read first. Who left in order is one that grow misses. */
+ * failure is in a view, or soon will be. All members come to it, each in its time, because they
+ * first read what a member sent before its end. Grow misses a rank that left in order. */
 static int await_failure(struct banyan_comm *comm, const uint64_t *gone)
 {
     struct bny_world *w = comm->world;
@@ -310,8 +310,8 @@ static int gather_newcomers(struct growth *g)
 
 /* ---- 5 ---- */
 
-/* Who came, and was not heard of then, would count in other agreements; here it would wake
- * outside: it may be the last of those who grow, and goes on without the newcomers. */
+/* In other agreements a member counts that came unnoticed. Here it would wake outside, but it
+ * may be the last of those who grow, so it goes on without the newcomers. */
 int bny_grow_settle(struct banyan_comm *next, const char *what)
 {
     struct bny_contribution c = { .bits = 1 };
@@ -374,7 +374,7 @@ static int same_error(struct growth *g, int rc)
 
 /* ---- all ---- */
 
-/* What is wrong at this rank alone. */
+/* Errors of this rank alone. */
 static int grow_check(struct growth *g, const struct banyan_id *id,
                       const struct banyan_config *cfg, struct banyan_comm **out)
 {

@@ -12,8 +12,8 @@
 
 #define BNY_NAME_MAX 32
 
-/* What calls have in common that differ in their buffers alone: compared as bytes. Of those
- * with ordinary options only; is_set 0: of no call. */
+/* Calls that differ only in their buffers have the same shape. Shapes are compared as bytes. Of
+ * those with ordinary options only; is_set 0: of no call. */
 struct bny_call_shape {
     uint64_t count;
     int32_t root; /* or the peer */

@@ -131,7 +131,7 @@ static void describe_plan(const struct bny_op *op, char buf[TEXT_MAX])
         append(buf, ", deterministic %d", op->call.deterministic);
 }
 
-/* What a probe says about its sender's plan; foreign input. "" when it says nothing. */
+/* A probe's description of its sender's plan; foreign input. "" when it says nothing. */
 static void read_plan(const struct bny_msg *msg, char buf[TEXT_MAX])
 {
     size_t len = msg->hdr.kind == BNY_MSG_PROBE && msg->data ? msg->hdr.len : 0;

@@ -123,7 +123,7 @@ int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap);
 
 /* ---- messages: deliver.c ---- */
 
-/* What every message of the operation carries. */
+/* Every message of the operation carries it. */
 void bny_op_header(const struct bny_op *op, struct bny_hdr *h, enum bny_msg_kind kind);
 /* It is on its way: matching keeps account. */
 static inline void bny_op_said(struct bny_op *op, const struct bny_hdr *h)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What ranks of one process share of their plans (shared.h). */
+/* The parts of plans that ranks of one process share (shared.h). */
 #include "collectives/plan/shared.h"
 
 #include <stdlib.h>

@@ -60,8 +60,8 @@ void bny_world_hear_before(const struct bny_op *op)
         bny_world_tick(op->comm->world);
 }
 
-/* What a rank sent before its death is at hand, and may be all that others need of it: they
- * read that first. */
+/* The messages that a rank sent before its death are at hand, and may be all that others need
+ * of it. They read those first. */
 static int is_being_read(struct bny_world *w, const struct bny_failure *f)
 {
     struct bny_member *m;

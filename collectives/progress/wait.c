@@ -391,8 +391,8 @@ static int waits_elsewhere(const struct bny_op *op)
     return 1;
 }
 
-/* Memory that peers write shows what has come, and nothing else does. Whom we wait for may need
- * this CPU where CPUs are shared: then few looks, or one where that is known. */
+/* Memory that peers write shows what has come, and nothing else does. If CPUs are shared the
+ * peer may need this one: poll a few times, or once if the peer is known to run here. */
 static int look_at_memory(struct bny_op *op, int tries)
 {
     int moves = 0;

@@ -20,8 +20,8 @@ struct bny_peer {
     int world_rank;
 };
 
-/* What has a communicator's messages instead of operations; it may outlive its failure. All
- * with the world's lock held. */
+/* A service gets a communicator's messages instead of operations; it may outlive the
+ * communicator's failure. All with the world's lock held. */
 struct bny_service_ops {
     void (*message)(struct banyan_comm *c, int from, struct bny_msg *msg); /* takes msg */
     int (*advance)(struct banyan_comm *c); /* where the world has work; 1: something moved */

@@ -66,8 +66,8 @@ static int put_pays(const struct bny_xfer_send *s)
 }
 
 /* A root's blocks, which all others can read by the kernel at once, each on a CPU of its own,
- * where the root would copy all of them alone. That a pair of ranks copies faster through slots
- * says nothing here. */
+ * where the root would copy all of them alone. It does not matter here that a pair of ranks
+ * copies faster through slots. */
 #define READERS       4                 /* ranks */
 #define READERS_LEAST (4.0 * (1 << 20)) /* bytes of all blocks */
 

@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "collectives/op/op_cookie.h"
 
-/* What an operation and a peer have told each other. */
+/* An operation's and a peer's announcements to each other. */
 struct bny_xfer {
     uint8_t ready_wanted; /* we must send READY to it */
     uint8_t ready_sent;

@@ -138,7 +138,7 @@ static int setting(const char *name, int dflt)
     return text && *text ? atoi(text) : dflt;
 }
 
-/* What all ranks must have alike, as a number. */
+/* The settings that all ranks must share, as a number. */
 static unsigned settings_hash(void)
 {
     char text[MPI_MAX_LIBRARY_VERSION_STRING + 200];

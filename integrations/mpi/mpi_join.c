@@ -46,7 +46,7 @@ static int mpi_join_gather(void *unused, const void *in, void *out, size_t bytes
     return shim_wait_native(&req) == MPI_SUCCESS ? 0 : -1;
 }
 
-/* Who runs out of them later looks dead to the others. */
+/* A rank that runs out of them later looks dead to the others. */
 static int check_descriptors(void)
 {
     long need = FDS_PER_PEER * (shim.n - 1L) + FDS_OWN, open = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of LGC share: lgc_config.c checks settings and gives each tensor its part,
+/* Shared by the files of LGC: lgc_config.c checks settings and gives each tensor its part,
  * lgc_wire.c counts what collectives send, lgc_select.c finds the largest values,
  * lgc_exchange.c has one function for each way gradients travel, lgc.c is the step, lgc_state.c
  * what survives it. */
@@ -22,7 +22,7 @@ struct bny_lgc_part {
     float *residual; /* NULL: dense */
 };
 
-/* What is saved besides arrays. It has no padding. */
+/* The saved values that are no arrays. It has no padding. */
 struct bny_lgc_vars {
     uint64_t id;         /* of tensors, settings, rank and ranks: a state fits, or not */
     uint64_t step;       /* done */

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
-#include "transport/verbs/fn.h"
+#include "transport/verbs/ibv_symbols.h"
 
 TestSuite(verbs_sentences, .timeout = 60);
 

@@ -90,7 +90,7 @@ static int published(struct bny_position *p)
     return 1;
 }
 
-static void control_blame_tell(struct bny_control *c, struct bny_instance *it)
+static void timeout_verdict_tell(struct bny_control *c, struct bny_instance *it)
 {
     struct bny_position *p = position_of(c, it->id.comm);
     struct where w;
@@ -275,6 +275,6 @@ void blame_run(struct bny_control *c)
             judge(c, it);
         else if (!it->entered && !c->agree.leaving && !c->agree.excluded &&
                  it->each == sizeof(struct where))
-            control_blame_tell(c, it);
+            timeout_verdict_tell(c, it);
     }
 }

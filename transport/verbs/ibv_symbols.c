@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Loads libibverbs and librdmacm (fn.h). */
-#include "transport/verbs/fn.h"
+/* Loads libibverbs and librdmacm (ibv_symbols.h). */
+#include "transport/verbs/ibv_symbols.h"
 
 #include <dlfcn.h>
 
@@ -13,7 +13,7 @@ static int loaded;
 static const struct vb_fn *other;
 
 /* A symbol of either library: librdmacm loads libibverbs. */
-static int fn_take(void *lib, const char *name, void **out)
+static int ibv_symbols_take(void *lib, const char *name, void **out)
 {
     *out = dlsym(lib, name);
     return *out ? 0
@@ -23,7 +23,7 @@ static int fn_take(void *lib, const char *name, void **out)
                            name);
 }
 
-static int fn_load(void)
+static int ibv_symbols_load(void)
 {
     void *cm = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE), *lib = cm;
     int rc = 0;
@@ -37,7 +37,7 @@ static int fn_load(void)
                         dlerror());
 #define VERBS_TAKE(type, name, args)                                                           \
     if (rc == 0)                                                                               \
-        rc = fn_take(lib, #name, (void **)(void *)&real.name);
+        rc = ibv_symbols_take(lib, #name, (void **)(void *)&real.name);
     VERBS_FUNCTIONS(VERBS_TAKE)
     if (cm) {
         VERBS_CM_FUNCTIONS(VERBS_TAKE)
@@ -56,7 +56,7 @@ const struct vb_fn *bny_verbs_fn(void)
 
     bny_lock_take(&lock);
     if (!other && !loaded)
-        loaded = fn_load() == 0;
+        loaded = ibv_symbols_load() == 0;
     fn = other ? other : loaded ? &real : NULL;
     bny_lock_give(&lock);
     return fn;

@@ -3,8 +3,8 @@
  * librdmacm only tcp_cm.c makes connections), and tests put a simulated device behind the same
  * table. Calls that the headers inline (ibv_post_send, ibv_poll_cq ...) go through the device
  * context's own operations and need no entry. */
-#ifndef BNY_VERBS_FN_H
-#define BNY_VERBS_FN_H
+#ifndef BNY_VERBS_IBV_SYMBOLS_H
+#define BNY_VERBS_IBV_SYMBOLS_H
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>

@@ -20,6 +20,9 @@ MAY_SEE = {
     "methods": {"base", "training", "methods"},
     "examples": {"examples"},
 }
+# The folders of transport/: which others each may see.
+TRANSPORTS = {"bootstrap": set(), "datagram": set(), "dpdk": {"datagram"}, "loop": set(), "shm": set(), "tcp": {"bootstrap"},
+              "ud": {"datagram", "verbs"}, "verbs": {"bootstrap"}}
 # perf, tools, simulator, tests and integrations may include anything.
 FOLDERS = {"base", "topo", "compress", "transport", "collectives", "objects", "training", "methods", "integrations",
            "perf", "tools", "simulator", "examples", "tests"}
@@ -37,6 +40,19 @@ def between_folders(path, name):
     if not folder_order.may_use(user, used):
         allowed = ", ".join(r for r in folder_order.MAY_USE if folder_order.may_use(user, r) and r != user)
         return f"of collectives/, {user}/ may see {allowed or 'itself alone'}"
+    return None
+
+
+def between_transports(path, name):
+    """What is wrong with a file of transport/ that includes one of transport/, or None."""
+    user, used = (part.split("/")[1] if part.count("/") > 1 and part.startswith("transport/") else None
+                  for part in (path, name))
+    if not user or not used or user == used:
+        return None
+    if user not in TRANSPORTS:
+        return f"tests/style/check_includes.py does not know transport/{user}/"
+    if used not in TRANSPORTS[user]:
+        return f"transport/{user}/ may see {', '.join(sorted(TRANSPORTS[user])) or 'no other transport'}"
     return None
 
 
@@ -59,7 +75,8 @@ def violations(root):
                 elif not (root / name).exists():
                     yield f"{where}: there is no such file"
                 else:
-                    wrong = between_folders(path.relative_to(root).as_posix(), name)
+                    where_from = path.relative_to(root).as_posix()
+                    wrong = between_folders(where_from, name) or between_transports(where_from, name)
                     if wrong:
                         yield f"{where}: {wrong}"
 

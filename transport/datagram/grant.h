@@ -15,12 +15,12 @@
  * unequal. A silent sender with grants does not count against the pool until it is heard again.
  * A sender whose credit waits (for its own link, or for other receivers' pace) is capped by the
  * time that it waited. */
-#ifndef BNY_DPDK_GRANT_H
-#define BNY_DPDK_GRANT_H
+#ifndef BNY_DGRAM_GRANT_H
+#define BNY_DGRAM_GRANT_H
 
 #include <stdint.h>
 
-#include "transport/dpdk/packet.h"
+#include "transport/datagram/packet.h"
 
 #define BNY_GRANT_QUEUE_NS 10000u /* target */
 #define BNY_GRANT_QUANTUM  8192u  /* bytes; whole frames */

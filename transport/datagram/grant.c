@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A receiver's credit (grant.h). */
-#include "transport/dpdk/grant.h"
+#include "transport/datagram/grant.h"
 
 #include <string.h>
 
-#include "transport/dpdk/flow.h"
+#include "transport/datagram/flow.h"
 
 #define PACE      1.05
 #define SILENT_NS 100000u
@@ -47,7 +47,7 @@ static double base_of(const struct bny_grant *g)
 static double pool(const struct bny_grant_pool *p)
 {
     double base = p->asking ? p->bases / p->asking : BNY_GRANT_BASE_NS;
-    double w = p->rate * (base + BNY_GRANT_QUEUE_NS) / BNY_DPDK_UNIT;
+    double w = p->rate * (base + BNY_GRANT_QUEUE_NS) / BNY_DGRAM_UNIT;
 
     return w > 4.0 * p->frame ? w : 4.0 * p->frame;
 }
@@ -108,7 +108,7 @@ static void set_base(struct bny_grant_pool *p, struct bny_grant *g, uint32_t bas
  * elsewhere. */
 static void cap(struct bny_grant_pool *p, struct bny_grant *g, uint32_t wait_us)
 {
-    double frame_ns = p->frame * (double)BNY_DPDK_UNIT / p->rate, wait, most = pool(p);
+    double frame_ns = p->frame * (double)BNY_DGRAM_UNIT / p->rate, wait, most = pool(p);
 
     if (wait_us < g->wait)
         g->wait = wait_us;
@@ -138,7 +138,7 @@ void bny_grant_heard(struct bny_grant_pool *p, struct bny_grant *g, uint32_t use
         g->limit = used; /* a timer's frames need no credit */
     p->now = now;
     g->used = used;
-    g->want = used + demand * (1024 / BNY_DPDK_UNIT);
+    g->want = used + demand * (1024 / BNY_DGRAM_UNIT);
     g->since_ns = now;
     g->silent = 0;
     set_base(p, g, base);
@@ -210,7 +210,7 @@ void bny_grant_run(struct bny_grant_pool *p, uint64_t now,
     if (p->rate <= 0)
         return;
     fresh = now > p->paced_ns && p->paced_ns
-                ? PACE * p->rate * (double)(now - p->paced_ns) / BNY_DPDK_UNIT
+                ? PACE * p->rate * (double)(now - p->paced_ns) / BNY_DGRAM_UNIT
                 : 0;
     most = 3 * fresh > 2.0 * p->quantum ? 3 * fresh : 2.0 * p->quantum;
     p->paced_ns = p->now = now;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Numbers, acknowledgements, losses, window, timers (flow.h). */
-#include "transport/dpdk/flow.h"
+#include "transport/datagram/flow.h"
 
 #include <string.h>
 
@@ -12,15 +12,15 @@ void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint
 {
     memset(f, 0, sizeof *f);
     f->pk = f->few;
-    f->size = BNY_DPDK_WINDOW;
+    f->size = BNY_DGRAM_WINDOW;
     f->most = f->size / 2; /* the rest is for lost packets, which go again without a pause */
     f->limit = credit;
     f->threshold = BNY_FLOW_REORDER;
     f->lossless = lossless;
     f->rto = BNY_FLOW_RTO_START;
     f->floor = BNY_FLOW_FLOOR / (frame ? frame : 1);
-    if (f->floor > BNY_DPDK_WINDOW / 4)
-        f->floor = BNY_DPDK_WINDOW / 4;
+    if (f->floor > BNY_DGRAM_WINDOW / 4)
+        f->floor = BNY_DGRAM_WINDOW / 4;
     if (f->floor < BNY_FLOW_LEAST)
         f->floor = BNY_FLOW_LEAST;
     f->cwnd = lossless ? BNY_FLOW_LOSSLESS : BNY_FLOW_START;
@@ -296,7 +296,7 @@ static void came_twice(struct bny_flow_tx *f, uint32_t n)
 }
 
 int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
-                 const struct bny_dpdk_sack *sack, uint64_t rtt_ns, uint64_t now,
+                 const struct bny_dgram_sack *sack, uint64_t rtt_ns, uint64_t now,
                  bny_flow_acked_fn *fn, void *ctx)
 {
     uint32_t una = f->una, moved = 0;
@@ -305,7 +305,7 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
         return -1;
     if (bny_flow_before(ack, una))
         return 0; /* overtaken */
-    for (uint32_t w = 0; sack && w < BNY_DPDK_WINDOW / 64; w++)
+    for (uint32_t w = 0; sack && w < BNY_DGRAM_WINDOW / 64; w++)
         if (sack->bits[w] &&
             bny_flow_before(f->next, ack + sack->first + w * 64 + 64 -
                                          (uint32_t)__builtin_clzll(sack->bits[w])))
@@ -319,7 +319,7 @@ int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
         }
         p->state = BNY_FLOW_FREE;
     }
-    for (uint32_t w = 0; sack && w < BNY_DPDK_WINDOW / 64; w++)
+    for (uint32_t w = 0; sack && w < BNY_DGRAM_WINDOW / 64; w++)
         for (uint64_t bits = sack->bits[w]; bits; bits &= bits - 1) {
             uint32_t s = ack + sack->first + w * 64 + (uint32_t)__builtin_ctzll(bits);
 
@@ -429,7 +429,7 @@ void bny_flow_resume(struct bny_flow_tx *f, uint64_t now)
 
 static uint32_t width(const struct bny_flow_rx *f)
 {
-    return f->size ? f->size : BNY_DPDK_WINDOW;
+    return f->size ? f->size : BNY_DGRAM_WINDOW;
 }
 
 int bny_flow_is_new(const struct bny_flow_rx *f, uint32_t seq)
@@ -477,13 +477,13 @@ int bny_flow_gap(const struct bny_flow_rx *f)
     return f->span != 0;
 }
 
-void bny_flow_sack(struct bny_flow_rx *f, struct bny_dpdk_sack *sack)
+void bny_flow_sack(struct bny_flow_rx *f, struct bny_dgram_sack *sack)
 {
-    const uint32_t words = BNY_DPDK_WINDOW / 64;
+    const uint32_t words = BNY_DGRAM_WINDOW / 64;
     uint32_t used = (f->span + 63) / 64, first = 0;
 
     if (used > words && f->told++ % 4 != 3)
         first = used - words;
-    *sack = (struct bny_dpdk_sack){ .twice = f->twice, .first = first * 64 };
+    *sack = (struct bny_dgram_sack){ .twice = f->twice, .first = first * 64 };
     memcpy(sack->bits, f->bits + first, sizeof sack->bits);
 }

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/param.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 #include "transport/ud/ud.h"
 
 #define HEADER 4096u /* a page before memory of alloc() has its length */
@@ -14,12 +14,12 @@ static int table_start(const char *args, const char *device, int loud, char *tex
     return 0;
 }
 
-static void ref_init(struct bny_dpdk_ref *ref)
+static void ref_init(struct bny_dgram_ref *ref)
 {
     memset(ref, 0, sizeof *ref);
 }
 
-static int ref_busy(const struct bny_dpdk_ref *ref)
+static int ref_busy(const struct bny_dgram_ref *ref)
 {
     return ref->opaque[0] != 0;
 }
@@ -50,20 +50,20 @@ static int owns(const void *mem, size_t bytes)
     return 0;
 }
 
-static uint64_t missed(struct bny_dpdk_port *port)
+static uint64_t missed(struct bny_dgram_port *port)
 {
     return port->missed;
 }
 
-static uint32_t mbps(struct bny_dpdk_port *port)
+static uint32_t mbps(struct bny_dgram_port *port)
 {
     return 0;
 }
 
-const struct bny_dpdk_driver *bny_ud_driver(void)
+const struct bny_dgram_driver *bny_ud_driver(void)
 {
-    static const struct bny_dpdk_driver table = {
-        .version = BNY_DPDK_DRIVER_VERSION,
+    static const struct bny_dgram_driver table = {
+        .version = BNY_DGRAM_DRIVER_VERSION,
         .start = table_start,
         .open = bny_ud_open,
         .close = bny_ud_close,
@@ -93,3 +93,16 @@ const struct bny_dpdk_driver *bny_ud_driver(void)
 
     return &table;
 }
+
+/* ---- the transport ---- */
+
+static int ud_create(struct bny_tp **out, const struct bny_tp_config *cfg)
+{
+    return bny_dgram_create(out, cfg, &bny_ud_ops, bny_ud_driver, bny_ud_settings);
+}
+
+const struct bny_transport_ops bny_ud_ops = {
+    .name = "ud",
+    .create = ud_create,
+    BNY_DGRAM_TABLE,
+};

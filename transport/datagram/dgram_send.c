@@ -6,13 +6,13 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 /* ---- memory of an endpoint ---- */
 
-const char *bny_dpdk_more(const struct dp_tp *t)
+const char *bny_dgram_more(const struct dp_tp *t)
 {
-    return t->set.kind == BNY_DPDK_UD
+    return t->set.kind == BNY_DGRAM_UD
                ? ""
                : "; give DPDK more: BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages";
 }
@@ -22,7 +22,7 @@ const char *bny_dpdk_more(const struct dp_tp *t)
 static void register_memory(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
-    char text[BNY_DPDK_TEXT];
+    char text[BNY_DGRAM_TEXT];
 
     if ((uint64_t)t->tp.nranks * DP_EP_BYTES > DP_MAP_MOST ||
         t->drv->map(t->port, e->memory, DP_EP_BYTES, text) != 0) {
@@ -32,16 +32,16 @@ static void register_memory(struct dp_ep *e)
     bny_counter_add(&t->tp.pinned_bytes, DP_EP_BYTES);
 }
 
-int bny_dpdk_ep_memory(struct dp_ep *e)
+int bny_dgram_ep_memory(struct dp_ep *e)
 {
-    const struct bny_dpdk_driver *drv = dp_tp_of(e)->drv;
+    const struct bny_dgram_driver *drv = dp_tp_of(e)->drv;
 
     e->outs = calloc(DP_MESSAGES, sizeof *e->outs);
     e->memory = drv->alloc(DP_EP_BYTES);
     if (!e->outs || !e->memory)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for messages to rank %d%s",
-                        e->ep.tp->rank, e->ep.peer, bny_dpdk_more(dp_tp_of(e)));
-    if (dp_tp_of(e)->set.kind == BNY_DPDK_UD)
+                        e->ep.tp->rank, e->ep.peer, bny_dgram_more(dp_tp_of(e)));
+    if (dp_tp_of(e)->set.kind == BNY_DGRAM_UD)
         register_memory(e);
     for (uint32_t i = DP_MESSAGES; i-- > 0;) {
         struct dp_out *o = &e->outs[i];
@@ -71,20 +71,20 @@ static void give_out(struct dp_ep *e, struct dp_out *o)
 
 /* ---- packets ---- */
 
-uint32_t bny_dpdk_credit(const struct dp_ep *e)
+uint32_t bny_dgram_credit(const struct dp_ep *e)
 {
     uint32_t room = e->held < dp_budget(e) && !e->starved ? dp_budget(e) - e->held : 0;
 
     return room < dp_window(e) ? room : dp_window(e);
 }
 
-static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_type type,
+static void fill_head(struct dp_ep *e, struct bny_dgram_head *h, enum bny_dgram_type type,
                       uint32_t length)
 {
-    uint32_t credit = bny_dpdk_credit(e);
+    uint32_t credit = bny_dgram_credit(e);
 
     memset(h, 0, sizeof *h);
-    h->magic = BNY_DPDK_MAGIC;
+    h->magic = BNY_DGRAM_MAGIC;
     h->type = (uint8_t)type;
     h->tag = e->tag_out;
     h->ack = e->rx.cum;
@@ -92,51 +92,52 @@ static void fill_head(struct dp_ep *e, struct bny_dpdk_head *h, enum bny_dpdk_ty
     h->length = (uint8_t)length;
     h->time = (uint32_t)(dp_tp_of(e)->now >> 6);
     h->from = (uint16_t)e->ep.tp->rank;
-    bny_dpdk_grants_say(e, h);
+    bny_dgram_grants_say(e, h);
     if (bny_flow_before(e->limit_told, e->rx.cum + credit))
         e->limit_told = e->rx.cum + credit;
 }
 
 /* Completes a frame with its header at head + t->eth. */
-static void dpdk_send_finish(struct dp_ep *e, uint8_t *head, struct bny_dpdk_tx *tx)
+static void dpdk_send_finish(struct dp_ep *e, uint8_t *head, struct bny_dgram_tx *tx)
 {
     struct dp_tp *t = dp_tp_of(e);
     uint64_t v;
 
     if (t->set.checks) {
-        v = bny_dpdk_check(t->set.checks, e->key, head + t->eth, tx->head_len - t->eth,
-                           tx->body, tx->body_len);
-        memcpy(head + t->eth + BNY_DPDK_HEAD, &v, sizeof v);
+        v = bny_dgram_check(t->set.checks, e->key, head + t->eth, tx->head_len - t->eth,
+                            tx->body, tx->body_len);
+        memcpy(head + t->eth + BNY_DGRAM_HEAD, &v, sizeof v);
     }
     memcpy(head, e->eth, t->eth);
-    if (t->set.kind == BNY_DPDK_UD)
+    if (t->set.kind == BNY_DGRAM_UD)
         return; /* the driver uses the destination, the rest is not sent */
     if (e->lanes > 1)
-        bny_dpdk_eth_lane(head, &e->self, head[t->eth + offsetof(struct bny_dpdk_head, chan)]);
-    bny_dpdk_eth_length(head, tx->head_len + tx->body_len);
+        bny_dgram_eth_lane(head, &e->self,
+                           head[t->eth + offsetof(struct bny_dgram_head, chan)]);
+    bny_dgram_eth_length(head, tx->head_len + tx->body_len);
     /* With the payload: with IPv4 only for a port that verifies it, as 0 means none there (RFC
      * 768); IPv6 requires it (RFC 8200, 8.1). */
-    if ((e->blob.verifies || t->eth == BNY_DPDK_ETH6) && !(e->info.caps & BNY_DPDK_CSUM))
-        bny_dpdk_udp_sum(head, tx->head_len, tx->body, tx->body_len);
+    if ((e->blob.verifies || t->eth == BNY_DGRAM_ETH6) && !(e->info.caps & BNY_DGRAM_CSUM))
+        bny_dgram_udp_sum(head, tx->head_len, tx->body, tx->body_len);
 }
 
 static uint32_t check_bytes(const struct dp_tp *t)
 {
-    return t->set.checks ? BNY_DPDK_CHECK : 0;
+    return t->set.checks ? BNY_DGRAM_CHECK : 0;
 }
 
-void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, uint32_t frame)
+void bny_dgram_control(struct dp_ep *e, enum bny_dgram_type type, uint32_t off, uint32_t frame)
 {
     static const uint8_t padding[65536];
     struct dp_tp *t = dp_tp_of(e);
-    uint8_t head[BNY_DPDK_HEAD_MAX];
-    uint32_t extra = check_bytes(t), len = BNY_DPDK_HEAD + extra;
-    struct bny_dpdk_tx tx = { .head = head };
-    struct bny_dpdk_head h;
-    struct bny_dpdk_sack sack;
+    uint8_t head[BNY_DGRAM_HEAD_MAX];
+    uint32_t extra = check_bytes(t), len = BNY_DGRAM_HEAD + extra;
+    struct bny_dgram_tx tx = { .head = head };
+    struct bny_dgram_head h;
+    struct bny_dgram_sack sack;
 
     memset(head, 0, sizeof head);
-    if (type == BNY_DPDK_ACK) {
+    if (type == BNY_DGRAM_ACK) {
         bny_flow_sack(&e->rx, &sack);
         sack.delay =
             (uint32_t)(t->now - e->echo_ns < UINT32_MAX ? t->now - e->echo_ns : UINT32_MAX);
@@ -146,7 +147,7 @@ void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, ui
     fill_head(e, &h, type, len);
     h.off = off;
     h.echo = e->echo;
-    h.flags = t->set.checks ? BNY_DPDK_CHECKED : 0;
+    h.flags = t->set.checks ? BNY_DGRAM_CHECKED : 0;
     memcpy(head + t->eth, &h, sizeof h);
     tx.head_len = t->eth + len;
     if (frame > tx.head_len) {
@@ -154,13 +155,13 @@ void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, ui
         tx.body_len = frame - tx.head_len;
     }
     dpdk_send_finish(e, head, &tx);
-    bny_dpdk_transmit(t, e, &tx, 1);
+    bny_dgram_transmit(t, e, &tx, 1);
 }
 
-void bny_dpdk_ack(struct dp_ep *e)
+void bny_dgram_ack(struct dp_ep *e)
 {
     e->acks_due = 0;
-    bny_dpdk_control(e, BNY_DPDK_ACK, 0, 0);
+    bny_dgram_control(e, BNY_DGRAM_ACK, 0, 0);
 }
 
 static int more_to_send(const struct dp_ep *e)
@@ -177,40 +178,40 @@ static int is_attached(const struct dp_out *o, uint32_t off, uint32_t len)
 }
 
 /* One fragment. */
-static void dpdk_send_build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *head,
+static void dpdk_send_build(struct dp_ep *e, struct bny_dgram_tx *tx, uint8_t *head,
                             uint32_t seq)
 {
     struct dp_tp *t = dp_tp_of(e);
     const struct bny_flow_packet *p = &e->tx.pk[seq % e->tx.size];
     struct dp_out *o = p->msg;
-    uint32_t at = BNY_DPDK_HEAD + check_bytes(t),
+    uint32_t at = BNY_DGRAM_HEAD + check_bytes(t),
              full = (t->eth + at + (uint32_t)sizeof o->hdr + 63) & ~63u;
-    struct bny_dpdk_head h;
+    struct bny_dgram_head h;
     uint32_t length;
 
     length = p->off == 0 ? at + (uint32_t)sizeof o->hdr : at;
     if (e->frame >= 4096)
         length = full - t->eth;
-    fill_head(e, &h, BNY_DPDK_DATA, length);
-    h.flags =
-        (uint8_t)((p->off == 0 ? BNY_DPDK_FIRST : 0) |
-                  (p->off + p->len == o->hdr.len ? BNY_DPDK_LAST : 0) |
-                  (p->tries > 1 ? BNY_DPDK_AGAIN : 0) | (o->kind == DP_BYE ? BNY_DPDK_BYE : 0) |
-                  (e->waiting && !more_to_send(e) ? BNY_DPDK_WAITS : 0) |
-                  (t->set.checks ? BNY_DPDK_CHECKED : 0));
+    fill_head(e, &h, BNY_DGRAM_DATA, length);
+    h.flags = (uint8_t)((p->off == 0 ? BNY_DGRAM_FIRST : 0) |
+                        (p->off + p->len == o->hdr.len ? BNY_DGRAM_LAST : 0) |
+                        (p->tries > 1 ? BNY_DGRAM_AGAIN : 0) |
+                        (o->kind == DP_BYE ? BNY_DGRAM_BYE : 0) |
+                        (e->waiting && !more_to_send(e) ? BNY_DGRAM_WAITS : 0) |
+                        (t->set.checks ? BNY_DGRAM_CHECKED : 0));
     h.seq = seq;
     h.chan = o->hdr.chan;
     h.msg = o->id;
     h.off = p->off;
-    memset(head + t->eth + BNY_DPDK_HEAD, 0, length - BNY_DPDK_HEAD);
+    memset(head + t->eth + BNY_DGRAM_HEAD, 0, length - BNY_DGRAM_HEAD);
     memcpy(head + t->eth, &h, sizeof h);
     if (p->off == 0)
         memcpy(head + t->eth + at, &o->hdr, sizeof o->hdr);
-    *tx = (struct bny_dpdk_tx){ .head = head,
-                                .head_len = t->eth + length,
-                                .body = o->buf + p->off,
-                                .body_len = p->len,
-                                .ref = is_attached(o, p->off, p->len) ? &o->held->ref : NULL };
+    *tx = (struct bny_dgram_tx){ .head = head,
+                                 .head_len = t->eth + length,
+                                 .body = o->buf + p->off,
+                                 .body_len = p->len,
+                                 .ref = is_attached(o, p->off, p->len) ? &o->held->ref : NULL };
     if (!tx->ref)
         bny_tp_staged(&t->tp, p->len);
     if (p->tries > 1 || t->faults) /* faults may duplicate it */
@@ -219,9 +220,9 @@ static void dpdk_send_build(struct dp_ep *e, struct bny_dpdk_tx *tx, uint8_t *he
     dpdk_send_finish(e, head, tx);
 }
 
-uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame)
+uint32_t bny_dgram_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame)
 {
-    uint32_t at = t->eth + BNY_DPDK_HEAD + check_bytes(t);
+    uint32_t at = t->eth + BNY_DGRAM_HEAD + check_bytes(t);
 
     if (off == 0 || frame >= 4096)
         at += (uint32_t)sizeof(struct bny_hdr);
@@ -246,7 +247,7 @@ static struct dp_out *next_out(struct dp_ep *e)
 
 static uint32_t send_next(struct dp_ep *e, struct dp_out *o, uint64_t now)
 {
-    uint32_t len = bny_dpdk_fragment(dp_tp_of(e), o->off, e->frame), seq;
+    uint32_t len = bny_dgram_fragment(dp_tp_of(e), o->off, e->frame), seq;
 
     BNY_ASSERT(!o->all_sent && o->off <= o->hdr.len);
     if (len > o->hdr.len - o->off)
@@ -279,15 +280,15 @@ static void count_unsent(struct dp_ep *e)
 static void dpdk_send_push(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
-    uint8_t heads[BNY_DPDK_BURST][BNY_DPDK_HEAD_MAX];
-    struct bny_dpdk_tx tx[BNY_DPDK_BURST];
-    uint32_t seqs[BNY_DPDK_BURST];
+    uint8_t heads[BNY_DGRAM_BURST][BNY_DGRAM_HEAD_MAX];
+    struct bny_dgram_tx tx[BNY_DGRAM_BURST];
+    uint32_t seqs[BNY_DGRAM_BURST];
     int n, sent;
 
     if (!e->up || e->down)
         return;
     do {
-        for (n = 0; n < BNY_DPDK_BURST; n++) {
+        for (n = 0; n < BNY_DGRAM_BURST; n++) {
             struct dp_out *o;
 
             if (!bny_flow_resend(&e->tx, &seqs[n], t->now)) {
@@ -297,15 +298,15 @@ static void dpdk_send_push(struct dp_ep *e)
             }
             dpdk_send_build(e, &tx[n], heads[n], seqs[n]);
         }
-        sent = n ? bny_dpdk_transmit(t, e, tx, n) : 0;
+        sent = n ? bny_dgram_transmit(t, e, tx, n) : 0;
         for (int i = n; i-- > sent;)
             bny_flow_unsend(&e->tx, seqs[i]);
         if (sent > 0 && !bny_flow_gap(&e->rx))
             e->acks_due = 0; /* this packet carried them */
-    } while (n == BNY_DPDK_BURST && sent == n);
+    } while (n == BNY_DGRAM_BURST && sent == n);
 }
 
-void bny_dpdk_push(struct dp_ep *e)
+void bny_dgram_push(struct dp_ep *e)
 {
     dpdk_send_push(e);
     count_unsent(e);
@@ -313,7 +314,7 @@ void bny_dpdk_push(struct dp_ep *e)
 
 /* ---- what is complete ---- */
 
-void bny_dpdk_acked(void *ctx, struct bny_flow_packet *p)
+void bny_dgram_acked(void *ctx, struct bny_flow_packet *p)
 {
     BNY_ASSERT(((struct dp_out *)p->msg)->unacked > 0);
     ((struct dp_out *)p->msg)->unacked--;
@@ -336,14 +337,14 @@ static void tell_sent(struct dp_ep *e, void *cookie)
     e->sent_tail = &s->next;
 }
 
-void bny_dpdk_out_done(struct dp_ep *e, struct dp_out *o)
+void bny_dgram_out_done(struct dp_ep *e, struct dp_out *o)
 {
     if (o->kind == DP_USER)
         tell_sent(e, o->cookie);
     give_out(e, o);
 }
 
-void bny_dpdk_reap(struct dp_ep *e)
+void bny_dgram_reap(struct dp_ep *e)
 {
     for (int c = 0; c < BNY_CHANNELS; c++) {
         struct dp_queue *q = &e->queue[c];
@@ -358,12 +359,12 @@ void bny_dpdk_reap(struct dp_ep *e)
                 e->waiting--;
             if (o->kind == DP_BYE)
                 e->bye = 2;
-            bny_dpdk_let_go(e, o, !o->twice);
+            bny_dgram_let_go(e, o, !o->twice);
         }
     }
 }
 
-void bny_dpdk_give_up(struct dp_ep *e)
+void bny_dgram_give_up(struct dp_ep *e)
 {
     for (int c = 0; c < BNY_CHANNELS; c++) {
         struct dp_queue *q = &e->queue[c];
@@ -372,14 +373,14 @@ void bny_dpdk_give_up(struct dp_ep *e)
             struct dp_out *o = q->head;
 
             q->head = o->next;
-            bny_dpdk_let_go(e, o, 0);
+            bny_dgram_let_go(e, o, 0);
         }
         q->tail = &q->head;
         q->sending = NULL;
     }
     e->queued = e->waiting = 0;
     e->backlog = 0;
-    bny_dpdk_grants_end(e);
+    bny_dgram_grants_end(e);
     bny_flow_tx_init(&e->tx, 1, 0, e->frame);
     count_unsent(e);
 }
@@ -415,7 +416,7 @@ static void dpdk_send_enqueue(struct dp_ep *e, struct dp_out *o, const struct bn
     o->id = q->next_id++;
     o->off = o->unacked = 0;
     o->all_sent = o->twice = 0;
-    o->held = o->lo < o->hi ? bny_dpdk_hold(e, buf, hdr->len) : NULL;
+    o->held = o->lo < o->hi ? bny_dgram_hold(e, buf, hdr->len) : NULL;
     o->next = NULL;
     *q->tail = o;
     q->tail = &o->next;
@@ -427,7 +428,7 @@ static void dpdk_send_enqueue(struct dp_ep *e, struct dp_out *o, const struct bn
     e->backlog += hdr->len + DP_WIRE;
     e->waiting += o->kind == DP_USER;
     bny_counter_add(&e->ep.tp->messages, 1);
-    bny_dpdk_push(e);
+    bny_dgram_push(e);
 }
 
 static struct dp_out *dpdk_send_take(struct dp_out **list)
@@ -447,10 +448,10 @@ static void attach(const struct dp_ep *e, struct dp_out *o, const void *buf, uin
     const uint8_t *at = buf;
 
     o->lo = o->hi = 0;
-    if (!(e->info.caps & BNY_DPDK_GATHER) || len <= DP_COPY_MAX)
+    if (!(e->info.caps & BNY_DGRAM_GATHER) || len <= DP_COPY_MAX)
         return;
-    if (is_ours || (e->info.caps & BNY_DPDK_EXT_ANY) ||
-        ((e->info.caps & BNY_DPDK_EXT_EAL) && dp_tp_of(e)->drv->owns(buf, len))) {
+    if (is_ours || (e->info.caps & BNY_DGRAM_EXT_ANY) ||
+        ((e->info.caps & BNY_DGRAM_EXT_EAL) && dp_tp_of(e)->drv->owns(buf, len))) {
         o->hi = len;
         return;
     }
@@ -462,7 +463,7 @@ static void attach(const struct dp_ep *e, struct dp_out *o, const void *buf, uin
         }
 }
 
-int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
+int bny_dgram_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf)
 {
     struct dp_ep *e = (struct dp_ep *)ep;
     int rc = dpdk_send_check(e, hdr, ep->eager_max);
@@ -482,7 +483,7 @@ int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf
     return 0;
 }
 
-int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie)
+int bny_dgram_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie)
 {
     struct dp_ep *e = (struct dp_ep *)ep;
     int rc = dpdk_send_check(e, hdr, UINT32_MAX);
@@ -505,12 +506,12 @@ static void take_copy(struct dp_ep *e, struct dp_out *o)
 {
     o->copy = malloc(o->hdr.len ? o->hdr.len : 1);
     if (!o->copy) {
-        bny_dpdk_down(e, "gets no more: no memory is left for data in transit to it");
+        bny_dgram_down(e, "gets no more: no memory is left for data in transit to it");
         return;
     }
     if (o->hdr.len)
         memcpy(o->copy, o->buf, o->hdr.len);
-    bny_dpdk_detach_out(e, o);
+    bny_dgram_detach_out(e, o);
     o->buf = o->copy;
 }
 
@@ -525,7 +526,7 @@ static struct dp_out *dpdk_send_find(const struct dp_ep *e, const void *cookie)
 
 /* Unsent and unacknowledged fragments come from the copy. Frames in the driver refer to the
  * original memory until they are sent. */
-void bny_dpdk_recall(struct bny_tp *tp, void *cookie)
+void bny_dgram_recall(struct bny_tp *tp, void *cookie)
 {
     struct dp_tp *t = (struct dp_tp *)tp;
 
@@ -538,16 +539,16 @@ void bny_dpdk_recall(struct bny_tp *tp, void *cookie)
         if (o)
             take_copy(t->eps[r], o);
         if (o)
-            bny_dpdk_held_settle(t, mem, len);
+            bny_dgram_held_settle(t, mem, len);
     }
     for (struct dp_held *h = t->held; h; h = h->next)
         if (h->out && h->out->cookie == cookie) {
-            bny_dpdk_held_settle(t, h->buf, h->len);
+            bny_dgram_held_settle(t, h->buf, h->len);
             break; /* the list has changed */
         }
 }
 
-int bny_dpdk_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
+int bny_dgram_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
 {
     struct dp_ep *e = (struct dp_ep *)ep;
     struct bny_hdr probe = { .len = cap };
@@ -568,12 +569,12 @@ int bny_dpdk_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot)
     return 0;
 }
 
-void bny_dpdk_cancel(struct bny_ep *ep, struct bny_slot *slot)
+void bny_dgram_cancel(struct bny_ep *ep, struct bny_slot *slot)
 {
     give_out((struct dp_ep *)ep, slot->impl);
 }
 
-int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr)
+int bny_dgram_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr)
 {
     struct dp_ep *e = (struct dp_ep *)ep;
     int rc = dpdk_send_check(e, hdr, slot->cap);
@@ -587,7 +588,7 @@ int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_h
     return rc;
 }
 
-int bny_dpdk_bye(struct dp_ep *e)
+int bny_dgram_bye(struct dp_ep *e)
 {
     struct bny_hdr hdr = { .len = 0 };
     struct dp_out *o;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Queries the kernel about an interface: for the library and for its module, which share no
  * code. */
-#ifndef BNY_DPDK_IFACE_H
-#define BNY_DPDK_IFACE_H
+#ifndef BNY_DGRAM_IFACE_H
+#define BNY_DGRAM_IFACE_H
 
 #include <net/if.h>
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/dpdk/driver.h"
+#include "transport/datagram/driver.h"
 
 /* what: SIOCGIF*. 0: r has the answer; -1: no such interface or value; 1: no descriptor
  * left. */
-static inline int bny_dpdk_ask_iface(const char *name, unsigned long what, struct ifreq *r)
+static inline int bny_dgram_ask_iface(const char *name, unsigned long what, struct ifreq *r)
 {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
 
@@ -33,15 +33,15 @@ static inline int bny_dpdk_ask_iface(const char *name, unsigned long what, struc
 
 /* IPv6: sets *prefix to the prefix length of *ip; if that is none, also the address: a global
  * one before a link-local one. 0; 1: the only one is still tentative; -1: there is none. */
-static inline int bny_dpdk_iface_ip6(const char *name, struct bny_dpdk_ip *ip, int *prefix)
+static inline int bny_dgram_iface_ip6(const char *name, struct bny_dgram_ip *ip, int *prefix)
 {
     FILE *f = fopen("/proc/net/if_inet6", "re");
     char line[200], hex[33], at[20];
     unsigned index, bits, scope, flags;
-    int is_told = !bny_dpdk_ip_none(ip), rc = -1;
+    int is_told = !bny_dgram_ip_none(ip), rc = -1;
 
     while (f && fgets(line, sizeof line, f)) {
-        struct bny_dpdk_ip a;
+        struct bny_dgram_ip a;
 
         if (sscanf(line, "%32s %x %x %x %x %19s", hex, &index, &bits, &scope, &flags, at) !=
                 6 ||
@@ -53,8 +53,8 @@ static inline int bny_dpdk_iface_ip6(const char *name, struct bny_dpdk_ip *ip, i
             sscanf(hex + 2 * i, "%2x", &v);
             a.at[i] = (uint8_t)v;
         }
-        if (is_told ? !bny_dpdk_ip_is(&a, ip)
-                    : rc == 0 && !(bny_dpdk_ip_is_local(ip) && !bny_dpdk_ip_is_local(&a)))
+        if (is_told ? !bny_dgram_ip_is(&a, ip)
+                    : rc == 0 && !(bny_dgram_ip_is_local(ip) && !bny_dgram_ip_is_local(&a)))
             continue;
         if (!is_told && flags & BNY_IFA_TENTATIVE) {
             rc = rc == 0 ? 0 : 1;

@@ -17,7 +17,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 #define NUDGE_NS    100000u /* time that a driver may take, and between two nudges */
 #define STUCK_NS    1000000000u
@@ -54,7 +54,7 @@ static void held_give(struct dp_tp *t, struct dp_held *h)
 
 /* Bounded by the ports' rings and the messages in flight. Without memory for one, the message
  * is copied. */
-struct dp_held *bny_dpdk_hold(struct dp_ep *e, const void *buf, uint32_t len)
+struct dp_held *bny_dgram_hold(struct dp_ep *e, const void *buf, uint32_t len)
 {
     struct dp_tp *t = dp_tp_of(e);
     struct dp_held *h = held_take(t);
@@ -69,7 +69,7 @@ struct dp_held *bny_dpdk_hold(struct dp_ep *e, const void *buf, uint32_t len)
     return h;
 }
 
-void bny_dpdk_let_go(struct dp_ep *e, struct dp_out *o, int read)
+void bny_dgram_let_go(struct dp_ep *e, struct dp_out *o, int read)
 {
     struct dp_tp *t = dp_tp_of(e);
     struct dp_held *h = o->held;
@@ -87,10 +87,10 @@ void bny_dpdk_let_go(struct dp_ep *e, struct dp_out *o, int read)
     } else if (h) {
         held_give(t, h);
     }
-    bny_dpdk_out_done(e, o);
+    bny_dgram_out_done(e, o);
 }
 
-void bny_dpdk_detach_out(struct dp_ep *e, struct dp_out *o)
+void bny_dgram_detach_out(struct dp_ep *e, struct dp_out *o)
 {
     struct dp_tp *t = dp_tp_of(e);
     struct dp_held *h = o->held;
@@ -127,7 +127,7 @@ static uint64_t held_collect(struct dp_tp *t, struct dp_ep **whose)
         if (h->out) {
             BNY_ASSERT(h->e->ending > 0);
             h->e->ending--;
-            bny_dpdk_out_done(h->e, h->out);
+            bny_dgram_out_done(h->e, h->out);
         }
         held_give(t, h);
     }
@@ -136,22 +136,22 @@ static uint64_t held_collect(struct dp_tp *t, struct dp_ep **whose)
 
 /* Frames from us to us, of a type for local experiments (IEEE Std 802): a switch does not
  * return them to their source, and we drop them. */
-static void nudge(struct dp_tp *t, struct bny_dpdk_port *port)
+static void nudge(struct dp_tp *t, struct bny_dgram_port *port)
 {
     uint8_t frame[NUDGE_BYTES] = { 0 };
-    struct bny_dpdk_tx tx[BNY_DPDK_BURST];
+    struct bny_dgram_tx tx[BNY_DGRAM_BURST];
 
     memcpy(frame, t->blob.mac, 6);
     memcpy(frame + 6, t->blob.mac, 6);
     frame[12] = 0x88;
     frame[13] = 0xb5;
-    for (int i = 0; i < BNY_DPDK_BURST; i++)
-        tx[i] = (struct bny_dpdk_tx){ .head = frame, .head_len = sizeof frame };
-    t->drv->tx(port, tx, BNY_DPDK_BURST);
+    for (int i = 0; i < BNY_DGRAM_BURST; i++)
+        tx[i] = (struct bny_dgram_tx){ .head = frame, .head_len = sizeof frame };
+    t->drv->tx(port, tx, BNY_DGRAM_BURST);
     t->drv->reclaim(port);
 }
 
-static void flush(struct dp_tp *t, struct bny_dpdk_port *port)
+static void flush(struct dp_tp *t, struct bny_dgram_port *port)
 {
     bny_warn("rank %d: the driver of %s does not give back what it was to send: its port is "
              "stopped and started",
@@ -159,7 +159,7 @@ static void flush(struct dp_tp *t, struct bny_dpdk_port *port)
     t->drv->flush(port);
 }
 
-void bny_dpdk_held_run(struct dp_tp *t)
+void bny_dgram_held_run(struct dp_tp *t)
 {
     struct dp_ep *e = NULL;
     uint64_t oldest;
@@ -189,7 +189,7 @@ static struct dp_held *pointing_to(const struct dp_tp *t, const void *at, size_t
     return NULL;
 }
 
-int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes)
+int bny_dgram_held_settle(struct dp_tp *t, const void *at, size_t bytes)
 {
     const struct timespec pause = { .tv_nsec = ROUND_NS };
     struct dp_held *h;
@@ -210,7 +210,7 @@ int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes)
 }
 
 /* A frame that a driver keeps even after its port is closed stays counted in its block. */
-void bny_dpdk_held_free(struct dp_tp *t)
+void bny_dgram_held_free(struct dp_tp *t)
 {
     struct dp_ep *e;
 

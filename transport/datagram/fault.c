@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 #define HELD_MAX  256u
 #define LATE_MOST 8u       /* packets that overtake a delayed one */
@@ -33,7 +33,7 @@ struct fate { /* of one packet, by copy */
     int copies, corrupt[2], late[2];
 };
 
-struct dp_faults *bny_dpdk_faults_new(const struct dp_fault *f, uint64_t salt)
+struct dp_faults *bny_dgram_faults_new(const struct dp_fault *f, uint64_t salt)
 {
     struct dp_faults *s = calloc(1, sizeof *s);
 
@@ -44,7 +44,7 @@ struct dp_faults *bny_dpdk_faults_new(const struct dp_fault *f, uint64_t salt)
     return s;
 }
 
-void bny_dpdk_faults_free(struct dp_faults *s)
+void bny_dgram_faults_free(struct dp_faults *s)
 {
     for (uint32_t i = 0; s && i < s->n; i++)
         free(s->late[i].bytes);
@@ -56,18 +56,18 @@ void bny_dpdk_faults_free(struct dp_faults *s)
 static int release_some(struct dp_tp *t)
 {
     struct dp_faults *s = t->faults;
-    struct bny_dpdk_tx tx[BNY_DPDK_BURST];
+    struct bny_dgram_tx tx[BNY_DGRAM_BURST];
     struct dp_ep *e = NULL;
     int n = 0, sent;
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < s->n && n < BNY_DPDK_BURST; i++) {
+    for (uint32_t i = 0; i < s->n && n < BNY_DGRAM_BURST; i++) {
         const struct late *l = &s->late[i];
 
         if ((t->now < l->due_ns && (s->f.rate > 0 || l->after)) || (e && l->e != e))
             continue;
         e = l->e;
-        tx[n++] = (struct bny_dpdk_tx){ .head = l->bytes, .head_len = l->len };
+        tx[n++] = (struct bny_dgram_tx){ .head = l->bytes, .head_len = l->len };
     }
     if (n == 0)
         return 0;
@@ -84,7 +84,7 @@ static int release_some(struct dp_tp *t)
     return sent == n ? sent : -1;
 }
 
-void bny_dpdk_faults_flush(struct dp_tp *t)
+void bny_dgram_faults_flush(struct dp_tp *t)
 {
     while (t->faults->n && release_some(t) > 0)
         ;
@@ -150,7 +150,7 @@ static int at_once(const struct dp_faults *s, const struct fate *f, int k)
 }
 
 /* Makes the copies to send later. */
-static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx,
+static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dgram_tx *tx,
                    const struct fate *f, uint32_t passed)
 {
     uint32_t len = tx->head_len + tx->body_len;
@@ -175,11 +175,11 @@ static void suffer(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *t
 
 /* Immediate frames, duplicates included, go in bursts, as without faults: so a measurement
  * shows the faults, not this file. */
-int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, int n)
+int bny_dgram_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dgram_tx *tx, int n)
 {
-    struct fate fate[BNY_DPDK_BURST] = { { .copies = 0 } };
-    struct bny_dpdk_tx out[2 * BNY_DPDK_BURST];
-    int of[2 * BNY_DPDK_BURST + 1], m = 0, sent = 0, got, done;
+    struct fate fate[BNY_DGRAM_BURST] = { { .copies = 0 } };
+    struct bny_dgram_tx out[2 * BNY_DGRAM_BURST];
+    int of[2 * BNY_DGRAM_BURST + 1], m = 0, sent = 0, got, done;
 
     if (!t->faults)
         return t->drv->tx(e->port, tx, n);
@@ -194,7 +194,7 @@ int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx
     of[m] = n;
     do {
         got = m > sent ? t->drv->tx(e->port, out + sent,
-                                    m - sent < BNY_DPDK_BURST ? m - sent : BNY_DPDK_BURST)
+                                    m - sent < BNY_DGRAM_BURST ? m - sent : BNY_DGRAM_BURST)
                        : 0;
         sent += got;
     } while (got > 0 && sent < m);
@@ -206,6 +206,6 @@ int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx
             passed--;
         suffer(t, e, &tx[i], &fate[i], (uint32_t)passed);
     }
-    bny_dpdk_faults_flush(t);
+    bny_dgram_faults_flush(t);
     return done;
 }

@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 #define FRAGS_AT_ONCE 256u
 
@@ -88,7 +88,7 @@ static void drop_all(struct dp_ep *e, struct dp_msg *m)
  * allows, or there is no memory. Packet and message numbers grow together: messages after an
  * incomplete one are within one window from it, and within two if a complete one is starved, as
  * no credit is given then. */
-static struct dp_msg *dpdk_recv_find(struct dp_ep *e, const struct bny_dpdk_head *h)
+static struct dp_msg *dpdk_recv_find(struct dp_ep *e, const struct bny_dgram_head *h)
 {
     struct dp_in *in = &e->in[h->chan];
     struct dp_msg **at = &in->list, *m;
@@ -123,10 +123,10 @@ static uint32_t beyond(const struct dp_msg *m)
 }
 
 /* 1: the fragment is consistent with its message. */
-static int agrees(const struct dp_msg *m, const struct bny_dpdk_packet *p)
+static int agrees(const struct dp_msg *m, const struct bny_dgram_packet *p)
 {
     uint32_t end = p->head.off + p->len;
-    int first = p->head.flags & BNY_DPDK_FIRST, last = p->head.flags & BNY_DPDK_LAST;
+    int first = p->head.flags & BNY_DGRAM_FIRST, last = p->head.flags & BNY_DGRAM_LAST;
 
     if ((first && m->first) || (last && m->last) || p->head.off < m->reach)
         return 0;
@@ -142,7 +142,8 @@ static int agrees(const struct dp_msg *m, const struct bny_dpdk_packet *p)
 }
 
 /* Inserts by offset. 0: it overlaps, or no memory. */
-static int insert(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packet *p, void *buf)
+static int insert(struct dp_ep *e, struct dp_msg *m, const struct bny_dgram_packet *p,
+                  void *buf)
 {
     struct dp_frag **at = &m->frags, *f, *before = NULL;
 
@@ -168,7 +169,8 @@ static int insert(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packe
 }
 
 /* Appends without a search if it is the last. */
-static int append(struct dp_ep *e, struct dp_msg *m, const struct bny_dpdk_packet *p, void *buf)
+static int append(struct dp_ep *e, struct dp_msg *m, const struct bny_dgram_packet *p,
+                  void *buf)
 {
     struct dp_frag *f;
 
@@ -256,7 +258,7 @@ static void dpdk_recv_advance(struct dp_ep *e, struct dp_in *in)
     }
 }
 
-void bny_dpdk_retry(struct dp_ep *e)
+void bny_dgram_retry(struct dp_ep *e)
 {
     uint32_t chans = e->starved;
 
@@ -267,7 +269,7 @@ void bny_dpdk_retry(struct dp_ep *e)
 }
 
 /* 1: kept, 0: accepted without its buffer, -1: contradicts its message (or no memory). */
-static int dpdk_recv_place(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
+static int dpdk_recv_place(struct dp_ep *e, const struct bny_dgram_packet *p, void *buf)
 {
     struct dp_msg *m = dpdk_recv_find(e, &p->head);
     int kept = 0;
@@ -279,12 +281,12 @@ static int dpdk_recv_place(struct dp_ep *e, const struct bny_dpdk_packet *p, voi
             return -1;
         kept = 1;
     }
-    if (p->head.flags & BNY_DPDK_FIRST) {
+    if (p->head.flags & BNY_DGRAM_FIRST) {
         m->msg.hdr = p->hdr;
         m->first = 1;
-        m->bye = (p->head.flags & BNY_DPDK_BYE) != 0;
+        m->bye = (p->head.flags & BNY_DGRAM_BYE) != 0;
     }
-    if (p->head.flags & BNY_DPDK_LAST) {
+    if (p->head.flags & BNY_DGRAM_LAST) {
         m->last = 1;
         m->end = p->head.off + p->len;
     }
@@ -301,20 +303,20 @@ static int dpdk_recv_place(struct dp_ep *e, const struct bny_dpdk_packet *p, voi
     return kept;
 }
 
-static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf)
+static int take_data(struct dp_ep *e, const struct bny_dgram_packet *p, void *buf)
 {
     struct dp_tp *t = dp_tp_of(e);
     int fresh = bny_flow_is_new(&e->rx, p->head.seq), gap = bny_flow_gap(&e->rx), kept;
 
     if (fresh < 0) {
-        t->drops[BNY_DPDK_BAD_PLACE]++;
+        t->drops[BNY_DGRAM_BAD_PLACE]++;
         return 0;
     }
     /* Credit is never revoked, a packet keeps its number in retransmissions, and channels share
      * the numbers: an honest peer has no number from limit_told on, whatever the order of its
      * packets and our credit. */
     if (fresh && !bny_flow_before(p->head.seq, e->limit_told)) {
-        t->drops[BNY_DPDK_NO_CREDIT]++;
+        t->drops[BNY_DGRAM_NO_CREDIT]++;
         return 0;
     }
     if (e->acks_due++ == 0) {
@@ -325,41 +327,41 @@ static int take_data(struct dp_ep *e, const struct bny_dpdk_packet *p, void *buf
     if (!fresh) {
         bny_flow_arrived(&e->rx, p->head.seq); /* counts it */
         if (p->head.flags &
-            BNY_DPDK_AGAIN) /* an acknowledgement was lost; else the network duplicated it */
+            BNY_DGRAM_AGAIN) /* an acknowledgement was lost; else the network duplicated it */
             e->acks_due = DP_ACK_EVERY;
         return 0;
     }
     kept = dpdk_recv_place(e, p, buf);
     if (kept < 0) {
-        t->drops[BNY_DPDK_BAD_PLACE]++;
+        t->drops[BNY_DGRAM_BAD_PLACE]++;
         return 0;
     }
     bny_flow_arrived(&e->rx, p->head.seq);
     /* At once for a gap that opens or closes; also for the end of a long message, and for the
      * sender's last packet: it waits, and this rank may not poll for long after it. */
-    if (bny_flow_gap(&e->rx) != gap || (p->head.flags & (BNY_DPDK_BYE | BNY_DPDK_WAITS)) ||
-        (p->head.flags & BNY_DPDK_LAST && p->head.off))
+    if (bny_flow_gap(&e->rx) != gap || (p->head.flags & (BNY_DGRAM_BYE | BNY_DGRAM_WAITS)) ||
+        (p->head.flags & BNY_DGRAM_LAST && p->head.off))
         e->acks_due = DP_ACK_EVERY;
     return kept;
 }
 
 /* ---- frames ---- */
 
-static int take_ack(struct dp_ep *e, const struct bny_dpdk_packet *p)
+static int take_ack(struct dp_ep *e, const struct bny_dgram_packet *p)
 {
     struct dp_tp *t = dp_tp_of(e);
-    const struct bny_dpdk_sack *sack = p->head.type == BNY_DPDK_ACK ? &p->sack : NULL;
+    const struct bny_dgram_sack *sack = p->head.type == BNY_DGRAM_ACK ? &p->sack : NULL;
     uint64_t rtt = 0;
 
     if (sack && p->head.echo) {
         rtt = (uint64_t)((uint32_t)(t->now >> 6) - p->head.echo) << 6;
         rtt = rtt > sack->delay && rtt < 10000000000u ? rtt - sack->delay : 0;
     }
-    return bny_flow_ack(&e->tx, p->head.ack, p->head.credit, sack, rtt, t->now, bny_dpdk_acked,
+    return bny_flow_ack(&e->tx, p->head.ack, p->head.credit, sack, rtt, t->now, bny_dgram_acked,
                         NULL);
 }
 
-static struct dp_ep *sender(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_head *h)
+static struct dp_ep *sender(struct dp_tp *t, struct dp_ep *e, const struct bny_dgram_head *h)
 {
     if (!e && h->from < t->tp.nranks)
         e = t->eps[h->from];
@@ -368,26 +370,27 @@ static struct dp_ep *sender(struct dp_tp *t, struct dp_ep *e, const struct bny_d
     return NULL;
 }
 
-int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *rx)
+int bny_dgram_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dgram_rx *rx)
 {
-    struct bny_dpdk_addr self = { .port = t->blob.udp_port, .ip = e ? e->self.ip : t->blob.ip };
-    struct bny_dpdk_packet p;
-    enum bny_dpdk_drop why = t->set.kind == BNY_DPDK_UD
-                                 ? bny_dpdk_parse_bare(rx->data, rx->len, &p)
-                                 : bny_dpdk_parse(rx->data, rx->len, &self, &p);
+    struct bny_dgram_addr self = { .port = t->blob.udp_port,
+                                   .ip = e ? e->self.ip : t->blob.ip };
+    struct bny_dgram_packet p;
+    enum bny_dgram_drop why = t->set.kind == BNY_DGRAM_UD
+                                  ? bny_dgram_parse_bare(rx->data, rx->len, &p)
+                                  : bny_dgram_parse(rx->data, rx->len, &self, &p);
 
-    if (why == BNY_DPDK_OK) {
+    if (why == BNY_DGRAM_OK) {
         e = sender(t, e, &p.head);
         if (!e)
-            why = BNY_DPDK_BAD_TAG;
-        else if (t->eth == BNY_DPDK_ETH6 && !rx->summed && !bny_dpdk_udp_sum_ok(rx->data))
-            why = BNY_DPDK_BAD_CHECK;
-        else if (!bny_dpdk_check_ok(t->set.checks, e->key, &p))
-            why = BNY_DPDK_BAD_CHECK;
-    } else if (why == BNY_DPDK_FOREIGN && !e && t->set.kind != BNY_DPDK_UD) {
-        bny_dpdk_hear(t, rx->data, rx->len);
+            why = BNY_DGRAM_BAD_TAG;
+        else if (t->eth == BNY_DGRAM_ETH6 && !rx->summed && !bny_dgram_udp_sum_ok(rx->data))
+            why = BNY_DGRAM_BAD_CHECK;
+        else if (!bny_dgram_check_ok(t->set.checks, e->key, &p))
+            why = BNY_DGRAM_BAD_CHECK;
+    } else if (why == BNY_DGRAM_FOREIGN && !e && t->set.kind != BNY_DGRAM_UD) {
+        bny_dgram_hear(t, rx->data, rx->len);
     }
-    if (why != BNY_DPDK_OK) {
+    if (why != BNY_DGRAM_OK) {
         t->drops[why]++;
         return 0;
     }
@@ -398,25 +401,25 @@ int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *r
         e->asks = 0; /* no peer was there to answer */
     e->heard = e->ever_heard = 1;
     if (take_ack(e, &p) != 0) {
-        t->drops[BNY_DPDK_BAD_PLACE]++;
+        t->drops[BNY_DGRAM_BAD_PLACE]++;
         return 0;
     }
-    bny_dpdk_grants_hear(e, &p.head);
+    bny_dgram_grants_hear(e, &p.head);
     switch (p.head.type) {
-    case BNY_DPDK_DATA: return take_data(e, &p, rx->buf);
-    case BNY_DPDK_PROBE:
+    case BNY_DGRAM_DATA: return take_data(e, &p, rx->buf);
+    case BNY_DGRAM_PROBE:
         if (p.head.off)
-            bny_dpdk_control(e, BNY_DPDK_PROBED, rx->len, 0);
+            bny_dgram_control(e, BNY_DGRAM_PROBED, rx->len, 0);
         else
             e->acks_due = DP_ACK_EVERY;
         return 0;
-    case BNY_DPDK_PROBED:
+    case BNY_DGRAM_PROBED:
         if (p.head.off == e->frame_wanted)
             e->frame = e->frame_wanted;
         return 0;
-    case BNY_DPDK_ABORT:
+    case BNY_DGRAM_ABORT:
         if (!e->left)
-            bny_dpdk_down(e, "ended without a farewell");
+            bny_dgram_down(e, "ended without a farewell");
         return 0;
     default: return 0;
     }
@@ -440,7 +443,8 @@ static void copy_out(struct dp_msg *m, uint32_t off, uint32_t len, uint8_t *to)
     }
 }
 
-long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, const void **ptr)
+long bny_dgram_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
+                    const void **ptr)
 {
     struct dp_msg *m = (struct dp_msg *)msg;
     struct dp_ep *e = (struct dp_ep *)msg->ep;
@@ -482,7 +486,7 @@ long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst, c
     return n;
 }
 
-void bny_dpdk_release(struct bny_msg *msg)
+void bny_dgram_release(struct bny_msg *msg)
 {
     struct dp_msg *m = (struct dp_msg *)msg;
     struct dp_ep *e = (struct dp_ep *)msg->ep;
@@ -494,7 +498,7 @@ void bny_dpdk_release(struct bny_msg *msg)
         m->dropped = 1; /* later fragments are dropped */
 }
 
-void bny_dpdk_forget(struct dp_ep *e)
+void bny_dgram_forget(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
 

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/param.h"
 #include "base/text.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 /* "0000:03:00.0", possibly with arguments for its driver: "0000:03:00.0,mprq_en=1". */
 static int is_pci(const char *text)
@@ -50,11 +50,11 @@ static int parse_port(struct dp_settings *s, const char *text)
     snprintf(s->device, sizeof s->device, "%s", text);
     iface = !strncmp(text, "af_packet:iface=", 16) ? value_of(text) : NULL;
     if (!strcmp(text, "memif")) {
-        s->kind = BNY_DPDK_MEMIF;
+        s->kind = BNY_DGRAM_MEMIF;
     } else if (!strcmp(text, "ring")) {
-        s->kind = BNY_DPDK_RING;
+        s->kind = BNY_DGRAM_RING;
     } else if (iface && *iface) {
-        s->kind = BNY_DPDK_AF_PACKET;
+        s->kind = BNY_DGRAM_AF_PACKET;
         if (strlen(iface) >= sizeof s->iface || strchr(text, ','))
             return bny_fail(BANYAN_EINVAL,
                             "BANYAN_DPDK_PORT=%.60s: \"%.40s\" is no name of an interface",
@@ -62,10 +62,10 @@ static int parse_port(struct dp_settings *s, const char *text)
         snprintf(s->device, sizeof s->device, "%s", iface);
         snprintf(s->iface, sizeof s->iface, "%s", iface);
     } else if (!strncmp(text, "net_", 4) || !strncmp(text, "eth_", 4)) {
-        s->kind = BNY_DPDK_VDEV;
+        s->kind = BNY_DGRAM_VDEV;
         parse_iface(s, text);
     } else if (is_pci(text)) {
-        s->kind = BNY_DPDK_PCI;
+        s->kind = BNY_DGRAM_PCI;
     } else {
         return bny_fail(
             BANYAN_EINVAL,
@@ -121,19 +121,19 @@ static int parse_checks(struct dp_settings *s, const char *name)
 {
     const char *text = bny_param_str(name);
 
-    s->checks = !strcmp(text, "crc")   ? BNY_DPDK_CRC
-                : !strcmp(text, "mac") ? BNY_DPDK_MAC
-                                       : BNY_DPDK_NO_CHECK;
-    if (s->checks == BNY_DPDK_NO_CHECK && strcmp(text, "none") != 0)
+    s->checks = !strcmp(text, "crc")   ? BNY_DGRAM_CRC
+                : !strcmp(text, "mac") ? BNY_DGRAM_MAC
+                                       : BNY_DGRAM_NO_CHECK;
+    if (s->checks == BNY_DGRAM_NO_CHECK && strcmp(text, "none") != 0)
         return bny_fail(BANYAN_EINVAL, "%s=%.40s is none of none, crc and mac", name, text);
     return 0;
 }
 
 /* "10.9.0.1", "10.9.0.1/24", "fd00::1", "fd00::1/64"; prefix 0: no subnet. */
-static int parse_ip(const char *name, const char *text, struct bny_dpdk_ip *ip, int *prefix)
+static int parse_ip(const char *name, const char *text, struct bny_dgram_ip *ip, int *prefix)
 {
     const char *slash = strchr(text, '/');
-    char copy[BNY_DPDK_IP_TEXT], *end = NULL;
+    char copy[BNY_DGRAM_IP_TEXT], *end = NULL;
     long bits = slash && prefix ? strtol(slash + 1, &end, 10) : 1;
     int is4 = !strchr(text, ':'), rc;
 
@@ -141,11 +141,11 @@ static int parse_ip(const char *name, const char *text, struct bny_dpdk_ip *ip, 
     if (!*text)
         return 0;
     if (is4)
-        *ip = (struct bny_dpdk_ip)BNY_DPDK_IP4(0);
+        *ip = (struct bny_dgram_ip)BNY_DGRAM_IP4(0);
     snprintf(copy, sizeof copy, "%.*s", (int)(slash ? slash - text : 47), text);
-    rc = inet_pton(is4 ? AF_INET : AF_INET6, copy, ip->at + (is4 ? BNY_DPDK_IP4_AT : 0));
+    rc = inet_pton(is4 ? AF_INET : AF_INET6, copy, ip->at + (is4 ? BNY_DGRAM_IP4_AT : 0));
     if (rc != 1 || (slash && (!prefix || !slash[1] || *end)) || bits < 1 ||
-        bits > (is4 ? 32 : 128) || (!is4 && (bny_dpdk_ip_is4(ip) || ip->at[0] == 0xff)))
+        bits > (is4 ? 32 : 128) || (!is4 && (bny_dgram_ip_is4(ip) || ip->at[0] == 0xff)))
         return bny_fail(BANYAN_EINVAL, "%s=%.60s is no IPv4 or IPv6 address of one port%s",
                         name, text,
                         prefix ? ", nor one with the bits of its subnet, as 10.9.0.1/24 or "
@@ -156,7 +156,7 @@ static int parse_ip(const char *name, const char *text, struct bny_dpdk_ip *ip, 
     return 0;
 }
 
-int bny_dpdk_ip_shares(const struct bny_dpdk_ip *a, const struct bny_dpdk_ip *b, int prefix)
+int bny_dgram_ip_shares(const struct bny_dgram_ip *a, const struct bny_dgram_ip *b, int prefix)
 {
     int bytes = prefix / 8, bits = prefix % 8;
 
@@ -169,9 +169,9 @@ static int check_gateway(const struct dp_settings *s)
     const char *gateway = bny_param_str("BANYAN_DPDK_GATEWAY"),
                *addr = bny_param_str("BANYAN_DPDK_ADDR");
 
-    if (bny_dpdk_ip_none(&s->gateway) || bny_dpdk_ip_none(&s->ip))
+    if (bny_dgram_ip_none(&s->gateway) || bny_dgram_ip_none(&s->ip))
         return 0;
-    if (bny_dpdk_ip_is4(&s->gateway) != bny_dpdk_ip_is4(&s->ip))
+    if (bny_dgram_ip_is4(&s->gateway) != bny_dgram_ip_is4(&s->ip))
         return bny_fail(BANYAN_EINVAL,
                         "BANYAN_DPDK_GATEWAY=%.45s and BANYAN_DPDK_ADDR=%.45s are not of one "
                         "family (IPv4, IPv6)",
@@ -180,9 +180,9 @@ static int check_gateway(const struct dp_settings *s)
         return bny_fail(BANYAN_EINVAL,
                         "BANYAN_DPDK_GATEWAY is for other subnets: BANYAN_DPDK_ADDR=%.45s must "
                         "say what ours is, as %s",
-                        addr, bny_dpdk_ip_is4(&s->ip) ? "10.9.0.1/24" : "fd00::1/64");
-    if (!bny_dpdk_ip_is_local(&s->gateway) &&
-        !bny_dpdk_ip_shares(&s->gateway, &s->ip, s->prefix))
+                        addr, bny_dgram_ip_is4(&s->ip) ? "10.9.0.1/24" : "fd00::1/64");
+    if (!bny_dgram_ip_is_local(&s->gateway) &&
+        !bny_dgram_ip_shares(&s->gateway, &s->ip, s->prefix))
         return bny_fail(
             BANYAN_EINVAL,
             "BANYAN_DPDK_GATEWAY=%.45s is not in the subnet of BANYAN_DPDK_ADDR=%.45s", gateway,
@@ -228,9 +228,9 @@ int bny_ud_settings(struct dp_settings *s)
     int rc;
 
     memset(s, 0, sizeof *s);
-    s->kind = BNY_DPDK_UD;
+    s->kind = BNY_DGRAM_UD;
     s->queues = 1;
-    s->frame = DP_FRAME + BNY_DPDK_ETH;
+    s->frame = DP_FRAME + BNY_DGRAM_ETH;
     rc = parse_checks(s, "BANYAN_UD_CHECK");
     return rc ? rc : parse_fault(&s->fault, "BANYAN_UD_FAULT");
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 static uint32_t peers(const struct dp_tp *t)
 {
@@ -26,14 +26,14 @@ static uint32_t spare(const struct dp_tp *t, uint32_t frame)
 {
     uint32_t n = power_of_two(DP_SPARE_BYTES / frame + 1) / 2;
 
-    if (t->set.kind != BNY_DPDK_PCI)
+    if (t->set.kind != BNY_DGRAM_PCI)
         return 0;
     return n < DP_SPARE_MAX ? n : DP_SPARE_MAX;
 }
 
 /* All of them: with fewer, messages that wait for others could hold all buffers, and nothing
  * could arrive any more. */
-uint32_t bny_dpdk_bufs(const struct dp_tp *t)
+uint32_t bny_dgram_bufs(const struct dp_tp *t)
 {
     uint32_t all = DP_BUDGET * peers(t), more = spare(t, t->set.frame);
 
@@ -42,13 +42,13 @@ uint32_t bny_dpdk_bufs(const struct dp_tp *t)
 
 /* All frames that peers may have in flight. With grants this does not grow with their number:
  * twice the pool of a long path. */
-uint32_t bny_dpdk_ring(const struct dp_tp *t)
+uint32_t bny_dgram_ring(const struct dp_tp *t)
 {
-    uint32_t n = t->set.kind == BNY_DPDK_PCI
-                     ? 2 * BNY_DPDK_WIDEST
-                     : power_of_two(peers(t) * BNY_DPDK_WINDOW / 2 * 5 / 4);
+    uint32_t n = t->set.kind == BNY_DGRAM_PCI
+                     ? 2 * BNY_DGRAM_WIDEST
+                     : power_of_two(peers(t) * BNY_DGRAM_WINDOW / 2 * 5 / 4);
 
-    if (t->set.kind == BNY_DPDK_PCI && t->set.frame >= 4096)
+    if (t->set.kind == BNY_DGRAM_PCI && t->set.frame >= 4096)
         n = 1024;
     n = n < DP_RING_MIN ? DP_RING_MIN : n;
     return n < DP_RING_MAX ? n : DP_RING_MAX;
@@ -59,9 +59,9 @@ static double bytes_a_ns(uint32_t mbps)
     return mbps / 8000.0;
 }
 
-void bny_dpdk_grants_open(struct dp_tp *t)
+void bny_dgram_grants_open(struct dp_tp *t)
 {
-    uint32_t most = BNY_DPDK_WINDOW / 2, share = t->info.ring / 5 * 4 / peers(t);
+    uint32_t most = BNY_DGRAM_WINDOW / 2, share = t->info.ring / 5 * 4 / peers(t);
 
     if (t->info.mbps) {
         bny_grant_init(&t->grants, bytes_a_ns(t->info.mbps), t->info.frame_max + DP_WIRE,
@@ -73,7 +73,7 @@ void bny_dpdk_grants_open(struct dp_tp *t)
     }
 }
 
-void bny_dpdk_grants_speed(struct dp_tp *t)
+void bny_dgram_grants_speed(struct dp_tp *t)
 {
     uint32_t mbps = t->grants.rate > 0 && t->port ? t->drv->mbps(t->port) : 0;
 
@@ -92,10 +92,10 @@ static uint32_t window(const struct dp_tp *t)
     return budget / 2;
 }
 
-int bny_dpdk_grants_new(struct dp_ep *e)
+int bny_dgram_grants_new(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
-    uint32_t over = bny_dpdk_fragment(t, 1, e->frame_wanted);
+    uint32_t over = bny_dgram_fragment(t, 1, e->frame_wanted);
 
     if (!t->port)
         return 0;
@@ -104,7 +104,7 @@ int bny_dpdk_grants_new(struct dp_ep *e)
         bny_grant_begin(&t->grants, &e->grant);
         e->rx.size = window(t);
     }
-    if (e->rx.size > BNY_DPDK_WINDOW) {
+    if (e->rx.size > BNY_DGRAM_WINDOW) {
         e->wide = calloc(e->rx.size, sizeof *e->wide);
         if (!e->wide)
             return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the window to rank %d",
@@ -118,7 +118,7 @@ int bny_dpdk_grants_new(struct dp_ep *e)
     return 0;
 }
 
-void bny_dpdk_grants_end(struct dp_ep *e)
+void bny_dgram_grants_end(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
 
@@ -136,7 +136,7 @@ static uint32_t demand(const struct dp_ep *e)
     return bytes < UINT16_MAX ? (uint32_t)bytes : UINT16_MAX;
 }
 
-void bny_dpdk_grants_say(struct dp_ep *e, struct bny_dpdk_head *h)
+void bny_dgram_grants_say(struct dp_ep *e, struct bny_dgram_head *h)
 {
     uint64_t base = e->tx.min_rtt / 250;
 
@@ -150,7 +150,7 @@ void bny_dpdk_grants_say(struct dp_ep *e, struct bny_dpdk_head *h)
     h->grant = e->grant.limit;
 }
 
-void bny_dpdk_grants_hear(struct dp_ep *e, const struct bny_dpdk_head *h)
+void bny_dgram_grants_hear(struct dp_ep *e, const struct bny_dgram_head *h)
 {
     struct dp_tp *t = dp_tp_of(e);
 
@@ -174,7 +174,7 @@ static void credit_tell(struct bny_grant *g, void *ctx)
     t->told = e;
 }
 
-void bny_dpdk_grants_run(struct dp_tp *t)
+void bny_dgram_grants_run(struct dp_tp *t)
 {
     bny_grant_run(&t->grants, t->now, credit_tell, NULL);
     while (t->told) {
@@ -183,13 +183,13 @@ void bny_dpdk_grants_run(struct dp_tp *t)
         t->told = e->next_told;
         e->told = 0;
         if (e->up && !e->down && !e->link_lost_ns)
-            bny_dpdk_ack(e);
+            bny_dgram_ack(e);
     }
 }
 
 /* At once if the receiver knows of no demand; otherwise the earlier notice, or the answer, is
  * lost. */
-void bny_dpdk_grants_ask(struct dp_ep *e)
+void bny_dgram_grants_ask(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
 
@@ -202,5 +202,5 @@ void bny_dpdk_grants_ask(struct dp_ep *e)
                     : 2 * e->grant_wait < DP_ASK_MAX_NS ? 2 * e->grant_wait
                                                         : DP_ASK_MAX_NS;
     e->grant_ns = t->now;
-    bny_dpdk_control(e, BNY_DPDK_PROBE, 0, 0);
+    bny_dgram_control(e, BNY_DGRAM_PROBE, 0, 0);
 }

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the dpdk transport: reliable messages in UDP, over IPv4 or IPv6, over ethdev ports;
- * with another driver the ud transport, whose frames are datagrams of RDMA devices
- * (transport/ud). tp_dpdk.c: the table, set-up, polling, life and death; dpdk_settings.c:
- * BANYAN_DPDK_*; ports.c: ports and addresses; iface.h, neighbour.c: facts from the kernel and
- * the link; dpdk_send.c, dpdk_recv.c: messages to packets and back; dpdk_flow.c: reliability;
- * packet.c: frames; held.c: memory that a card may read; fault.c: seeded faults; dpdk_load.c,
- * module/: DPDK itself.
+/* Reliable messages over datagrams, for two transports: dpdk sends UDP packets, over IPv4 or
+ * IPv6, through ethdev ports (transport/dpdk); ud sends datagrams of RDMA devices
+ * (transport/ud). A driver (driver.h) moves the frames. tp_dgram.c: the functions of both
+ * tables, set-up, polling, life and death; dgram_settings.c: settings; ports.c: ports and
+ * addresses; iface.h, neighbour.c: facts from the kernel and the link; dgram_send.c,
+ * dgram_recv.c: messages to packets and back; dgram_flow.c: reliability; packet.c: frames;
+ * held.c: memory that a card may read; fault.c: seeded faults.
  *
  * A message is cut into fragments, one for each packet, with their message and offset. Sending:
  * memory is attached to packets if the driver can, and stays borrowed until all fragments are
  * acknowledged, and the driver holds none that was sent twice (held.c). Receiving: fragments
  * stay in the driver's buffers, and are lent from there; a message in one packet is lent whole.
  * Messages of one channel are delivered in order, each when those before it are complete. */
-#ifndef BNY_DPDK_DPDK_H
-#define BNY_DPDK_DPDK_H
+#ifndef BNY_DATAGRAM_DGRAM_H
+#define BNY_DATAGRAM_DGRAM_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "transport/dpdk/driver.h"
-#include "transport/dpdk/flow.h"
-#include "transport/dpdk/grant.h"
-#include "transport/dpdk/packet.h"
+#include "transport/datagram/driver.h"
+#include "transport/datagram/flow.h"
+#include "transport/datagram/grant.h"
+#include "transport/datagram/packet.h"
 #include "transport/msg_list.h"
 #include "transport/transport.h"
 
@@ -57,20 +57,20 @@
 #define DP_SAFE_FRAME  1514u        /* until a longer one is known to pass */
 #define DP_SAFE_FRAME6 1294u        /* of IPv6: what every link passes (RFC 8200, 5) */
 
-#define BNY_DPDK_IP_TEXT 48
+#define BNY_DGRAM_IP_TEXT 48
 
 struct dp_settings {
-    enum bny_dpdk_kind kind;
+    enum bny_dgram_kind kind;
     char device[200]; /* interface, vdev string, PCI address */
     char args[500];
     char iface[16]; /* the kernel's interface behind a device; empty: none */
     int queues;
-    uint32_t frame;        /* 0: by kind */
-    struct bny_dpdk_ip ip; /* none: the interface's */
+    uint32_t frame;         /* 0: by kind */
+    struct bny_dgram_ip ip; /* none: the interface's */
     int prefix; /* prefix length of our subnet, of 128; 0: the interface's, or unknown */
-    struct bny_dpdk_ip gateway;
+    struct bny_dgram_ip gateway;
     uint16_t vlan; /* 0: frames have no tag */
-    enum bny_dpdk_checks checks;
+    enum bny_dgram_checks checks;
     struct dp_fault {
         double loss, duplicate, reorder, corrupt;
         double rate; /* bytes a second; 0: any */
@@ -88,7 +88,7 @@ struct dp_blob { /* address */
     uint16_t queues;
     uint32_t frame;
     uint64_t nonce;
-    struct bny_dpdk_ip ip;
+    struct bny_dgram_ip ip;
     uint8_t place[16]; /* reach of the kind: network stack or process; devices: 0 */
     uint32_t unasked;  /* UNITs that each peer may send before the first grant */
     uint16_t share;    /* packets of each peer that fit in our ring; 0: any number */
@@ -118,8 +118,8 @@ struct dp_out {
 
 /* Memory of a message that frames of the driver point to. */
 struct dp_held {
-    struct dp_held *next;    /* list of those that outlive their message, or free */
-    struct bny_dpdk_ref ref; /* lives until the driver has returned all frames */
+    struct dp_held *next;     /* list of those that outlive their message, or free */
+    struct bny_dgram_ref ref; /* lives until the driver has returned all frames */
     struct dp_ep *e;
     struct dp_out *out; /* waits for that; NULL: none */
     const uint8_t *buf;
@@ -162,14 +162,14 @@ struct dp_in {           /* of one channel */
 struct dp_ep {
     struct bny_ep ep;
     struct dp_blob blob;
-    struct bny_dpdk_port *port; /* its own for pairs, else the transport's */
-    struct bny_dpdk_info info;
-    struct bny_dpdk_addr self, other;
-    uint8_t eth[BNY_DPDK_ETH6];
+    struct bny_dgram_port *port; /* its own for pairs, else the transport's */
+    struct bny_dgram_info info;
+    struct bny_dgram_addr self, other;
+    uint8_t eth[BNY_DGRAM_ETH6];
     uint8_t key[32]; /* of checks */
     uint32_t tag_out, tag_in;
     uint32_t frame, frame_wanted; /* bytes known to pass; bytes that might */
-    struct bny_dpdk_ip via;       /* next hop: the peer's address, or the gateway's */
+    struct bny_dgram_ip via;      /* next hop: the peer's address, or the gateway's */
     int is_routed;                /* by the gateway; until that is resolved nothing is sent */
     unsigned lanes;        /* UDP source ports: one, or one per channel if a card hashes them */
     uint64_t link_lost_ns; /* since when a device's link is down; 0: up */
@@ -220,11 +220,11 @@ struct dp_ep {
 
 struct dp_tp {
     struct bny_tp tp;
-    const struct bny_dpdk_driver *drv;
+    const struct bny_dgram_driver *drv;
     struct dp_settings set;
-    const uint8_t *secret;      /* [32] */
-    struct bny_dpdk_port *port; /* of devices; NULL with pairs */
-    struct bny_dpdk_info info;
+    const uint8_t *secret;       /* [32] */
+    struct bny_dgram_port *port; /* of devices; NULL with pairs */
+    struct bny_dgram_info info;
     struct dp_blob blob;
     struct dp_ep **eps; /* [nranks] */
     uint8_t *active; /* [nranks] 1: may need work at each poll; others are served with links */
@@ -248,10 +248,10 @@ struct dp_tp {
     } * held_blocks;
     uint64_t nudged_ns, flushed_ns;
     struct dp_faults *faults;
-    uint64_t drops[BNY_DPDK_DROPS];
+    uint64_t drops[BNY_DGRAM_DROPS];
     struct bny_grant_pool grants; /* rate 0: no grants */
     struct dp_ep *told;           /* those with grants not sent yet */
-    uint32_t eth;                 /* bytes of a frame before struct bny_dpdk_head */
+    uint32_t eth;                 /* bytes of a frame before struct bny_dgram_head */
     int tentative;                /* the interface's IPv6 address is not usable yet */
     uint32_t polls;
     int first;    /* rank that is polled first */
@@ -273,7 +273,7 @@ static inline void dp_wake(const struct dp_ep *e)
  * buffers may be held. */
 static inline uint32_t dp_window(const struct dp_ep *e)
 {
-    return e->rx.size ? e->rx.size : BNY_DPDK_WINDOW;
+    return e->rx.size ? e->rx.size : BNY_DGRAM_WINDOW;
 }
 
 static inline uint32_t dp_budget(const struct dp_ep *e)
@@ -281,88 +281,122 @@ static inline uint32_t dp_budget(const struct dp_ep *e)
     return 2 * dp_window(e);
 }
 
-/* dpdk_settings.c */
+/* dgram_settings.c */
 int bny_dpdk_settings(struct dp_settings *s);
 int bny_ud_settings(struct dp_settings *s); /* BANYAN_UD_* */
 /* 1: the first `prefix` bits are the same. */
-int bny_dpdk_ip_shares(const struct bny_dpdk_ip *a, const struct bny_dpdk_ip *b, int prefix);
+int bny_dgram_ip_shares(const struct bny_dgram_ip *a, const struct bny_dgram_ip *b, int prefix);
 
 /* ports.c */
 /* The transport's own port, if its kind has one. ifname: for ud. */
-int bny_dpdk_open_device(struct dp_tp *t, const char *ifname);
-int bny_dpdk_open_pair(struct dp_ep *e); /* the port to one peer */
-int bny_dpdk_place(enum bny_dpdk_kind kind, uint8_t out[16]);
-void bny_dpdk_derive(struct dp_ep *e); /* tags, key, addresses */
+int bny_dgram_open_device(struct dp_tp *t, const char *ifname);
+int bny_dgram_open_pair(struct dp_ep *e); /* the port to one peer */
+int bny_dgram_place(enum bny_dgram_kind kind, uint8_t out[16]);
+void bny_dgram_derive(struct dp_ep *e); /* tags, key, addresses */
 /* Handles what becomes due without a packet: links, MACs, longer frames, credit. */
-void bny_dpdk_watch(struct dp_ep *e);
+void bny_dgram_watch(struct dp_ep *e);
 /* Handles a frame of the link itself: ARP or neighbour discovery, "packet too big". */
-void bny_dpdk_hear(struct dp_tp *t, const uint8_t *frame, uint32_t len);
+void bny_dgram_hear(struct dp_tp *t, const uint8_t *frame, uint32_t len);
 /* "10.9.0.1", "fd00::1". */
-const char *bny_dpdk_ip_text(const struct bny_dpdk_ip *ip, char text[BNY_DPDK_IP_TEXT]);
+const char *bny_dgram_ip_text(const struct bny_dgram_ip *ip, char text[BNY_DGRAM_IP_TEXT]);
 
 /* credit.c: grants and windows between ranks */
-uint32_t bny_dpdk_bufs(const struct dp_tp *t); /* receive buffers for all peers */
+uint32_t bny_dgram_bufs(const struct dp_tp *t); /* receive buffers for all peers */
 uint32_t
-bny_dpdk_ring(const struct dp_tp *t);       /* ring places that a port should have for them */
-void bny_dpdk_grants_open(struct dp_tp *t); /* for the opened port */
-int bny_dpdk_grants_new(struct dp_ep *e);
-void bny_dpdk_grants_end(struct dp_ep *e);
-void bny_dpdk_grants_speed(struct dp_tp *t); /* the link came up */
-void bny_dpdk_grants_say(struct dp_ep *e, struct bny_dpdk_head *h);
-void bny_dpdk_grants_hear(struct dp_ep *e, const struct bny_dpdk_head *h);
-void bny_dpdk_grants_run(struct dp_tp *t);
-void bny_dpdk_grants_ask(struct dp_ep *e); /* if all are used up and more data waits */
+bny_dgram_ring(const struct dp_tp *t);       /* ring places that a port should have for them */
+void bny_dgram_grants_open(struct dp_tp *t); /* for the opened port */
+int bny_dgram_grants_new(struct dp_ep *e);
+void bny_dgram_grants_end(struct dp_ep *e);
+void bny_dgram_grants_speed(struct dp_tp *t); /* the link came up */
+void bny_dgram_grants_say(struct dp_ep *e, struct bny_dgram_head *h);
+void bny_dgram_grants_hear(struct dp_ep *e, const struct bny_dgram_head *h);
+void bny_dgram_grants_run(struct dp_tp *t);
+void bny_dgram_grants_ask(struct dp_ep *e); /* if all are used up and more data waits */
 
-/* dpdk_send.c */
-int bny_dpdk_ep_memory(struct dp_ep *e);
-const char *bny_dpdk_more(const struct dp_tp *t); /* remedy for lack of memory: "; ..." or "" */
-uint32_t bny_dpdk_credit(const struct dp_ep *e);  /* packets that the peer may send now */
+/* dgram_send.c */
+int bny_dgram_ep_memory(struct dp_ep *e);
+const char *
+bny_dgram_more(const struct dp_tp *t);            /* remedy for lack of memory: "; ..." or "" */
+uint32_t bny_dgram_credit(const struct dp_ep *e); /* packets that the peer may send now */
 /* Payload of the fragment at off in a frame of `frame` bytes. */
-uint32_t bny_dpdk_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame);
-void bny_dpdk_push(struct dp_ep *e); /* sends what is allowed */
-void bny_dpdk_ack(struct dp_ep *e);  /* at once */
-void bny_dpdk_control(struct dp_ep *e, enum bny_dpdk_type type, uint32_t off, uint32_t frame);
-void bny_dpdk_acked(void *ctx, struct bny_flow_packet *p);
-void bny_dpdk_reap(struct dp_ep *e); /* complete messages: SENT, memory */
-void bny_dpdk_give_up(
+uint32_t bny_dgram_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame);
+void bny_dgram_push(struct dp_ep *e); /* sends what is allowed */
+void bny_dgram_ack(struct dp_ep *e);  /* at once */
+void bny_dgram_control(struct dp_ep *e, enum bny_dgram_type type, uint32_t off, uint32_t frame);
+void bny_dgram_acked(void *ctx, struct bny_flow_packet *p);
+void bny_dgram_reap(struct dp_ep *e); /* complete messages: SENT, memory */
+void bny_dgram_give_up(
     struct dp_ep *e); /* no acknowledgement will come: returns all memory to its owners */
-int bny_dpdk_bye(struct dp_ep *e);
-int bny_dpdk_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
-int bny_dpdk_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
-int bny_dpdk_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot);
-int bny_dpdk_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);
-void bny_dpdk_cancel(struct bny_ep *ep, struct bny_slot *slot);
-void bny_dpdk_recall(struct bny_tp *tp, void *cookie);
+int bny_dgram_bye(struct dp_ep *e);
+int bny_dgram_eager(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf);
+int bny_dgram_send(struct bny_ep *ep, const struct bny_hdr *hdr, const void *buf, void *cookie);
+int bny_dgram_reserve(struct bny_ep *ep, uint32_t cap, struct bny_slot *slot);
+int bny_dgram_commit(struct bny_ep *ep, struct bny_slot *slot, const struct bny_hdr *hdr);
+void bny_dgram_cancel(struct bny_ep *ep, struct bny_slot *slot);
+void bny_dgram_recall(struct bny_tp *tp, void *cookie);
 
 /* Sent: emits SENT and frees it. */
-void bny_dpdk_out_done(struct dp_ep *e, struct dp_out *o);
+void bny_dgram_out_done(struct dp_ep *e, struct dp_out *o);
 
 /* held.c */
-struct dp_held *bny_dpdk_hold(struct dp_ep *e, const void *buf, uint32_t len); /* or NULL */
+struct dp_held *bny_dgram_hold(struct dp_ep *e, const void *buf, uint32_t len); /* or NULL */
 /* o is not sent any more. read: the card is known to have read all of it. */
-void bny_dpdk_let_go(struct dp_ep *e, struct dp_out *o, int read);
+void bny_dgram_let_go(struct dp_ep *e, struct dp_out *o, int read);
 /* o continues without its memory: its frames are copied from now on. */
-void bny_dpdk_detach_out(struct dp_ep *e, struct dp_out *o);
-void bny_dpdk_held_run(struct dp_tp *t);
+void bny_dgram_detach_out(struct dp_ep *e, struct dp_out *o);
+void bny_dgram_held_run(struct dp_tp *t);
 /* 0: no frame refers to this memory; -1: the driver keeps some. Waits up to about a second. */
-int bny_dpdk_held_settle(struct dp_tp *t, const void *at, size_t bytes);
-void bny_dpdk_held_free(struct dp_tp *t); /* after the ports are closed */
+int bny_dgram_held_settle(struct dp_tp *t, const void *at, size_t bytes);
+void bny_dgram_held_free(struct dp_tp *t); /* after the ports are closed */
 
-/* dpdk_recv.c */
+/* dgram_recv.c */
 /* Processes a frame; keep: 1 if its buffer is held. */
-int bny_dpdk_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_rx *rx);
-void bny_dpdk_retry(struct dp_ep *e); /* starved channels */
-long bny_dpdk_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
-                   const void **ptr);
-void bny_dpdk_release(struct bny_msg *msg);
-void bny_dpdk_forget(struct dp_ep *e); /* returns every buffer */
+int bny_dgram_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dgram_rx *rx);
+void bny_dgram_retry(struct dp_ep *e); /* starved channels */
+long bny_dgram_view(struct bny_msg *msg, uint32_t off, uint32_t len, void *dst,
+                    const void **ptr);
+void bny_dgram_release(struct bny_msg *msg);
+void bny_dgram_forget(struct dp_ep *e); /* returns every buffer */
 
 /* fault.c */
-struct dp_faults *bny_dpdk_faults_new(const struct dp_fault *f, uint64_t salt);
-void bny_dpdk_faults_free(struct dp_faults *f);
-int bny_dpdk_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dpdk_tx *tx, int n);
-void bny_dpdk_faults_flush(struct dp_tp *t); /* delayed frames that are due */
+struct dp_faults *bny_dgram_faults_new(const struct dp_fault *f, uint64_t salt);
+void bny_dgram_faults_free(struct dp_faults *f);
+int bny_dgram_transmit(struct dp_tp *t, struct dp_ep *e, const struct bny_dgram_tx *tx, int n);
+void bny_dgram_faults_flush(struct dp_tp *t); /* delayed frames that are due */
 
-void bny_dpdk_down(struct dp_ep *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+extern const struct bny_transport_ops bny_dpdk_ops, bny_ud_ops;
+
+/* tp_dgram.c: the functions of both transports' tables */
+int bny_dgram_create(struct bny_tp **out, const struct bny_tp_config *cfg,
+                     const struct bny_transport_ops *ops,
+                     const struct bny_dgram_driver *(*driver)(void),
+                     int (*settings)(struct dp_settings *s));
+int bny_dgram_address(struct bny_tp *tp, void *blob, size_t cap);
+int bny_dgram_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len);
+int bny_dgram_connect(struct bny_tp *tp, int peer, const void *blob, size_t len,
+                      struct bny_ep **out);
+void bny_dgram_destroy(struct bny_tp *tp);
+int bny_dgram_farewell(struct bny_tp *tp);
+int bny_dgram_poll(struct bny_tp *tp, struct bny_event *ev, int n);
+int bny_dgram_poll_ep(struct bny_ep *ep, struct bny_event *ev, int n);
+uint64_t bny_dgram_arm(struct bny_tp *tp, int *fds, int cap, int *nfds);
+void bny_dgram_disarm(struct bny_tp *tp);
+int bny_dgram_mem_alloc(struct bny_tp *tp, size_t bytes, void **out);
+int bny_dgram_mem_free(struct bny_tp *tp, void *ptr);
+int bny_dgram_attach(struct bny_tp *tp, void *at, size_t bytes);
+int bny_dgram_detach(struct bny_tp *tp, void *at);
+
+#define BNY_DGRAM_TABLE                                                                        \
+    .caps = BNY_TP_MEM | BNY_TP_ATTACH, .address = bny_dgram_address,                          \
+    .reachable = bny_dgram_reachable, .connect = bny_dgram_connect,                            \
+    .destroy = bny_dgram_destroy, .farewell = bny_dgram_farewell, .eager = bny_dgram_eager,    \
+    .reserve = bny_dgram_reserve, .commit = bny_dgram_commit, .cancel = bny_dgram_cancel,      \
+    .send = bny_dgram_send, .poll = bny_dgram_poll, .poll_ep = bny_dgram_poll_ep,              \
+    .view = bny_dgram_view, .release = bny_dgram_release, .recall = bny_dgram_recall,          \
+    .arm = bny_dgram_arm, .disarm = bny_dgram_disarm, .mem_alloc = bny_dgram_mem_alloc,        \
+    .mem_free = bny_dgram_mem_free, .attach = bny_dgram_attach, .detach = bny_dgram_detach
+
+void bny_dgram_down(struct dp_ep *e, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -24,12 +24,12 @@
  *
  * Receiver. Cumulative number and 256 bits: those of the newest packets, each fourth time those
  * from the oldest missing one on. */
-#ifndef BNY_DPDK_FLOW_H
-#define BNY_DPDK_FLOW_H
+#ifndef BNY_DGRAM_FLOW_H
+#define BNY_DGRAM_FLOW_H
 
 #include <stdint.h>
 
-#include "transport/dpdk/packet.h"
+#include "transport/datagram/packet.h"
 
 #define BNY_FLOW_RTO_START 3000000u
 #define BNY_FLOW_RTO_MIN   500000u
@@ -66,7 +66,7 @@ struct bny_flow_tx {
     struct bny_flow_packet
         *pk; /* [size], by number modulo size: the small array, or bny_flow_widen's */
     uint32_t size;
-    struct bny_flow_packet few[BNY_DPDK_WINDOW];
+    struct bny_flow_packet few[BNY_DGRAM_WINDOW];
     uint32_t una, next; /* oldest unacknowledged; next new number */
     uint32_t limit;     /* numbers below may be sent */
     uint32_t flying, lost;
@@ -102,10 +102,10 @@ struct bny_flow_tx {
 
 struct bny_flow_rx {
     uint32_t cum;
-    uint32_t size; /* of the window; 0: BNY_DPDK_WINDOW */
+    uint32_t size; /* of the window; 0: BNY_DGRAM_WINDOW */
     uint32_t span; /* number after the highest that has arrived, minus cum */
     uint32_t told; /* SACKs */
-    uint64_t bits[BNY_DPDK_WIDEST / 64]; /* bit i: cum + i; bit 0 is never set */
+    uint64_t bits[BNY_DGRAM_WIDEST / 64]; /* bit i: cum + i; bit 0 is never set */
     uint32_t twice;
 };
 
@@ -113,7 +113,7 @@ typedef void bny_flow_acked_fn(void *ctx, struct bny_flow_packet *p);
 
 static inline uint32_t bny_flow_units(uint32_t bytes)
 {
-    return (bytes + BNY_DPDK_UNIT - 1) / BNY_DPDK_UNIT;
+    return (bytes + BNY_DGRAM_UNIT - 1) / BNY_DGRAM_UNIT;
 }
 
 static inline int bny_flow_before(uint32_t a, uint32_t b)
@@ -124,7 +124,7 @@ static inline int bny_flow_before(uint32_t a, uint32_t b)
 /* frame: bytes of a full packet. */
 void bny_flow_tx_init(struct bny_flow_tx *f, int lossless, uint32_t credit, uint32_t frame);
 /* A wider window: pk[size], borrowed until the next init; size: a power of two up to
- * BNY_DPDK_WIDEST. Call it before the first packet. */
+ * BNY_DGRAM_WIDEST. Call it before the first packet. */
 void bny_flow_widen(struct bny_flow_tx *f, struct bny_flow_packet *pk, uint32_t size);
 /* The window for a peer whose ring has room for so many of our packets. */
 void bny_flow_at_most(struct bny_flow_tx *f, uint32_t packets);
@@ -149,7 +149,7 @@ void bny_flow_unsend(struct bny_flow_tx *f, uint32_t seq);
  * each newly acknowledged packet. rtt_ns 0: unknown. -1: it acknowledges a packet never
  * sent. */
 int bny_flow_ack(struct bny_flow_tx *f, uint32_t ack, uint32_t credit,
-                 const struct bny_dpdk_sack *sack, uint64_t rtt_ns, uint64_t now,
+                 const struct bny_dgram_sack *sack, uint64_t rtt_ns, uint64_t now,
                  bny_flow_acked_fn *acked, void *ctx);
 /* The path was down, and timers did not run: silence counts from now, and packets in flight are
  * probed at once. The window restarts, as the path may be another one. */
@@ -162,7 +162,7 @@ int bny_flow_is_new(const struct bny_flow_rx *f, uint32_t seq);
 /* The same, and records it. */
 int bny_flow_arrived(struct bny_flow_rx *f, uint32_t seq);
 /* Fills an acknowledgement; the caller sets delay. */
-void bny_flow_sack(struct bny_flow_rx *f, struct bny_dpdk_sack *sack);
+void bny_flow_sack(struct bny_flow_rx *f, struct bny_dgram_sack *sack);
 /* 1: a packet below the highest one is missing. */
 int bny_flow_gap(const struct bny_flow_rx *f);
 

@@ -309,7 +309,7 @@ static void gossip_apply(struct banyan_gossip *g, struct link *l, int form)
     }
 }
 
-/* Ends the communicator with this sentence: whoever is farther away would wait. */
+/* Ends the communicator with this sentence: a rank that is farther away would wait. */
 static int gossip_give_up(struct banyan_gossip *g, enum banyan_error code, const char *why)
 {
     banyan_abort(g->comm, why);

@@ -53,7 +53,7 @@ struct banyan_lazy {
     struct banyan_codec_state *state; /* NULL without a codec */
     struct told *told;                /* [n] */
     int *order;                       /* [n] ranks, by norm */
-    uint8_t *chosen;                  /* [n] who sends in this step */
+    uint8_t *chosen;                  /* [n] whether a rank sends in this step */
     struct counts counts;
 };
 
@@ -344,7 +344,7 @@ static int check_told(const struct banyan_lazy *l, const float *grad)
     return 0;
 }
 
-/* ---- who sends ---- */
+/* ---- the ranks that send ---- */
 
 static void order_by_norm(struct banyan_lazy *l)
 {

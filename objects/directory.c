@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The directory: what a home knows of an object, and who gets it from whom. Receiver-driven
- * broadcast of Hoplite (Zhuang et al., SIGCOMM 2021, section 4.1): copies stand in chains; a
- * rank that wants one is appended to the shortest chain whose head has, or makes, all of it, so
- * each copy sends to one rank at a time, and partial ones send, too. A copy that is whole
- * leaves its place and is the head of a chain of its own. A rank that loses its source asks
- * again. It is the head of those behind it then; as they hang on no whole copy nobody is sent
- * to them, so that no cycle can come to be. */
+/* The directory: a home's knowledge of an object, and the source of each rank that wants it.
+ * Receiver-driven broadcast of Hoplite (Zhuang et al., SIGCOMM 2021, section 4.1): copies stand
+ * in chains; a rank that wants one is appended to the shortest chain whose head has, or makes,
+ * all of it, so each copy sends to one rank at a time, and partial ones send, too. A copy that
+ * is whole leaves its place and is the head of a chain of its own. A rank that loses its source
+ * asks again. It is the head of those behind it then; as they hang on no whole copy nobody is
+ * sent to them, so that no cycle can come to be. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -258,7 +258,7 @@ void bny_sums_end(struct bny_store *st)
         bny_sum_stop(BNY_LINK_OF(st->sums.next, struct bny_sum, link));
 }
 
-/* It cannot be made: who waits for it anywhere hears so. */
+/* It cannot be made: all ranks that wait for it get the error. */
 static void object_reduce_fail(struct bny_sum *s, int code)
 {
     struct bny_entry *target = s->target;

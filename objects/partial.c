@@ -207,7 +207,7 @@ int bny_partials_run(struct bny_store *st)
     return moved;
 }
 
-/* ---- what is said to who makes it ---- */
+/* ---- messages to the rank that makes it ---- */
 
 static struct bny_partial *partial_find(const struct bny_store *st, const struct bny_name *name)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The store of one rank: its tables, the life of a copy, who waits for it. */
+/* The store of one rank: its tables, the life of a copy, its waiters. */
 #include "objects/store.h"
 
 #include <stdio.h>
@@ -284,7 +284,7 @@ void bny_entry_grew(struct bny_entry *e)
         bny_store_mark_runnable(st);
 }
 
-/* ---- who waits ---- */
+/* ---- waiters ---- */
 
 void bny_future_add(struct bny_future *f, struct bny_entry *e)
 {
@@ -373,7 +373,7 @@ void bny_future_end(struct bny_future *f, int code)
         bny_entry_drop(e);
 }
 
-/* Another rank's object has that name: who waits gets that one. */
+/* Another rank's object has that name: waiters get that one. */
 void bny_entry_yield(struct bny_entry *e)
 {
     struct bny_store *st = e->store;
@@ -539,7 +539,7 @@ static void entry_message(struct bny_store *st, int from, enum bny_object_msg ki
     if (kind == BNY_OBJ_NONE && (m->flags & BNY_OBJ_PARTIAL)) {
         e = bny_partial_find(st, &m->name);
         if (e && e->arriving && from == e->source && m->number == e->number && m->code)
-            bny_partial_trouble(e, m->code); /* else: who asked for the sum knows */
+            bny_partial_trouble(e, m->code); /* else: the rank that asked for the sum knows */
         return;
     }
     if (kind == BNY_OBJ_LOST)

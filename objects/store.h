@@ -57,7 +57,7 @@ enum bny_object_msg {
     /* from a home */
     BNY_OBJ_SOURCE, /* pull it from rank */
     BNY_OBJ_INLINE, /* here it is */
-    BNY_OBJ_FOUND,  /* to who watches */
+    BNY_OBJ_FOUND,  /* to the watchers */
     BNY_OBJ_LOST,   /* there is none any more; code: why */
     BNY_OBJ_ACK,    /* of PUT and DELETE; also from a replica */
     BNY_OBJ_COPY,   /* to the replica: the record as it is; rank: whom it is to acknowledge */
@@ -255,7 +255,7 @@ struct bny_entry *bny_entry_new_partial(struct bny_store *st, const struct bny_n
 int bny_entry_room(struct bny_entry *e, uint64_t bytes);
 /* The copy here, or a request to its home for one. NULL: no memory. */
 struct bny_entry *bny_entry_get(struct bny_store *st, const struct bny_name *name);
-/* More of it is here (e->have): tells who waits, its home, transfers. */
+/* More of it is here (e->have): tells waiters, its home, transfers. */
 void bny_entry_grew(struct bny_entry *e);
 /* It is no more: waiting gets code. Its memory goes when nobody reads it. */
 void bny_entry_end(struct bny_entry *e, int code);
@@ -298,7 +298,7 @@ void bny_directory_message(struct bny_store *st, int from, enum bny_object_msg k
                            const struct bny_obj_wire *m, const char *data);
 /* These ranks are gone besides those that were: was_dead [n]. */
 void bny_directory_deaths(struct bny_store *st, const uint8_t *was_dead);
-/* All that survivors know was said: what nobody holds is lost; who waits gets a source. */
+/* All that survivors know was said: what nobody holds is lost; waiters get a source. */
 void bny_directory_settle(struct bny_store *st);
 int bny_is_synced(const struct bny_store *st);
 void bny_directory_prune(struct bny_store *st); /* forgets the oldest names that are no more */

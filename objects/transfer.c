@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Objects' bytes on their way: what comes goes straight to its place in the copy, and from
- * there on to whom this rank serves, as far as it has come. */
+ * there on to the ranks that this rank serves, as far as it has come. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,7 +240,7 @@ static int send_some(struct bny_transfer *t)
     return rc;
 }
 
-/* The copy is here, but no memory to send from it: who pulls is told, and asks again. */
+/* The copy is here, but no memory to send from it: the puller is told, and asks again. */
 static void say_none(const struct bny_transfer *t, int code)
 {
     const struct bny_entry *e = t->entry;
@@ -320,7 +320,7 @@ void bny_transfers_deaths(struct bny_store *st)
     }
 }
 
-/* A copy that will never be whole: who pulls from it asks for another. */
+/* A copy that will never be whole: a rank that pulls from it asks for another. */
 void bny_transfers_end(const struct bny_entry *e)
 {
     struct bny_store *st = e->store;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Deaths: each agreed view of the control plane tells who is gone, the same sets in one order
- * at all survivors. On a view a rank cuts off the dead, tells new homes what it holds and
- * wants, and then all that it has said so (SYNC). A home that has heard that of everybody who
- * lives knows all there is, and judges what is lost; until then it gives nobody a source. */
+/* Deaths: each agreed view of the control plane lists the ranks that are gone, the same sets in
+ * one order at all survivors. On a view a rank cuts off the dead, tells new homes what it holds
+ * and wants, and then all that it has said so (SYNC). A home that has this word of every living
+ * rank knows all copies, and decides which objects are lost; until then it gives nobody a
+ * source. */
 #include <string.h>
 #include <stdlib.h>
 

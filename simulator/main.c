@@ -85,10 +85,10 @@ static int waited_long(const struct sim_rank *r)
     return r->rc == -BANYAN_ETIMEDOUT && most > sim_work.op_timeout_s * 0.9e9;
 }
 
-/* A view in which somebody is silent fails where no more than half are left, and who stands
- * still then is not (docs/failures.md): one is silent behind a long cut, others are stopped. So
- * is who had not been heard of for long, stopped behind a reset, when its port refused: it may
- * have gone on, and been through. */
+/* A view in which a rank is silent fails if no more than half are left, and a rank that stands
+ * still then is not one of them (docs/failures.md): one is silent behind a long cut, others are
+ * stopped. So is a rank that was silent for long, stopped behind a reset, when its port
+ * refused: it may have gone on, and been through. */
 static int too_few_may_be_left(void)
 {
     int members = 0, missed = 0, silent = 0;

@@ -202,7 +202,7 @@ static void note_failure(struct sim_rank *r, struct banyan_comm *comm, int rc)
         snprintf(r->text, sizeof r->text, "%s", r->api->last_error());
 }
 
-/* Of those who are there from the start. */
+/* For the ranks that are there from the start. */
 static void note_in(void)
 {
     static int in;

@@ -121,7 +121,7 @@ uint32_t sim_file_ready(const struct sim_file *f);
 /* Something about it changed. */
 void sim_file_changed(struct sim_file *f);
 void sim_file_close(struct sim_file *f);
-/* A sched_yield by who looks for something: until a file of its rank changes, or a moment,
+/* A sched_yield of a polling thread: until a file of its rank changes, or a moment,
  * which is longer each time. */
 void sim_idle(void);
 int sim_poll(struct pollfd *fds, size_t n, uint64_t until_ns);
@@ -156,7 +156,7 @@ int sim_sock_queue(struct sim_file *f, unsigned long request, int *out);
 int sim_sock_shutdown(struct sim_file *f, int how);
 /* Faults: a connected socket chosen by number gets and sends a reset. 0: there is none. */
 int sim_sock_reset(struct sim_rank *rank, uint64_t which, int data);
-/* A cut came or went: who sends again, who asks whether the other is there. */
+/* A cut came or went: retransmissions, keep-alives. */
 void sim_sock_cut_changed(void);
 
 /* ---- rank.c ---- */

@@ -246,7 +246,7 @@ static void reset_arrives(void *a, uint64_t b)
     broken(a, ECONNRESET);
 }
 
-/* A reset was lost on the way: who asks now and then whether its peer is there is told then. */
+/* A reset was lost on the way: keep-alives find it then. */
 static void keeps_alive(void *a, uint64_t b)
 {
     struct sock *s = a;

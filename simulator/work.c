@@ -65,7 +65,8 @@ static void ended(const struct job *j)
     j->r->op_ended_ns = sim_time();
 }
 
-/* Of whom the result is, as the call says: of ranks of the communicator. 1: that cannot be. */
+/* The ranks whose inputs are in the result, as the call reports them: of ranks of the
+ * communicator. 1: that cannot be. */
 static int contributors_wrong(const struct job *j, int at_least)
 {
     int m = 0;

@@ -20,10 +20,10 @@ void *bny_object_new(struct bny_handles *kind, void *out, struct banyan_comm *co
 /* Each _free begins with this. 0: there is nothing to free. Then its members are freed, and the
  * handle last. */
 int bny_object_may_free(const void *object, unsigned mark, const char *what);
-/* Of calls that talk to nobody: 0, or -BANYAN_EINVAL: NULL, or it was freed. */
+/* For calls without communication: 0, or -BANYAN_EINVAL: NULL, or it was freed. */
 int bny_object_check(const void *object, unsigned mark, const char *what);
-/* Of calls that communicate: also -BANYAN_EBUSY inside a group or a user operation, and what is
- * wrong with the communicator. */
+/* For calls that communicate: also -BANYAN_EBUSY inside a group or a user operation, and what
+ * is wrong with the communicator. */
 int bny_object_enter(const void *object, unsigned mark, const char *what);
 
 #endif

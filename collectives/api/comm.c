@@ -251,7 +251,7 @@ static int comm_exchange(struct banyan_comm *comm, struct member *mine, struct m
     pick(comm, all, mine->color, ranks);
     bny_world_lock(w);
     used = (uint8_t)bny_comm_id_is_used(w, all[ranks[0]].id);
-    bny_orphans_begin(w, all[ranks[0]].id); /* who has heard of it from all may send */
+    bny_orphans_begin(w, all[ranks[0]].id); /* a rank that has all the others' words may send */
     bny_world_unlock(w);
     rc = banyan_allgather(&used, any, 1, BANYAN_U8, comm, NULL);
     for (int r = 0; rc == 0 && r < comm->n; r++)

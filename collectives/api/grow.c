@@ -3,8 +3,8 @@
  *
  *   1. they agree that all want the same, on a communicator that is whole;
  *   2. rank 0 makes the new world's id and broadcasts it over the old communicator;
- *   3. who made the id of the growth takes the newcomers, tells them their places, then the
- *      members that all are there, or why not;
+ *   3. the rank that made the id of the growth takes the newcomers, tells them their places,
+ * then the members that all are there, or why not;
  *   4. members and newcomers join the new world as any job is joined, rank 0 at the root;
  *   5. all who have joined agree on that in the new world: it is theirs only if nobody is
  *      missing, and then all know that.
@@ -95,8 +95,9 @@ static void fill_word(struct word *w, int rc)
         snprintf(w->text, sizeof w->text, "%.390s", banyan_last_error());
 }
 
-/* root's word to all. One that found no memory before it had a number was none: this rank's
- * next one would be taken for it, and the others wait. So it is tried again, and then said. */
+/* root's word to all. An operation that found no memory before it had a number was none: this
+ * rank's next one would be taken for it, and the others wait. So it is tried again, and then
+ * said. */
 static int broadcast(struct growth *g, int root, struct word *w)
 {
     struct banyan_opts opts = BANYAN_OPTS_INIT;
@@ -209,7 +210,8 @@ static int compare(struct growth *g, const struct wish *all, const uint64_t *gon
                                   grow, makers);
 }
 
-/* Also who has no memory for what the others want comes, and says so: they wait for it. */
+/* A member without memory for what the others want still comes, and reports it: they wait for
+ * it. */
 static int agree_on_wish(struct growth *g, int rc)
 {
     struct bny_world *w = g->comm->world;

@@ -198,8 +198,8 @@ static int shrink(struct banyan_comm *const *comms, int n, struct banyan_comm **
         forget(all, n);
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
     }
-    for (int i = 0; i < n; i++) /* who knows of a failure has it from all, or has told all: of
-                                   N ranks N more notices would be N floods */
+    for (int i = 0; i < n; i++) /* a rank that knows of a failure has learnt it from all, or has
+                                   told all: of N ranks N more notices would be N floods */
         if (!has_failed(comms[i]))
             bny_comm_give_up(comms[i], "banyan_comm_shrink", "shrank",
                              "its survivors go on with another");

@@ -54,9 +54,9 @@ struct bny_call {
                        which its blocks go from a private copy */
     size_t own_at, own_count;         /* via_allreduce */
     struct banyan_codec_state *state; /* or NULL */
-    uint8_t *contributors;            /* [n] or NULL: told whose inputs are in the result */
-    const uint8_t *present;           /* [n] has_set: the set, 0 or 1; of an op its own copy */
-    double timeout_s;                 /* < 0: the communicator's */
+    uint8_t *contributors;  /* [n] or NULL: gets the ranks whose inputs are in the result */
+    const uint8_t *present; /* [n] has_set: the set, 0 or 1; of an op its own copy */
+    double timeout_s;       /* < 0: the communicator's */
     struct bny_call_shape shape;    /* calls that may take over what was checked of this one */
     uint8_t takes_send, takes_recv; /* sendbuf, recvbuf must not be NULL */
 };

@@ -117,8 +117,8 @@ void bny_match_stamped(struct bny_match *m, struct bny_receiver *rc, const struc
 /* ---- point to point without a receiver: short messages of blocking calls ---- */
 
 /* A receive that a rank looks for now, with the lock held until it is done: the next message
- * with this tag from this peer. It has no number of its own; who gives up leaves it to
- * bny_match_open_p2p().
+ * with this tag from this peer. It has no number of its own; a receive that gives up leaves it
+ * to bny_match_open_p2p().
  */
 struct bny_expected {
     struct bny_expected *next;

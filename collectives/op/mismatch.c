@@ -181,7 +181,7 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
                hint);
 }
 
-/* Of a send and a receive that were matched: who sends what, and who receives what. */
+/* Of a send and a receive that were matched: the sender's call, and the receiver's. */
 static void report_pair(const struct bny_op *op, int from, const struct bny_sig *theirs)
 {
     struct banyan_comm *c = op->comm;

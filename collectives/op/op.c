@@ -420,7 +420,7 @@ void bny_op_give(struct bny_op *op)
     op->comm->pool = op;
 }
 
-/* ---- who is waited for ---- */
+/* ---- the ranks that it waits for ---- */
 
 int bny_op_waits_on(const struct bny_op *op, int r)
 {

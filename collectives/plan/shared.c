@@ -47,7 +47,7 @@ static struct shelf *shelf(void)
     return common ? common : &own;
 }
 
-/* ---- who shares ---- */
+/* ---- sharing ---- */
 
 static void shared_add(crypto_generichash_state *h, const void *p, size_t n)
 {

@@ -213,7 +213,7 @@ static void set_inputs(struct run *x, int rank)
             if (b < n || b == n + me)
                 set_own(x, rank, BNY_IN, b, me * n + b % n);
             break;
-        default: /* who does not take part has nothing there: to read it is found */
+        default: /* a rank that does not take part has nothing there: to read it is found */
             if (!p->present || p->present[rank])
                 set_own(x, rank, BNY_IN, b, b);
         }

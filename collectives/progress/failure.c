@@ -39,7 +39,8 @@ static int has_rank(const void *comm, int rank)
     return bny_rank_of(&((const struct banyan_comm *)comm)->ranks, rank) >= 0;
 }
 
-/* Does another rank wait for something of this one? By arrival it may do without. */
+/* Does another rank wait for something of this one? A reduction in order of arrival may do
+ * without it. */
 static int is_needed(const struct bny_op *op)
 {
     int needed = 0;

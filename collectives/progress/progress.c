@@ -92,7 +92,7 @@ void bny_world_event(struct bny_world *w, struct bny_event *ev)
     }
 }
 
-/* A whole transport that does not work any more: whoever needs it would wait for ever. */
+/* A whole transport that does not work any more: a rank that needs it would wait for ever. */
 static void transport_failed(struct bny_world *w, int i, int rc)
 {
     if (w->broken) /* it fails at every look */

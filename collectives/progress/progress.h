@@ -79,9 +79,10 @@ int bny_short_send(struct bny_op *op);
  * are to be started. 1: all are here. */
 int bny_short_receive(struct bny_op *const *ops, int n, uint8_t *done, int tries);
 
-/* For whoever sleeps on descriptors: arms the transports, and gives up to BNY_DESCRIPTORS_MAX
- * descriptors that tell of work. *longest_ns: lowered to how long they suffice; 0: something is
- * here. Then bny_world_progress, as something may have come before. Lock held. */
+/* For threads that sleep on descriptors: arms the transports, and gives up to
+ * BNY_DESCRIPTORS_MAX descriptors that tell of work. *longest_ns: lowered to how long they
+ * suffice; 0: something is here. Then bny_world_progress, as something may have come before.
+ * Lock held. */
 int bny_world_arm(struct bny_world *w, int *fds, uint64_t *longest_ns);
 void bny_world_disarm(struct bny_world *w); /* behind the sleep; lock held */
 

@@ -285,7 +285,7 @@ static void spin(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm 
         tick_if_due(wt, w);
     if (count_turn(comm) % every == 0)
         call_hook(comm); /* the peer we wait for may wait for what the hook drives */
-    if (wt->yielded) {   /* to whoever has this CPU too, for as long as that takes */
+    if (wt->yielded) {   /* to other threads of this CPU, for as long as they run */
         yield(w);
         tick_if_due(wt, w);
     }

@@ -47,7 +47,7 @@ struct banyan_comm {
     struct bny_peer *peers;                    /* [n] */
     struct bny_rank_map ranks;                 /* of the world, to this communicator's */
     struct bny_scope scope;                    /* what plans rest on */
-    struct bny_match *match;                   /* which message is for whom */
+    struct bny_match *match;                   /* the operation of a message */
     struct bny_op *active_first, *active_last; /* started, not complete; in order of start */
     struct bny_link runnable;                  /* of these, something happened to */
     struct bny_op *pool;                       /* idle operations of blocking calls */

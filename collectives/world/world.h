@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A world: this process's place in a job. Its lock, its transports, who is in the job, what all
- * ranks agreed on, and the failure that was seen first. It knows no communicator and no
+/* A world: this process's place in a job. Its lock, its transports, the members of the job, the
+ * agreements of all ranks, and the failure that was seen first. It knows no communicator and no
  * operation: what happens in it is driven from above (progress/). Everything is guarded by its
  * lock unless a comment says atomic. */
 #ifndef BNY_COLLECTIVES_WORLD_H

@@ -3,8 +3,8 @@
  * ranks are the job's shares its connections and segments (comms.c).
  *
  * A join may fail on one rank alone: a file that only it cannot read, descriptors that only it
- * lacks. Then no rank may be left waiting in it. So the ranks count who has failed before each
- * all-gather of the join and at its end, and who has failed sends every other a message, which
+ * lacks. Then no rank may be left waiting in it. So the ranks count the failed ones before each
+ * all-gather of the join and at its end. A failed rank sends every other rank a message, which
  * those look for while they wait for its connections. */
 #include <dirent.h>
 #include <stdlib.h>

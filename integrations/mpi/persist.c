@@ -103,8 +103,8 @@ static int frees_what_failed(void)
     return frees;
 }
 
-/* The end of one operation. The message is received at once: its receive is there. One byte is
- * more than that takes, which is an error for whoever waits. */
+/* The end of one operation. The message is received at once: its receive is there. A message of
+ * one byte is longer than that receive, which is an error for the rank that waits. */
 static void landed(struct shim_flight *f, int rc)
 {
     struct persistent *p = (struct persistent *)f;

@@ -79,8 +79,8 @@ struct shim_real {
 #undef X
 };
 extern struct shim_real real;
-/* At MPI_Init, for who was preloaded directly: ends the process with a line when the MPI
- * library here is not of the family that this was built for. */
+/* At MPI_Init, for a library that was preloaded directly: ends the process with a line when the
+ * MPI library here is not of the family that this was built for. */
 void shim_real_find(void);
 /* Why `real` cannot be used, for choose.c; NULL: it can. */
 __attribute__((visibility("default"))) const char *bny_mpi_refused(void);
@@ -246,7 +246,7 @@ struct shim_type {
 };
 #define SHIM_TYPES_MAX 128
 
-enum { /* who may reduce what: the table in chapter 5 of the standard */
+enum { /* the reductions that a rank may make: the table in chapter 5 of the standard */
        SHIM_CLASS_INT = 1,
        SHIM_CLASS_FINT = 2,
        SHIM_CLASS_FLOAT = 4,

@@ -4,7 +4,7 @@
  *   1. they agree that all want the same, on a communicator that is whole;
  *   2. rank 0 makes the new world's id and broadcasts it over the old communicator;
  *   3. the rank that made the id of the growth takes the newcomers, tells them their places,
- * then the members that all are there, or why not;
+ *      then the members that all are there, or why not;
  *   4. members and newcomers join the new world as any job is joined, rank 0 at the root;
  *   5. all who have joined agree on that in the new world: it is theirs only if nobody is
  *      missing, and then all know that.

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "tests/support/tpset.h"
+#include "transport/bootstrap/conn.h"
 #include "transport/tcp/tcp.h"
 
 extern const struct bny_transport_ops bny_tcp_ops;
@@ -122,6 +124,43 @@ Test(tcp, garbage_is_dropped_and_hurts_nobody)
         expect_closed(&s, fd);
     }
     cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN) + tpset_count(&s, 1, BNY_EV_DOWN), 0);
+    tpset_close(&s);
+}
+
+static void count_warnings(void *ctx, enum banyan_log_level level, const char *line)
+{
+    *(int *)ctx += level == BANYAN_LOG_WARN && strstr(line, "did not prove to be a rank");
+}
+
+/* The job's root probes ports where another root may listen (probe_ports() in gather_root.c).
+ */
+Test(tcp, a_probe_is_no_warning)
+{
+    enum { NOTHING, ROOT, OTHER, KINDS };
+    struct bny_addr at = { 0 };
+    struct bny_conn_self self;
+    struct tpset s;
+    int warnings = 0, epfd = epoll_create1(EPOLL_CLOEXEC);
+
+    bny_conn_self_init(&self, BNY_CONN_CONTROL, (const uint8_t[32]){ 1 },
+                       (const uint8_t[8]){ 2 }, 0, 2);
+    tpset_open(&s, &bny_tcp_ops, 2, NULL);
+    banyan_set_log(count_warnings, &warnings, BANYAN_LOG_INFO);
+    for (int kind = 0; kind < KINDS; kind++) {
+        int fd = stranger((struct tcp_blob *)s.blob[1]), seen = dup(fd);
+        struct bny_conn *root = kind == ROOT ? bny_conn_new(fd, epfd, 1, &at, &self, 0) : NULL;
+
+        cr_assert(!root || bny_conn_progress(root) == 0);
+        cr_assert(kind != OTHER || send(fd, "bnyT", 4, MSG_NOSIGNAL) == 4);
+        shutdown(fd, SHUT_WR);
+        expect_closed(&s, seen);
+        cr_assert_eq(warnings, kind == OTHER, "kind %d", kind);
+        bny_conn_free(root);
+        if (!root)
+            close(fd);
+    }
+    close(epfd);
+    expect_traffic(&s, 0);
     tpset_close(&s);
 }
 

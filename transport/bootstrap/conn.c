@@ -226,6 +226,13 @@ static int put_frame(struct bny_conn *c, uint32_t type, const void *data, size_t
     return put_parts(c, type, NULL, 0, data, len, tagged);
 }
 
+int bny_conn_is_hello(const void *bytes, size_t len)
+{
+    const uint32_t head[2] = { sizeof(struct bny_hello), FRAME_HELLO };
+
+    return len >= sizeof head && memcmp(bytes, head, sizeof head) == 0;
+}
+
 int bny_conn_send_parts(struct bny_conn *c, uint32_t type, const void *head, size_t head_len,
                         const void *data, size_t len)
 {

@@ -91,6 +91,9 @@ struct bny_conn {
     int expects;       /* client: the only rank accepted as peer; -1: any */
 };
 
+/* Do the first bytes of a connection say that its client speaks as bny_conn_new() does? For
+ * ports that others listen at. */
+int bny_conn_is_hello(const void *bytes, size_t len);
 /* Takes fd (also on failure) and adds it to epoll set epfd (data.ptr is the connection). A
  * client's fd may still be connecting. Returns NULL if there is no memory. */
 struct bny_conn *bny_conn_new(int fd, int epfd, int client, const struct bny_addr *peer,

@@ -27,6 +27,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "transport/proof.h"
+#include "transport/bootstrap/conn.h"
 #include "transport/tcp/tcp.h"
 
 #define CONNECT_AGAIN_NS                                                                       \
@@ -399,7 +400,7 @@ static void bury(struct tcp_conn *c)
     c->tp->grave = c;
 }
 
-/* why NULL: it may be a rank that gave up. */
+/* why NULL: it may be a rank that gave up, or one that probes ports. */
 static void drop_half(struct tcp_conn *c, const char *why)
 {
     struct tcp_tp *t = c->tp;
@@ -409,7 +410,9 @@ static void drop_half(struct tcp_conn *c, const char *why)
     no_half(c);
     if (c->starved)
         t->unopened_ns = 0;
-    if (!why) {
+    if (!why && c->state == TCP_HELLO) {
+        bny_info("tcp: %s probed this port", bny_addr_text(&c->addr, text));
+    } else if (!why) {
         bny_info("tcp: %s, which claims to be rank %d, gave up on its connection",
                  bny_addr_text(&c->addr, text), c->hello.from);
     } else if (now - t->foreign_log_ns >= 1000000000u || t->foreign_log_ns == 0) {
@@ -580,6 +583,13 @@ static int refuses(struct tcp_conn *c)
     return 1;
 }
 
+/* A root that probes its ports for another root (gather_root.c), or any program that connects
+ * and sends nothing. */
+static int is_probe(const struct tcp_conn *c)
+{
+    return !c->hs_have || bny_conn_is_hello(c->hs, c->hs_have);
+}
+
 static void take_hello(struct tcp_conn *c)
 {
     uint8_t answer[sizeof c->answer + BNY_PROOF_BYTES];
@@ -588,7 +598,7 @@ static void take_hello(struct tcp_conn *c)
     const struct tcp_hello *h = &c->hello;
 
     if (rc < 0)
-        drop_half(c, "it closed the connection before its hello");
+        drop_half(c, is_probe(c) ? NULL : "it closed the connection within its hello");
     if (rc <= 0)
         return;
     memcpy(&c->hello, c->hs, sizeof c->hello);

@@ -59,17 +59,6 @@ struct banyan_lazy {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_lazy);
 
-void banyan_lazy_config_default(struct banyan_lazy_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_lazy_config){ .size = sizeof *cfg,
-                                        .rule = BANYAN_LAZY_ORDERED_R2,
-                                        .xi = 0.1,
-                                        .warmup = -1,
-                                        .momentum = -1 };
-}
-
 /* ---- creation ---- */
 
 static int check_settings(const struct banyan_lazy_config *c)
@@ -100,9 +89,8 @@ static int ordered_settings(struct banyan_lazy_config *out,
 {
     int chb, rc;
 
-    banyan_lazy_config_default(out);
-    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_lazy_create",
-                        "banyan_lazy_config_default()");
+    *out = (struct banyan_lazy_config)BANYAN_LAZY_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, cfg, "banyan_lazy_create", "BANYAN_LAZY_CONFIG_INIT");
     if (rc < 0)
         return rc;
     rc = check_settings(out);
@@ -535,18 +523,13 @@ int banyan_lazy_set_alpha(struct banyan_lazy *l, double alpha)
 int banyan_lazy_stats(const struct banyan_lazy *l, struct banyan_lazy_stats *out)
 {
     struct banyan_lazy_stats s;
-    size_t size;
     int rc = bny_object_check(l, KIND, "banyan_lazy_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_lazy_stats");
     if (rc < 0)
         return rc;
-    if (!out)
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_stats: out must not be NULL");
-    size = out->size;
-    if (size < sizeof out->size || size > 4096)
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_stats: size is %zu; set it to sizeof *out",
-                        size);
-    s = (struct banyan_lazy_stats){ .size = size,
+    s = (struct banyan_lazy_stats){ .size = sizeof s,
                                     .steps = l->counts.steps,
                                     .uploads = l->counts.uploads,
                                     .own = l->counts.own,
@@ -556,7 +539,7 @@ int banyan_lazy_stats(const struct banyan_lazy *l, struct banyan_lazy_stats *out
                                     .upload_bytes = l->counts.upload_bytes,
                                     .norm = l->counts.norm,
                                     .rhs = l->counts.rhs };
-    memcpy(out, &s, size < sizeof s ? size : sizeof s);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }
 

@@ -43,21 +43,13 @@ struct banyan_stale {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_stale);
 
-void banyan_stale_config_default(struct banyan_stale_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_stale_config){ .size = sizeof *cfg, .delay = 1 };
-}
-
 static int stale_settings(struct banyan_stale *s, const struct banyan_stale_config *cfg)
 {
     struct banyan_stale_config *c = &s->cfg;
     int rc, a, b;
 
-    banyan_stale_config_default(c);
-    rc = bny_sized_take(c, sizeof *c, cfg, sizeof cfg->size, "banyan_stale_create",
-                        "banyan_stale_config_default()");
+    *c = (struct banyan_stale_config)BANYAN_STALE_CONFIG_INIT;
+    rc = bny_sized_take(c, sizeof *c, cfg, "banyan_stale_create", "BANYAN_STALE_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (c->delay < 0 || c->delay > DELAY_MAX || c->k < 0)

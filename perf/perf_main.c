@@ -306,10 +306,9 @@ static int measure(struct perf_run *run)
 static int join(struct perf_run *run, const struct banyan_id *id, int rank, int nranks)
 {
     const struct perf_opts *o = run->opts;
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
     int rc;
 
-    banyan_config_default(&cfg);
     if (!strncmp(o->what->name, "put_", 4) &&
         (!strcmp(o->transport, "dpdk") || !strcmp(o->transport, "ud")))
         cfg.transport = "tcp"; /* the ports are for what is measured */

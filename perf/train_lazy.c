@@ -273,7 +273,7 @@ static int run(const struct options *o)
 
     check(banyan_comm_init_env(&comm, NULL));
     make_problem(&p, o, banyan_comm_count(comm));
-    banyan_lazy_config_default(&cfg);
+    cfg = (struct banyan_lazy_config)BANYAN_LAZY_CONFIG_INIT;
     cfg.rule = rule_of(o->rule);
     cfg.alpha = 1 / p.smooth;
     cfg.xi = o->xi;

@@ -438,7 +438,7 @@ static struct {
 
 void sim_work_config(const struct sim_rank *r, struct banyan_config *cfg)
 {
-    r->api->config_default(cfg);
+    *cfg = (struct banyan_config)BANYAN_CONFIG_INIT;
     cfg->transport = "tcp";
     if (sim_work.schedule)
         cfg->schedule = sim_work.schedule;

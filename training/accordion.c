@@ -35,28 +35,14 @@ struct claim {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_accordion);
 
-void banyan_accordion_config_default(struct banyan_accordion_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_accordion_config){ .size = sizeof *cfg,
-                                             .eta = 0.5,
-                                             .interval = 100,
-                                             .rate_drop = 0.7,
-                                             .min_count = 1024,
-                                             .little = "none",
-                                             .much = "topk:delta=0.01",
-                                             .accumulate = 1 };
-}
-
 static int accordion_settings(struct banyan_accordion_config *out,
                               const struct banyan_accordion_config *cfg)
 {
     int rc;
 
-    banyan_accordion_config_default(out);
-    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_accordion_create",
-                        "banyan_accordion_config_default()");
+    *out = (struct banyan_accordion_config)BANYAN_ACCORDION_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, cfg, "banyan_accordion_create",
+                        "BANYAN_ACCORDION_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (!(out->eta > 0) || out->interval < 1 || out->window < 0 ||

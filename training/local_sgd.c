@@ -31,21 +31,14 @@ struct banyan_local_sgd {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_local_sgd);
 
-void banyan_local_sgd_config_default(struct banyan_local_sgd_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_local_sgd_config){ .size = sizeof *cfg, .period = 8 };
-}
-
 static int local_sgd_settings(struct banyan_local_sgd_config *out,
                               const struct banyan_local_sgd_config *cfg)
 {
     int rc;
 
-    banyan_local_sgd_config_default(out);
-    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_local_sgd_create",
-                        "banyan_local_sgd_config_default()");
+    *out = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, cfg, "banyan_local_sgd_create",
+                        "BANYAN_LOCAL_SGD_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (out->mode > BANYAN_LOCAL_OVERLAPPED || out->period < 1 || out->warm_up < 0)

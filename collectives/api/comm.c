@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/param.h"
+#include "base/sized.h"
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
 #include "collectives/local/memory_kind.h"
@@ -298,16 +299,12 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
 {
     struct banyan_stats s = { 0 };
     struct bny_world *w;
-    size_t size;
     int rc = bny_comm_check(comm, "banyan_comm_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_comm_stats");
     if (rc)
         return rc;
-    if (!out)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: out must not be NULL");
-    size = out->size ? out->size : offsetof(struct banyan_stats, replaced);
-    size = size < sizeof s ? size : sizeof s;
-    s.size = size;
     w = comm->world;
     for (int i = 0; i < w->ntps; i++) {
         s.wire_bytes += bny_counter_read(&w->tps[i]->wire_bytes);
@@ -322,7 +319,7 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
     s.sleeps = atomic_load_explicit(&w->sleeps, memory_order_relaxed);
     s.sums_asked = atomic_load_explicit(&comm->sums_asked, memory_order_relaxed);
     s.sums_by_arrival = atomic_load_explicit(&comm->sums_by_arrival, memory_order_relaxed);
-    memcpy(out, &s, size);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }
 
@@ -476,8 +473,7 @@ int banyan_comm_init_env(struct banyan_comm **out, const struct banyan_config *c
     rc = bny_config_take(&c, cfg);
     snprintf(wrong, sizeof wrong, "%s", banyan_last_error());
     deadline = bny_deadline_in(c.init_timeout_s);
-    launched = bny_launch_env(&launch, c.ifname ? c.ifname : "",
-                              c.port_range ? c.port_range : "", deadline);
+    launched = bny_launch_env(&launch, c.ifname, c.port_range, deadline);
     if (rc) { /* the other ranks shall know of it */
         bny_set_last_error(wrong);
         if (launched == 0)

@@ -295,12 +295,12 @@ static struct bny_init *init_new(const struct banyan_config *cfg)
     if (!in)
         return NULL;
     in->cfg = *cfg;
-    in->cfg.transport = strdup(cfg->transport ? cfg->transport : "auto");
-    in->cfg.schedule = strdup(cfg->schedule ? cfg->schedule : "auto");
-    in->cfg.codec = strdup(cfg->codec ? cfg->codec : "none");
-    in->cfg.ifname = strdup(cfg->ifname ? cfg->ifname : "");
-    in->cfg.port_range = strdup(cfg->port_range ? cfg->port_range : "");
-    in->cfg.topology = strdup(cfg->topology ? cfg->topology : "");
+    in->cfg.transport = strdup(cfg->transport);
+    in->cfg.schedule = strdup(cfg->schedule);
+    in->cfg.codec = strdup(cfg->codec);
+    in->cfg.ifname = strdup(cfg->ifname);
+    in->cfg.port_range = strdup(cfg->port_range);
+    in->cfg.topology = strdup(cfg->topology);
     if (in->cfg.transport && in->cfg.schedule && in->cfg.codec && in->cfg.ifname &&
         in->cfg.port_range && in->cfg.topology)
         return in;
@@ -637,18 +637,19 @@ int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int 
                   int rank, const struct banyan_config *cfg)
 {
     static const uint8_t secret[32];
-    struct banyan_config dflt;
     struct bny_tp_config tc = { .rank = rank,
                                 .nranks = nranks,
                                 .secret = secret,
                                 .ifname = "",
                                 .port_range = "",
                                 .fabric = fabric };
+    struct banyan_config c;
     struct bny_init *in;
-    int rc;
+    int rc = bny_config_take(&c, cfg);
 
-    banyan_config_default(&dflt);
-    in = init_new(cfg ? cfg : &dflt);
+    if (rc)
+        return rc;
+    in = init_new(&c);
     if (!in || !(in->w = bny_world_new(nranks, rank))) {
         bny_init_free(in);
         return -BANYAN_ENOMEM;

@@ -13,8 +13,12 @@
  *              communicators (and then calls their user operations). banyan_abort,
  *              banyan_async_error, banyan_comm_failed, _revoke, _rank, _count and _stats: any
  *              thread, any time.
- *   Sizes      structs begin with the caller's sizeof, which identifies the members that the
- *              caller knows. A size that no version has (it ends inside a member) returns
+ *   Sizes      structs that may grow begin with `size`, the caller's sizeof: X_INIT sets it in
+ *              struct X of settings, and the caller sets it in structs that a call fills.
+ *              Settings of an older program, which are shorter, have the defaults beyond its
+ *              size. Of a newer program, whose are longer, members that the library does not
+ *              know must be 0, which is always their default; filled structs get 0 there. Else,
+ *              or with a size that no version has (it ends inside a member), a call returns
  *              -BANYAN_EINVAL.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes. The
  *              caller frees handles with the matching _free / _destroy, which take NULL. A call
@@ -167,26 +171,26 @@ BANYAN_API int banyan_id_create(struct banyan_id *out);
  * calls it. */
 typedef int (*banyan_allgather_fn)(void *ctx, const void *in, void *out, size_t bytes);
 
-/* Settings of a communicator. Always start from banyan_config_default(). Members may be added
- * at the end; `size` identifies those that the caller knows. */
+/* Settings of a communicator: start from BANYAN_CONFIG_INIT. NULL, and a number below 0, stand
+ * for the variable of docs/environment.md, or else for its default, which is told here. */
 struct banyan_config {
     size_t size;            /* sizeof(struct banyan_config) of the caller */
     double init_timeout_s;  /* deadline of init; default 60; 0: none, so it waits for missing
                                ranks for ever. The earliest of all ranks counts */
     double op_timeout_s;    /* deadline of an operation without its own; default 300; 0: none */
-    const char *transport;  /* "auto", "shm", "verbs", "ud", "dpdk", "tcp", "loop"; default
-                               BANYAN_TRANSPORT or auto */
-    const char *schedule;   /* default schedule: "auto", "static", a name of
+    const char *transport;  /* "auto" (default), "shm", "verbs", "ud", "dpdk", "tcp", "loop" */
+    const char *schedule;   /* of calls without their own: "auto" (default), "static", a name of
                                banyan_schedule_name(), or the path of a plan (JSON or MSCCL XML)
                              */
-    const char *codec;      /* default codec: "none" or a codec's name */
+    const char *codec;      /* the same: "none" (default) or a codec's name */
     const char *ifname;     /* interface(s) for TCP and verbs: "eth0,ib", or "^lo,docker" to
-                             * exclude; for verbs also an RDMA device: "mlx5_0:1" */
-    const char *port_range; /* "20000-20100"; default: any */
-    size_t chunk_bytes;     /* 0: chosen by size */
+                             * exclude; for verbs also an RDMA device: "mlx5_0:1"; "": any */
+    const char *port_range; /* "20000-20100"; "" (default): any */
+    size_t chunk_bytes;     /* 0: BANYAN_CHUNK, or chosen by size */
     int progress_thread;    /* 1: a thread of the library progresses this communicator */
     int progress_cpu;       /* CPU to bind that thread to; -1: unbound */
-    int deterministic; /* 1: same bits for any size and schedule (one canonical association) */
+    int deterministic; /* 1: same bits for any size and schedule (one canonical association); 0
+                          (default): not */
     void (*progress_hook)(
         void *ctx); /* called in wait loops, to drive the caller's own progress */
     void *progress_hook_ctx;
@@ -197,7 +201,11 @@ struct banyan_config {
                              banyan_topo --help; NULL or "": BANYAN_TOPO, or none. Its ranks are
                              this job's, or its hosts in order of their lowest ranks */
 };
-BANYAN_API void banyan_config_default(struct banyan_config *cfg);
+#define BANYAN_CONFIG_INIT                                                                     \
+    {                                                                                          \
+        sizeof(struct banyan_config), -1.0, -1.0, NULL, NULL, NULL, NULL, NULL, 0, 0, -1, -1,  \
+            NULL, NULL, NULL, NULL, NULL                                                       \
+    }
 
 /* Joins the job `id` as `rank` of `nranks`. Blocks until all ranks have joined or the deadline
  * passes. Compares settings that must agree (version, transport, schedule, topology, codec,
@@ -350,10 +358,9 @@ BANYAN_API int banyan_comm_create_group(struct banyan_comm *comm, const int *ran
                                         int tag, struct banyan_comm **out);
 
 /* Counters since init, for tools. They include all that calls which have returned sent. Any
- * thread, also a user operation. Members may be added at the end; only those within the
- * caller's size are written. */
+ * thread, also a user operation. */
 struct banyan_stats {
-    size_t size;  /* sizeof of the caller; set before the call. 0: up to sleeps */
+    size_t size;  /* sizeof of the caller; set before the call */
     uint64_t ops; /* operations completed */
     uint64_t
         wire_bytes; /* payload bytes this rank handed to transports (puts and pulls included) */
@@ -373,6 +380,7 @@ struct banyan_stats {
     uint64_t sums_by_arrival; /* of these, those that ran in order of arrival, as ranks had been
                                  late */
 };
+/* Returns 0, -EINVAL. */
 BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out);
 /* One line: the plan for such a call: schedule, transport ("shm+tcp" if peers differ, "none"
  * alone), chunk, codec, predicted microseconds. */
@@ -468,6 +476,10 @@ struct banyan_codec {
      * encoding of n elements. */
     int (*decode)(void *ctx, float *dst, const void *wire, size_t len, size_t n);
 };
+#define BANYAN_CODEC_INIT                                                                      \
+    {                                                                                          \
+        sizeof(struct banyan_codec), NULL, NULL, NULL, NULL, NULL                              \
+    }
 /* Registers it, on all ranks, before it is named; for the life of the process. Returns 0,
  * -EINVAL (the name is taken, a member missing), -ENOMEM (there are 16). Any thread. */
 BANYAN_API int banyan_codec_register(const struct banyan_codec *codec);
@@ -739,8 +751,7 @@ BANYAN_API int banyan_wait_all(struct banyan_request *const *reqs, size_t n, dou
 /* *index = one of the active requests that completed; -EINVAL if none is active. */
 BANYAN_API int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout_s,
                                size_t *index);
-/* The cost of a request's latest operation to this rank. Members may be added at the end; only
- * those within the caller's size are written. */
+/* The cost of a request's latest operation to this rank. */
 struct banyan_request_stats {
     size_t size;         /* sizeof of the caller; set before the call */
     uint64_t wire_bytes; /* payload bytes this rank handed to transports for it */

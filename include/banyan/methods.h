@@ -34,7 +34,10 @@ struct banyan_shared_mask_config {
                    by delta, so that the mean is right */
     uint64_t seed; /* the same on all ranks */
 };
-BANYAN_API void banyan_shared_mask_config_default(struct banyan_shared_mask_config *cfg);
+#define BANYAN_SHARED_MASK_CONFIG_INIT                                                         \
+    {                                                                                          \
+        sizeof(struct banyan_shared_mask_config), 0.1, 64, BANYAN_MASK_RANDOM, 1, 0            \
+    }
 /* Collective. Borrows comm; tensors: F32. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH. */
 BANYAN_API int banyan_shared_mask_create(struct banyan_shared_mask **out,
                                          struct banyan_comm *comm,
@@ -96,8 +99,7 @@ BANYAN_API int banyan_shared_mask_load(struct banyan_shared_mask *m, const void 
 enum banyan_lgc_instance { BANYAN_LGC_RING, BANYAN_LGC_SERVER };
 enum banyan_lgc_optimiser { BANYAN_LGC_ADAM, BANYAN_LGC_SGD };
 
-/* Start from banyan_lgc_config_default(). All members but module and threads must be the same
- * on all ranks. */
+/* All members but module and threads must be the same on all ranks. */
 struct banyan_lgc_config {
     size_t size;                         /* sizeof of the caller's */
     enum banyan_lgc_instance instance;   /* default: ring */
@@ -140,8 +142,7 @@ enum banyan_lgc_kind {
     BANYAN_LGC_KINDS
 };
 
-/* Members may be added at the end; only those within the caller's size are written. Those
- * marked (all) are the same on all ranks. */
+/* Members marked (all) are the same on all ranks. */
 struct banyan_lgc_stats {
     size_t size;    /* sizeof of the caller's; set before the call */
     uint64_t step;  /* steps done (all) */
@@ -169,7 +170,11 @@ struct banyan_lgc_stats {
 
 struct banyan_lgc; /* opaque */
 
-BANYAN_API void banyan_lgc_config_default(struct banyan_lgc_config *cfg);
+#define BANYAN_LGC_CONFIG_INIT                                                                 \
+    {                                                                                          \
+        sizeof(struct banyan_lgc_config), BANYAN_LGC_RING, BANYAN_LGC_ADAM, 0, 1, 200, 300,    \
+            .001, .00001, NULL, NULL, 1024, .5, 20, 1024, 1, .001, .5, .5, NULL                \
+    }
 /* Collective. Prepares averaging the gradients of n f32 tensors over comm; borrows both until
  * the object is freed. cfg: NULL, or settings, which are copied. Returns 0; -EINVAL: a setting
  * or tensor is invalid (named), or nothing is left to encode; -EMISMATCH: tensors or settings
@@ -224,8 +229,7 @@ BANYAN_API void banyan_lgc_free(struct banyan_lgc *lgc);
  * that was not among the latest few makes a plan, and so allocates.
  *
  * A loop in which the library takes the steps:
- *     struct banyan_lazy_config cfg;
- *     banyan_lazy_config_default(&cfg);
+ *     struct banyan_lazy_config cfg = BANYAN_LAZY_CONFIG_INIT;
  *     cfg.alpha = 0.01;
  *     banyan_lazy_create(&lazy, comm, n, &cfg);
  *     for (;;) {
@@ -262,7 +266,11 @@ struct banyan_lazy_config {
         *schedule; /* for uploads, as opts.schedule of banyan.h; NULL: the communicator's */
     uint64_t seed; /* of a codec's random choices */
 };
-BANYAN_API void banyan_lazy_config_default(struct banyan_lazy_config *cfg);
+#define BANYAN_LAZY_CONFIG_INIT                                                                \
+    {                                                                                          \
+        sizeof(struct banyan_lazy_config), BANYAN_LAZY_ORDERED_R2, 0.0, 0.1, 0, -1, -1.0,      \
+            NULL, NULL, 0                                                                      \
+    }
 /* An object for a gradient of count f32. Collective; borrows comm. Returns 0; -EINVAL (an
  * invalid setting); -EMISMATCH: settings differ, the sentence names which, and on which rank;
  * -ENOMEM; or the communicator's failure. */
@@ -336,7 +344,10 @@ struct banyan_gossip_config {
     int rounds;        /* colours per step, in turn; 0, the default: all */
     uint64_t seed;     /* for the first q; 1 */
 };
-BANYAN_API void banyan_gossip_config_default(struct banyan_gossip_config *cfg);
+#define BANYAN_GOSSIP_CONFIG_INIT                                                              \
+    {                                                                                          \
+        sizeof(struct banyan_gossip_config), "ring", 1, 1, 0, 1                                \
+    }
 /* Collective. tensors: F32; their grad points to the parameters, which are set to rank 0's.
  * Borrows comm. Returns 0, -EINVAL (settings, tensors; no such graph for this number of ranks),
  * -ENOMEM, -EMISMATCH. */
@@ -400,7 +411,10 @@ struct banyan_sketch_config {
     double beta2, epsilon; /* ADAM: 0.999, 1e-8 */
     uint64_t seed;         /* 1 */
 };
-BANYAN_API void banyan_sketch_config_default(struct banyan_sketch_config *cfg);
+#define BANYAN_SKETCH_CONFIG_INIT                                                              \
+    {                                                                                          \
+        sizeof(struct banyan_sketch_config), BANYAN_SKETCH_SGD, 5, 0, 0, 0.9, 0.999, 1e-8, 1   \
+    }
 /* Collective. Borrows comm; tensors: F32. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH. */
 BANYAN_API int banyan_sketch_create(struct banyan_sketch **out, struct banyan_comm *comm,
                                     const struct banyan_tensor *tensors, size_t n,
@@ -450,7 +464,10 @@ struct banyan_stale_config {
     int late;    /* 1: a gradient that is left out comes later; 0, the default: it is lost */
     const char *schedule; /* as banyan_opts.schedule; NULL: the communicator's */
 };
-BANYAN_API void banyan_stale_config_default(struct banyan_stale_config *cfg);
+#define BANYAN_STALE_CONFIG_INIT                                                               \
+    {                                                                                          \
+        sizeof(struct banyan_stale_config), 1, 0, 0, NULL                                      \
+    }
 /* Collective. Borrows comm; tensors: F32. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH, -ENOTSUP (a
  * schedule that does not support sets of ranks, with k). */
 BANYAN_API int banyan_stale_create(struct banyan_stale **out, struct banyan_comm *comm,

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "methods/lgc/lgc.h"
 
 static struct bny_handles handles = BNY_HANDLES(BNY_LGC_KIND, struct banyan_lgc);
@@ -321,15 +322,12 @@ int banyan_lgc_get_stats(struct banyan_lgc *lgc, struct banyan_lgc_stats *out)
     struct banyan_lgc_stats s = { 0 };
     int rc = bny_object_enter(lgc, BNY_LGC_KIND, "banyan_lgc_get_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_lgc_get_stats");
+    if (rc == 0)
+        rc = lgc_collect(lgc, s.wire);
     if (rc < 0)
         return rc;
-    if (!out || out->size < sizeof s.size || out->size > 16 * sizeof s)
-        return bny_fail(BANYAN_EINVAL, "banyan_lgc_get_stats: %s",
-                        out ? "set out->size to its size" : "out must not be NULL");
-    rc = lgc_collect(lgc, s.wire);
-    if (rc < 0)
-        return rc;
-    s.size = out->size;
     s.step = lgc->v.step;
     s.phase = phase(lgc);
     s.open = s.phase == 3 && lgc->v.open;
@@ -346,6 +344,6 @@ int banyan_lgc_get_stats(struct banyan_lgc *lgc, struct banyan_lgc_stats *out)
     s.encode_us = mean_us(lgc, BNY_LGC_ENCODING);
     s.decode_us = mean_us(lgc, BNY_LGC_DECODING);
     s.train_us = mean_us(lgc, BNY_LGC_TRAINING);
-    memcpy(out, &s, out->size < sizeof s ? out->size : sizeof s);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }

@@ -81,11 +81,11 @@ def _candidates():
     try:
         from . import _where
     except ImportError:  # used from the source tree
-        return ["libbanyan.so.0"]
-    installed = [str(parent / _where.LIBDIR / "libbanyan.so.0")
+        return ["libbanyan.so.1"]
+    installed = [str(parent / _where.LIBDIR / "libbanyan.so.1")
                  for parent in pathlib.Path(__file__).resolve().parents]
-    installed.append(os.path.join(_where.PREFIX, _where.LIBDIR, "libbanyan.so.0"))
-    return [name for name in installed if os.path.exists(name)] + ["libbanyan.so.0"]
+    installed.append(os.path.join(_where.PREFIX, _where.LIBDIR, "libbanyan.so.1"))
+    return [name for name in installed if os.path.exists(name)] + ["libbanyan.so.1"]
 
 
 def _load():
@@ -95,7 +95,7 @@ def _load():
             return ctypes.CDLL(name)
         except OSError as why:
             failures.append(str(why))
-    raise ImportError("libbanyan.so.0 cannot be loaded (" + "; ".join(failures) + "); install it, or "
+    raise ImportError("libbanyan.so.1 cannot be loaded (" + "; ".join(failures) + "); install it, or "
                       "set BANYAN_LIBRARY to its path")
 
 
@@ -303,8 +303,7 @@ def wait_all(requests, timeout=None):
 
 
 def _config(settings, keep):
-    cfg = Config()
-    _lib.banyan_config_default(byref(cfg))
+    cfg = Config(ctypes.sizeof(Config), -1, -1, progress_cpu=-1, deterministic=-1)  # BANYAN_CONFIG_INIT
     hook, allgather = settings.pop("progress_hook", None), settings.pop("allgather", None)
     for name, function in ("progress_hook", hook), ("allgather", allgather):
         if function is not None and not callable(function):

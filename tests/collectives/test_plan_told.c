@@ -56,10 +56,9 @@ static void compare_all(int n, const char *codec, int deterministic)
 {
     static const size_t counts[] = { 1, 1000, 100000 };
     struct bny_loop_fabric *fabric = bny_loop_fabric_create(n, NULL);
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
     struct banyan_comm *c;
 
-    banyan_config_default(&cfg);
     cfg.codec = codec;
     cfg.deterministic = deterministic;
     cr_assert_eq(bny_comm_loop(&c, fabric, n, n - 1, &cfg), 0, "%s", banyan_last_error());

@@ -66,7 +66,7 @@ static void open_job(struct job *j, int n, const char *topology, uint64_t seed)
     cr_assert_not_null(j->memory);
     set("BANYAN_LINK_GBPS", draw(j, 2) == 0);
     set("BANYAN_CODEC_FORCE", draw(j, 4) == 0);
-    banyan_config_default(&cfg);
+    cfg = (struct banyan_config)BANYAN_CONFIG_INIT;
     cfg.topology = topology;
     if (draw(j, 2))
         cfg.chunk_bytes = 8192;

@@ -44,11 +44,10 @@ static int buckets(struct banyan_comm *comm, int rank, int nranks)
 
 static int stale(struct banyan_comm *comm, int rank, int nranks)
 {
-    struct banyan_stale_config cfg;
+    struct banyan_stale_config cfg = BANYAN_STALE_CONFIG_INIT;
     struct banyan_stale *s;
     int rc;
 
-    banyan_stale_config_default(&cfg);
     cfg.delay = 0;
     rc = banyan_stale_create(&s, comm, &tensor, 1, &cfg);
     if (rc < 0)

@@ -42,9 +42,8 @@ static void gradient(struct quadratic *q)
 
 static struct banyan_lazy_config config(const struct quadratic *q, enum banyan_lazy_rule rule)
 {
-    struct banyan_lazy_config cfg;
+    struct banyan_lazy_config cfg = BANYAN_LAZY_CONFIG_INIT;
 
-    banyan_lazy_config_default(&cfg);
     cfg.rule = rule;
     cfg.alpha = 1 / q->all;
     return cfg;

@@ -491,7 +491,6 @@ static int arguments(struct test *t)
         return 1;
     WRONG("comm", banyan_barrier(NULL, NULL));
     WRONG("name, type", banyan_param(0, NULL, NULL, NULL, NULL));
-    banyan_config_default(NULL);
     banyan_comm_destroy(NULL);
     case_check_works(t, comm);
     /* Count 0 needs no buffers. */

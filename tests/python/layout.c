@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Prints sizes, offsets and enum values of banyan.h, one `name value` a line, for
- * test_banyan.py. */
+/* Prints sizes, offsets, enum values and initial bytes of banyan.h, one `name value` a line,
+ * for test_layout.py. */
 #include <banyan/banyan.h>
 
 #include <stdio.h>
@@ -65,8 +65,21 @@ static void print_values(void)
            (int)BANYAN_OP_BUILTIN_COUNT, (int)BANYAN_ERROR_COUNT);
 }
 
+static void print_initial(const char *name, const void *whole, size_t bytes)
+{
+    printf("initial %s ", name);
+    for (size_t i = 0; i < bytes; i++)
+        printf("%02x", ((const unsigned char *)whole)[i]);
+    printf("\n");
+}
+
 int main(void)
 {
+    const struct banyan_config config = BANYAN_CONFIG_INIT;
+    const struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    print_initial("config", &config, sizeof config);
+    print_initial("opts", &opts, sizeof opts);
     print_config();
     print_opts();
     SIZE(id);

@@ -159,7 +159,6 @@ static void process(struct entry *e, struct given *g)
     ROW(NUMBER, banyan_op_create_premul_sum, 1, NULL);
     ROW(CODE, banyan_op_free, g->op);
     ROW(NUMBER, banyan_id_create, NULL);
-    VOID(banyan_config_default, NULL);
     ROW(NUMBER, banyan_job_waiting);
     ROW(NUMBER, banyan_job_restarts);
     if (is_called(e, "banyan_group_start", ENTRY_NUMBER))
@@ -198,7 +197,6 @@ static void objects(struct entry *e, struct given *g)
 
 static void accordion(struct entry *e, struct given *g)
 {
-    VOID(banyan_accordion_config_default, NULL);
     ROW(WAITS, banyan_accordion_create, g->out, g->comm, g->tensors, 1, g->settings);
     VOID(banyan_accordion_free, g->accordion);
     ROW(CODE, banyan_accordion_observe, g->accordion, 0);
@@ -209,7 +207,6 @@ static void accordion(struct entry *e, struct given *g)
     ROW(SIZE, banyan_accordion_bytes, g->accordion);
     ROW(CODE, banyan_accordion_save, g->accordion, g->buf, BUF_BYTES);
     ROW(CODE, banyan_accordion_load, g->accordion, g->buf, 1000);
-    VOID(banyan_local_sgd_config_default, NULL);
     ROW(WAITS, banyan_local_sgd_create, g->out, g->comm, g->tensors, 1, g->settings);
     VOID(banyan_local_sgd_free, g->local);
     ROW(WAITS, banyan_local_sgd_step, g->local, 1);
@@ -219,7 +216,6 @@ static void accordion(struct entry *e, struct given *g)
     ROW(SIZE, banyan_local_sgd_bytes, g->local);
     ROW(CODE, banyan_local_sgd_save, g->local, g->buf, BUF_BYTES);
     ROW(CODE, banyan_local_sgd_load, g->local, g->buf, 1000);
-    VOID(banyan_shared_mask_config_default, NULL);
     ROW(WAITS, banyan_shared_mask_create, g->out, g->comm, g->tensors, 1, g->settings);
     VOID(banyan_shared_mask_free, g->mask);
     ROW(WAITS, banyan_shared_mask_step, g->mask);
@@ -227,7 +223,6 @@ static void accordion(struct entry *e, struct given *g)
     ROW(SIZE, banyan_shared_mask_bytes, g->mask);
     ROW(CODE, banyan_shared_mask_save, g->mask, g->buf, BUF_BYTES);
     ROW(CODE, banyan_shared_mask_load, g->mask, g->buf, 1000);
-    VOID(banyan_stale_config_default, NULL);
     ROW(WAITS, banyan_stale_create, g->out, g->comm, g->tensors, 1, g->settings);
     VOID(banyan_stale_free, g->stale);
     ROW(WAITS, banyan_stale_step, g->stale);
@@ -239,7 +234,6 @@ static void accordion(struct entry *e, struct given *g)
 
 static void buckets(struct entry *e, struct given *g)
 {
-    VOID(banyan_buckets_config_default, NULL);
     ROW(WAITS, banyan_buckets_create, g->out, g->comm, g->tensors, 1, g->settings);
     VOID(banyan_buckets_free, g->buckets);
     ROW(WAITS, banyan_buckets_ready, g->buckets, 0);
@@ -258,7 +252,6 @@ static void buckets(struct entry *e, struct given *g)
     ROW(SIZE, banyan_buckets_bytes, g->buckets);
     ROW(CODE, banyan_buckets_save, g->buckets, g->buf, BUF_BYTES);
     ROW(CODE, banyan_buckets_load, g->buckets, g->buf, 1000);
-    VOID(banyan_lgc_config_default, NULL);
     ROW(WAITS, banyan_lgc_create, g->out, g->comm, g->tensors, 1, g->settings);
     VOID(banyan_lgc_free, g->lgc);
     ROW(WAITS, banyan_lgc_step, g->lgc);
@@ -266,7 +259,6 @@ static void buckets(struct entry *e, struct given *g)
     ROW(SIZE, banyan_lgc_bytes, g->lgc);
     ROW(CODE, banyan_lgc_save, g->lgc, g->buf, BUF_BYTES);
     ROW(CODE, banyan_lgc_load, g->lgc, g->buf, 1000);
-    VOID(banyan_sketch_config_default, NULL);
     ROW(WAITS, banyan_sketch_create, g->out, g->comm, g->tensors, 1, g->settings);
     VOID(banyan_sketch_free, g->sketch);
     ROW(WAITS, banyan_sketch_step, g->sketch);
@@ -280,10 +272,9 @@ static void buckets(struct entry *e, struct given *g)
 static void gossip(struct entry *e, struct given *g)
 {
     static const size_t none[] = { 0 };
-    struct banyan_rows_plan lists = { "rows", 4, 4, none, NULL, none };
+    struct banyan_rows_plan lists = { sizeof lists, "rows", 4, 4, none, NULL, none };
     struct banyan_rows_plan *plan = g->counts ? &lists : NULL;
 
-    VOID(banyan_gossip_config_default, NULL);
     ROW(WAITS, banyan_gossip_create, g->out, g->comm, g->tensors, 1, g->settings);
     VOID(banyan_gossip_free, g->gossip);
     ROW(WAITS, banyan_gossip_step, g->gossip);
@@ -293,7 +284,6 @@ static void gossip(struct entry *e, struct given *g)
     ROW(SIZE, banyan_gossip_bytes, g->gossip);
     ROW(CODE, banyan_gossip_save, g->gossip, g->buf, BUF_BYTES);
     ROW(CODE, banyan_gossip_load, g->gossip, g->buf, 1000);
-    VOID(banyan_rows_config_default, NULL);
     ROW(WAITS, banyan_rows_create, g->out, g->comm, plan, g->settings);
     VOID(banyan_rows_free, g->rows);
     ROW(WAITS, banyan_rows_exchange, g->rows, g->buf, g->to);
@@ -302,7 +292,6 @@ static void gossip(struct entry *e, struct given *g)
     ROW(SIZE, banyan_rows_bytes, g->rows);
     ROW(CODE, banyan_rows_save, g->rows, g->buf, BUF_BYTES);
     ROW(CODE, banyan_rows_load, g->rows, g->buf, 1000);
-    VOID(banyan_lazy_config_default, NULL);
     ROW(WAITS, banyan_lazy_create, g->out, g->comm, COUNT, g->settings);
     VOID(banyan_lazy_free, g->lazy);
     ROW(WAITS, banyan_lazy_exchange, g->lazy, g->buf, g->to);

@@ -471,10 +471,12 @@ int banyan_gossip_create(struct banyan_gossip **out, struct banyan_comm *comm,
     return rc;
 }
 
-void banyan_gossip_free(struct banyan_gossip *g)
+int banyan_gossip_free(struct banyan_gossip *g)
 {
-    if (!bny_object_may_free(g, KIND, "banyan_gossip_free"))
-        return;
+    int rc = bny_object_may_free(g, KIND, "banyan_gossip_free");
+
+    if (rc <= 0)
+        return rc;
     for (int c = 0; c < g->colours && g->link; c++) {
         for (int f = 0; f < 4; f++) {
             banyan_request_free(g->link[c].form[f].send);
@@ -490,6 +492,7 @@ void banyan_gossip_free(struct banyan_gossip *g)
     free(g->flat);
     free(g->graph);
     bny_handle_free(&handles, &g->object.handle);
+    return 0;
 }
 
 /* flat becomes the mean of all ranks' parameters. */

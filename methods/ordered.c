@@ -63,10 +63,10 @@ static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_lazy);
 
 static int check_settings(const struct banyan_lazy_config *c)
 {
-    if (c->rule < 0 || c->rule >= BANYAN_LAZY_RULE_COUNT)
+    if (c->rule < 0 || c->rule > BANYAN_LAZY_CHB)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_lazy_create: rule %d is none of the %d there are", (int)c->rule,
-                        BANYAN_LAZY_RULE_COUNT);
+                        BANYAN_LAZY_CHB + 1);
     if (!(c->alpha > 0) || !isfinite(c->alpha))
         return bny_fail(
             BANYAN_EINVAL,
@@ -229,10 +229,12 @@ int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm, size_
     return rc;
 }
 
-void banyan_lazy_free(struct banyan_lazy *l)
+int banyan_lazy_free(struct banyan_lazy *l)
 {
-    if (!bny_object_may_free(l, KIND, "banyan_lazy_free"))
-        return;
+    int rc = bny_object_may_free(l, KIND, "banyan_lazy_free");
+
+    if (rc <= 0)
+        return rc;
     banyan_codec_state_free(l->state);
     free(l->codec);
     free(l->schedule);
@@ -245,6 +247,7 @@ void banyan_lazy_free(struct banyan_lazy *l)
     free(l->order);
     free(l->chosen);
     bny_handle_free(&handles, &l->object.handle);
+    return 0;
 }
 
 /* ---- norms ---- */

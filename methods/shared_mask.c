@@ -109,15 +109,18 @@ int banyan_shared_mask_create(struct banyan_shared_mask **out, struct banyan_com
     return rc;
 }
 
-void banyan_shared_mask_free(struct banyan_shared_mask *m)
+int banyan_shared_mask_free(struct banyan_shared_mask *m)
 {
-    if (!bny_object_may_free(m, KIND, "banyan_shared_mask_free"))
-        return;
+    int rc = bny_object_may_free(m, KIND, "banyan_shared_mask_free");
+
+    if (rc <= 0)
+        return rc;
     bny_tensors_free(&m->tensors);
     free(m->memory);
     free(m->values);
     free(m->chosen);
     bny_handle_free(&handles, &m->object.handle);
+    return 0;
 }
 
 /* This step's blocks: of seed and step alone. Random: each block in turn with the chance that

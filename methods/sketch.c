@@ -156,10 +156,12 @@ int banyan_sketch_create(struct banyan_sketch **out, struct banyan_comm *comm,
     return rc;
 }
 
-void banyan_sketch_free(struct banyan_sketch *s)
+int banyan_sketch_free(struct banyan_sketch *s)
 {
-    if (!bny_object_may_free(s, KIND, "banyan_sketch_free"))
-        return;
+    int rc = bny_object_may_free(s, KIND, "banyan_sketch_free");
+
+    if (rc <= 0)
+        return rc;
     bny_tensors_free(&s->tensors);
     free(s->sum);
     free(s->momentum);
@@ -171,6 +173,7 @@ void banyan_sketch_free(struct banyan_sketch *s)
     free(s->taken);
     free(s->histogram);
     bny_handle_free(&handles, &s->object.handle);
+    return 0;
 }
 
 /* ---- a step ---- */

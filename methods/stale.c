@@ -154,10 +154,12 @@ int banyan_stale_create(struct banyan_stale **out, struct banyan_comm *comm,
     return rc;
 }
 
-void banyan_stale_free(struct banyan_stale *s)
+int banyan_stale_free(struct banyan_stale *s)
 {
-    if (!bny_object_may_free(s, KIND, "banyan_stale_free"))
-        return;
+    int rc = bny_object_may_free(s, KIND, "banyan_stale_free");
+
+    if (rc <= 0)
+        return rc;
     for (int i = 0; i <= s->cfg.delay && s->slot; i++) {
         struct slot *slot = &s->slot[i];
 
@@ -174,6 +176,7 @@ void banyan_stale_free(struct banyan_stale *s)
     free(s->slot);
     free(s->waits);
     bny_handle_free(&handles, &s->object.handle);
+    return 0;
 }
 
 /* ---- a step ---- */

@@ -12,7 +12,7 @@ struct sim_api {
     int (*comm_init)(struct banyan_comm **, const struct banyan_id *, int, int,
                      const struct banyan_config *);
     int (*comm_finalize)(struct banyan_comm *);
-    void (*comm_destroy)(struct banyan_comm *);
+    int (*comm_destroy)(struct banyan_comm *);
     int (*comm_shrink)(struct banyan_comm *, struct banyan_comm **);
     int (*comm_agree)(struct banyan_comm *, uint64_t *, int *, int);
     int (*comm_grow_id)(struct banyan_comm *, struct banyan_id *);

@@ -103,10 +103,12 @@ int banyan_accordion_create(struct banyan_accordion **out, struct banyan_comm *c
     return rc;
 }
 
-void banyan_accordion_free(struct banyan_accordion *a)
+int banyan_accordion_free(struct banyan_accordion *a)
 {
-    if (!bny_object_may_free(a, KIND, "banyan_accordion_free"))
-        return;
+    int rc = bny_object_may_free(a, KIND, "banyan_accordion_free");
+
+    if (rc <= 0)
+        return rc;
     bny_tensors_free(&a->tensors);
     free(a->little);
     free(a->much);
@@ -116,6 +118,7 @@ void banyan_accordion_free(struct banyan_accordion *a)
     free(a->was);
     free(a->claims);
     bny_handle_free(&handles, &a->object.handle);
+    return 0;
 }
 
 static int check_tensor(const struct banyan_accordion *a, size_t tensor, const char *what)

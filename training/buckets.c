@@ -226,10 +226,12 @@ int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
     return bny_fail((enum banyan_error) - rc, "%s", why);
 }
 
-void banyan_buckets_free(struct banyan_buckets *b)
+int banyan_buckets_free(struct banyan_buckets *b)
 {
-    if (!bny_object_may_free(b, BNY_BUCKETS_KIND, "banyan_buckets_free"))
-        return;
+    int rc = bny_object_may_free(b, BNY_BUCKETS_KIND, "banyan_buckets_free");
+
+    if (rc <= 0)
+        return rc;
     for (size_t j = b->oldest; j < b->next; j++)
         if (!b->bucket[j].is_done)
             banyan_wait(b->bucket[j].req, -1);
@@ -249,4 +251,5 @@ void banyan_buckets_free(struct banyan_buckets *b)
     free(b->seen);
     bny_tensors_free(&b->model);
     bny_handle_free(&handles, &b->object.handle);
+    return 0;
 }

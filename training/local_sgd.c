@@ -134,10 +134,12 @@ int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *c
     return rc;
 }
 
-void banyan_local_sgd_free(struct banyan_local_sgd *l)
+int banyan_local_sgd_free(struct banyan_local_sgd *l)
 {
-    if (!bny_object_may_free(l, KIND, "banyan_local_sgd_free"))
-        return;
+    int rc = bny_object_may_free(l, KIND, "banyan_local_sgd_free");
+
+    if (rc <= 0)
+        return rc;
     if (l->under_way)
         banyan_wait(l->average, -1);
     banyan_request_free(l->average);
@@ -148,6 +150,7 @@ void banyan_local_sgd_free(struct banyan_local_sgd *l)
     free(l->mean);
     free(l->sent);
     bny_handle_free(&handles, &l->object.handle);
+    return 0;
 }
 
 /* Starts to average what this rank has learnt since all agreed. */

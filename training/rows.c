@@ -523,10 +523,12 @@ static void free_list(struct list *l)
     free(l->ahead);
 }
 
-void banyan_rows_free(struct banyan_rows *r)
+int banyan_rows_free(struct banyan_rows *r)
 {
-    if (!bny_object_may_free(r, KIND, "banyan_rows_free"))
-        return;
+    int rc = bny_object_may_free(r, KIND, "banyan_rows_free");
+
+    if (rc <= 0)
+        return rc;
     free_list(&r->send);
     free_list(&r->recv);
     free(r->row);
@@ -534,6 +536,7 @@ void banyan_rows_free(struct banyan_rows *r)
     free(r->places);
     free(r->values);
     bny_handle_free(&handles, &r->object.handle);
+    return 0;
 }
 
 int banyan_rows_stats(const struct banyan_rows *r, struct banyan_rows_stats *out)

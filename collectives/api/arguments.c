@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/counts.h"
 #include "base/nearest.h"
 #include "base/sized.h"
 #include "collectives/api/arguments.h"
@@ -134,7 +135,7 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
 
 int bny_check_type(struct bny_call *call, enum banyan_dtype dtype)
 {
-    if ((unsigned)dtype >= BANYAN_DTYPE_COUNT)
+    if ((unsigned)dtype >= BNY_DTYPE_COUNT)
         return bny_fail(BANYAN_EINVAL, "dtype: %d is not a data type", (int)dtype);
     call->dtype = dtype;
     return 0;
@@ -416,7 +417,7 @@ void bny_call_set_shape(struct bny_call *call, const struct banyan_comm *comm)
 
     if (call->vector || call->spread || call->codec || call->state || call->has_set ||
         call->contributors || call->via_allreduce || call->chunk_bytes || call->first ||
-        call->redop.wire >= BANYAN_OP_BUILTIN_COUNT || strcmp(call->schedule, "auto") != 0 ||
+        call->redop.wire >= BNY_OP_COUNT || strcmp(call->schedule, "auto") != 0 ||
         (is_message && call->root == comm->rank))
         return;
     call->shape = (struct bny_call_shape){ .count = call->count,

@@ -14,20 +14,13 @@
 #include "collectives/progress/progress.h"
 #include "transport/bootstrap/board.h"
 
-void banyan_comm_destroy(struct banyan_comm *comm)
+int banyan_comm_destroy(struct banyan_comm *comm)
 {
-    static atomic_int told;
-    int rc;
+    int rc = comm ? bny_comm_enter(comm, "banyan_comm_destroy") : 0;
 
-    if (!comm)
-        return;
-    rc = bny_comm_enter(comm, "banyan_comm_destroy");
-    if (rc == -BANYAN_EFORK)
-        return; /* the parent's connections are not ours to close */
-    if (rc == 0)
+    if (comm && rc == 0)
         bny_comm_end(comm);
-    else if (!atomic_exchange(&told, 1))
-        bny_warn("%s", banyan_last_error());
+    return rc == -BANYAN_EFORK ? 0 : rc; /* the parent's connections are not ours to close */
 }
 
 /* What the others sent before they came to the barrier has been looked at by now, also where a

@@ -161,15 +161,13 @@ static void destroy(struct banyan_objects *s)
     bny_world_unref(w);
 }
 
-void banyan_objects_destroy(struct banyan_objects *s)
+int banyan_objects_destroy(struct banyan_objects *s)
 {
-    if (!s)
-        return;
-    if (objects_check(s, "banyan_objects_destroy") != 0) {
-        bny_warn("%s", banyan_last_error());
-        return;
-    }
-    destroy(s);
+    int rc = s ? objects_check(s, "banyan_objects_destroy") : 0;
+
+    if (s && rc == 0)
+        destroy(s);
+    return rc;
 }
 
 /* The first rank that lives and has not said goodbye; -1: none. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/sized.h"
 #include "base/text.h"
 #include "collectives/api/arguments.h"
@@ -276,7 +277,7 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
 
     if (rc)
         return rc;
-    if (!collective || !buf || (unsigned)dtype >= BANYAN_DTYPE_COUNT)
+    if (!collective || !buf || (unsigned)dtype >= BNY_DTYPE_COUNT)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_comm_plan: collective, buf must not be NULL, dtype a type");
     if (!bny_collective_find(&c, collective))

@@ -331,7 +331,7 @@ static int lgc_describe(struct method *m, char *buf, size_t cap)
     int rc = banyan_lgc_get_stats(m->lgc, &s);
     uint64_t sent = 0;
 
-    for (int k = 0; k < BANYAN_LGC_KINDS; k++)
+    for (size_t k = 0; k < sizeof s.sent / sizeof s.sent[0]; k++)
         sent += s.sent[k];
     snprintf(buf, cap,
              "phase=%d coded=%llu correlation=%.3f error=%.3f error_largest=%.3f sent=%llu "

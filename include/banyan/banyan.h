@@ -21,16 +21,15 @@
  *              or with a size that no version has (it ends inside a member), a call returns
  *              -BANYAN_EINVAL.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes. The
- *              caller frees handles with the matching _free / _destroy, which take NULL. A call
- *              with a communicator, request or codec state that was freed returns
- *              -BANYAN_EINVAL, with a sentence (also a second free; if that returns nothing,
- *              the first one in a process logs a warning), until 64 more of its kind were
- *              freed: then its memory is reused.
+ *              caller frees handles with the matching _free / _destroy, which return 0, also
+ *              for NULL, or an error and free nothing. A call with a handle that was freed,
+ *              also a second free, returns -BANYAN_EINVAL until 64 more of its kind were freed:
+ *              then its memory is reused.
  *   Buffers    host memory of any alignment. In place: the same pointer for send and receive,
  *              if the call's comment allows it. Any other overlap is an error of the caller.
  *   Failure    a communicator that failed stays failed: later calls return the first cause.
  *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on it
- *              and on its requests; banyan_comm_destroy does nothing there. */
+ *              and on its requests; banyan_comm_destroy does nothing there, and returns 0. */
 #ifndef BANYAN_BANYAN_H
 #define BANYAN_BANYAN_H
 
@@ -69,8 +68,7 @@ enum banyan_error {
     BANYAN_EBUSY = 11,    /* in use: a request already started, a communicator with operations
                            * in flight */
     BANYAN_EVERSION = 12, /* ranks run incompatible library versions */
-    BANYAN_ECONFIG = 13,  /* settings are invalid, or differ between ranks */
-    BANYAN_ERROR_COUNT
+    BANYAN_ECONFIG = 13   /* settings are invalid, or differ between ranks */
 };
 
 /* A short constant English phrase for a code (sign ignored); never NULL. Any thread. */
@@ -103,8 +101,7 @@ enum banyan_dtype {
     BANYAN_I32,
     BANYAN_U32,
     BANYAN_I64,
-    BANYAN_U64,
-    BANYAN_DTYPE_COUNT
+    BANYAN_U64
 };
 /* Bytes of one element; 0 for an unknown type. */
 BANYAN_API size_t banyan_dtype_bytes(enum banyan_dtype dtype);
@@ -125,8 +122,7 @@ enum banyan_op_kind {
     BANYAN_PROD,
     BANYAN_BAND,
     BANYAN_BOR,
-    BANYAN_BXOR,
-    BANYAN_OP_BUILTIN_COUNT
+    BANYAN_BXOR
 };
 /* An operation: a built-in kind, or a handle made by the functions below. */
 typedef uint32_t banyan_op;
@@ -243,8 +239,8 @@ BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
  * job is gone it waits, at most 10 s, until the data that this rank sent is on its way. Peers
  * that still need this rank, or whose operation with it is in flight here, see it as gone. Free
  * comm's requests before. Its calls in an open group are dropped: banyan_group_end then returns
- * -EINVAL. */
-BANYAN_API void banyan_comm_destroy(struct banyan_comm *comm);
+ * -EINVAL. Returns 0; -EINVAL: it was freed; -EBUSY inside a user operation. */
+BANYAN_API int banyan_comm_destroy(struct banyan_comm *comm);
 BANYAN_API int banyan_comm_rank(const struct banyan_comm *comm);
 BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);
 /* Fails the communicator on all ranks with -BANYAN_EABORTED. Returns at once. Any thread, also
@@ -419,10 +415,11 @@ struct banyan_codec_state; /* opaque */
 /* Makes a state for a tensor of count elements: allreduce, reduce, broadcast: the call's count;
  * reduce_scatter and allgather: the count of all ranks' blocks together. seed: any number, the
  * same on all ranks, for codecs that choose at random. Returns 0, -EINVAL, -ENOMEM. The caller
- * frees it (NULL allowed), not while an operation uses it. */
+ * frees it. */
 BANYAN_API int banyan_codec_state_create(struct banyan_codec_state **out, size_t count,
                                          uint64_t seed);
-BANYAN_API void banyan_codec_state_free(struct banyan_codec_state *st);
+/* Takes NULL. Returns 0, -EINVAL, -EBUSY while an operation uses it. */
+BANYAN_API int banyan_codec_state_free(struct banyan_codec_state *st);
 /* Resets it to new. These return 0, -EINVAL, -EBUSY while an operation uses it. */
 BANYAN_API int banyan_codec_state_reset(struct banyan_codec_state *st);
 /* The next operation multiplies residuals by factor: the ratio of learning rates, old to new,

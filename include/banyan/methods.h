@@ -44,7 +44,7 @@ BANYAN_API int banyan_shared_mask_create(struct banyan_shared_mask **out,
                                          const struct banyan_tensor *tensors, size_t n,
                                          const struct banyan_shared_mask_config *cfg);
 /* Takes NULL. */
-BANYAN_API void banyan_shared_mask_free(struct banyan_shared_mask *m);
+BANYAN_API int banyan_shared_mask_free(struct banyan_shared_mask *m);
 /* Collective. Replaces the gradients by the mean over ranks of this step's coordinates, zero
  * elsewhere; the same bits on all ranks. Returns 0; -EINVAL: a gradient that is not finite
  * (tensor and rank). */
@@ -138,8 +138,7 @@ enum banyan_lgc_kind {
     BANYAN_LGC_MEANS,       /* from the root to all */
     BANYAN_LGC_WEIGHTS,     /* the autoencoder's */
     BANYAN_LGC_GATE,        /* for measuring the correlation */
-    BANYAN_LGC_CHECKS, /* whether all gradients are finite, and all ranks at the same step */
-    BANYAN_LGC_KINDS
+    BANYAN_LGC_CHECKS /* whether all gradients are finite, and all ranks at the same step */
 };
 
 /* Members marked (all) are the same on all ranks. */
@@ -158,10 +157,10 @@ struct banyan_lgc_stats {
      * training on it; and with the mu/4 largest values of x as y, which are as many numbers
      * (all). */
     double error, error_largest;
-    /* Bytes of all steps, by kind, summed over ranks (all). sent: each rank's own contribution,
-     * once, as papers count. wire: bytes that ranks handed to transports, including forwarding;
-     * wrong if others used the communicator meanwhile. */
-    uint64_t sent[BANYAN_LGC_KINDS], wire[BANYAN_LGC_KINDS];
+    /* Bytes of all steps, by enum banyan_lgc_kind, summed over ranks (all). sent: each rank's
+     * own contribution, once, as papers count. wire: bytes that ranks handed to transports,
+     * including forwarding; wrong if others used the communicator meanwhile. */
+    uint64_t sent[16], wire[16];
     uint64_t sent_dense; /* the same for averaging without compression */
     /* Microseconds per call on this rank, means since creation: encoding one vector, decoding
      * one, one training step. 0: never. */
@@ -201,7 +200,7 @@ BANYAN_API size_t banyan_lgc_bytes(const struct banyan_lgc *lgc);
 BANYAN_API int banyan_lgc_save(const struct banyan_lgc *lgc, void *buf, size_t cap);
 BANYAN_API int banyan_lgc_load(struct banyan_lgc *lgc, const void *buf, size_t bytes);
 /* Takes NULL. Local. */
-BANYAN_API void banyan_lgc_free(struct banyan_lgc *lgc);
+BANYAN_API int banyan_lgc_free(struct banyan_lgc *lgc);
 
 /* ---------------------------------------------------------------------------------------------
  * Ordered and lazy gradients: a rank sends the change of its gradient only when that is worth
@@ -243,8 +242,7 @@ enum banyan_lazy_rule {
     BANYAN_LAZY_ORDERED_R1,
     BANYAN_LAZY_ORDERED_R2,
     BANYAN_LAZY_LAG,
-    BANYAN_LAZY_CHB,
-    BANYAN_LAZY_RULE_COUNT
+    BANYAN_LAZY_CHB
 };
 /* The same on all ranks, or -EMISMATCH. */
 struct banyan_lazy_config {
@@ -276,7 +274,7 @@ struct banyan_lazy_config {
  * -ENOMEM; or the communicator's failure. */
 BANYAN_API int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm,
                                   size_t count, const struct banyan_lazy_config *cfg);
-BANYAN_API void banyan_lazy_free(struct banyan_lazy *lazy); /* takes NULL */
+BANYAN_API int banyan_lazy_free(struct banyan_lazy *lazy); /* takes NULL */
 /* One step. Collective. grad [count]: this rank's gradient; only read. sum [count] gets the sum
  * over the ranks of the gradients as last sent, the same bits on all ranks; NULL: not needed.
  * Returns 0; -EINVAL, on all ranks, if a gradient is not finite: the sentence names the rank,
@@ -355,7 +353,7 @@ BANYAN_API int banyan_gossip_create(struct banyan_gossip **out, struct banyan_co
                                     const struct banyan_tensor *tensors, size_t n,
                                     const struct banyan_gossip_config *cfg);
 /* Takes NULL. Local. */
-BANYAN_API void banyan_gossip_free(struct banyan_gossip *g);
+BANYAN_API int banyan_gossip_free(struct banyan_gossip *g);
 /* Call it after a local step: averages with the neighbours. All ranks take the same number of
  * steps. Returns 0; -EINVAL: a parameter of this rank is not finite; -EMISMATCH: a neighbour is
  * at another step (a state was not loaded on all ranks). Both fail the communicator, as more
@@ -419,7 +417,7 @@ struct banyan_sketch_config {
 BANYAN_API int banyan_sketch_create(struct banyan_sketch **out, struct banyan_comm *comm,
                                     const struct banyan_tensor *tensors, size_t n,
                                     const struct banyan_sketch_config *cfg);
-BANYAN_API void banyan_sketch_free(struct banyan_sketch *s); /* takes NULL */
+BANYAN_API int banyan_sketch_free(struct banyan_sketch *s); /* takes NULL */
 /* Collective. Replaces the gradients by the update of their mean over ranks: k elements, zero
  * elsewhere; the same bits on all ranks. The caller subtracts it, times the learning rate,
  * without other momentum. Returns 0; -EINVAL: a gradient that is not finite (tensor and rank);
@@ -474,7 +472,7 @@ BANYAN_API int banyan_stale_create(struct banyan_stale **out, struct banyan_comm
                                    const struct banyan_tensor *tensors, size_t n,
                                    const struct banyan_stale_config *cfg);
 /* Takes NULL. Waits for exchanges in flight, so all ranks call it alike. */
-BANYAN_API void banyan_stale_free(struct banyan_stale *s);
+BANYAN_API int banyan_stale_free(struct banyan_stale *s);
 /* Collective. Takes the gradients, and replaces them by the mean of those from `delay` steps
  * before, the same bits on all ranks. Returns 1; 0 in the first `delay` steps: there is no
  * update yet, and the gradients are zeros; -EINVAL: one of those gradients is not finite

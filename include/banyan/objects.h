@@ -65,8 +65,9 @@ BANYAN_API int banyan_objects_create(struct banyan_comm *comm,
  * connections, or comm's failure: all these destroy the store; -BANYAN_EBUSY if views or
  * requests are not released: it stays. */
 BANYAN_API int banyan_objects_finalize(struct banyan_objects *store);
-/* Frees it, even if others need it: for a rank that ends. Takes NULL. Views become invalid. */
-BANYAN_API void banyan_objects_destroy(struct banyan_objects *store);
+/* Frees it, even if others need it: for a rank that ends. Takes NULL. Views become invalid.
+ * Returns 0, -BANYAN_EINVAL. */
+BANYAN_API int banyan_objects_destroy(struct banyan_objects *store);
 
 /* A view of an object's copy on this rank. Lent until released, even after a delete. */
 struct banyan_object {

@@ -11,7 +11,8 @@
  *   Decisions  (levels, stops, phases) are functions of values that all ranks agreed on, so
  *              that all ranks decide alike.
  *   Handles    NULL, and an object that was freed, return -EINVAL, as in banyan.h (0 and NULL
- *              from functions that return bytes or pointers; _free takes NULL).
+ *              from functions that return bytes or pointers). _free returns 0, also for
+ *              NULL, or -EINVAL.
  *   Groups     inside banyan_group_start and _end, and in user operations, all communicating
  *              calls return -EBUSY: their own operations would be delayed.
  *   State      the state between steps can be saved to the caller's memory and loaded again; a
@@ -76,7 +77,7 @@ BANYAN_API int banyan_accordion_create(struct banyan_accordion **out, struct ban
                                        const struct banyan_tensor *tensors, size_t n,
                                        const struct banyan_accordion_config *cfg);
 /* Takes NULL. */
-BANYAN_API void banyan_accordion_free(struct banyan_accordion *a);
+BANYAN_API int banyan_accordion_free(struct banyan_accordion *a);
 /* Call it once per step and tensor, when this rank's gradient is complete and not yet reduced.
  * -EINVAL: no such tensor. */
 BANYAN_API int banyan_accordion_observe(struct banyan_accordion *a, size_t tensor);
@@ -129,7 +130,7 @@ BANYAN_API int banyan_local_sgd_create(struct banyan_local_sgd **out, struct ban
                                        const struct banyan_tensor *tensors, size_t n,
                                        const struct banyan_local_sgd_config *cfg);
 /* Takes NULL. Do not call it while others wait for this rank's average: finish first. */
-BANYAN_API void banyan_local_sgd_free(struct banyan_local_sgd *l);
+BANYAN_API int banyan_local_sgd_free(struct banyan_local_sgd *l);
 /* Call it after a local step; loss: of that step, used in adaptive mode. Collective when a
  * period ends. Returns 1 if an average was merged into the parameters, else 0; -EINVAL: a
  * parameter or loss that is not finite (tensor and rank). */
@@ -253,7 +254,7 @@ BANYAN_API int banyan_buckets_create(struct banyan_buckets **out, struct banyan_
                                      const struct banyan_buckets_config *cfg);
 /* Takes NULL. Call it before comm is destroyed. Within a step it waits for started operations,
  * so all ranks must call it alike, or after their communicator has failed. */
-BANYAN_API void banyan_buckets_free(struct banyan_buckets *b);
+BANYAN_API int banyan_buckets_free(struct banyan_buckets *b);
 
 /* The gradient of tensors[tensor] is complete on this rank and may be sent from now on. 0;
  * -EINVAL: no such tensor, or it was marked before in this micro-step (nothing is sent again,
@@ -412,7 +413,7 @@ struct banyan_rows_plan {
 BANYAN_API int banyan_rows_create(struct banyan_rows **out, struct banyan_comm *comm,
                                   const struct banyan_rows_plan *plan,
                                   const struct banyan_rows_config *cfg);
-BANYAN_API void banyan_rows_free(struct banyan_rows *r); /* takes NULL */
+BANYAN_API int banyan_rows_free(struct banyan_rows *r); /* takes NULL */
 /* Collective. in [rows * width]: this rank's matrix; out [sum of recv_counts * width]: the
  * received rows, in order of ranks and lists. Returns 0; -EINVAL, on all ranks: a value to be
  * sent is not finite (name, rank; nothing has changed); -EMISMATCH, on all ranks: ranks are at

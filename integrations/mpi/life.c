@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/counts.h"
 #include "base/text.h"
 #include "integrations/mpi/shim.h"
 
@@ -82,14 +83,14 @@ static int add_code(int class, const char *text)
 
 int shim_code(int rc)
 {
-    static int codes[BANYAN_ERROR_COUNT]; /* by banyan's code: the MPI's codes are few; the text
+    static int codes[BNY_ERROR_COUNT]; /* by banyan's code: the MPI's codes are few; the text
                                              is the last one's */
     int kind = -rc, class = class_of(rc);
     char text[MPI_MAX_ERROR_STRING];
 
     if (rc >= 0)
         return MPI_SUCCESS;
-    if (kind >= BANYAN_ERROR_COUNT)
+    if (kind >= BNY_ERROR_COUNT)
         return class;
     snprintf(text, sizeof text, "banyan: %.200s", banyan_last_error());
     if (!codes[kind])

@@ -59,8 +59,7 @@ def main():
             changed = 1
     for name, values in old.enums.items():
         for enumerator, value in values.items():
-            # Those that count the others grow with them.
-            if name in new.enums and not enumerator.endswith("_COUNT") and new.enums[name].get(enumerator) != value:
+            if name in new.enums and new.enums[name].get(enumerator) != value:
                 print(f"enum {name}: {enumerator} is not {value} any more, or is gone")
                 changed = 1
     return changed

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
@@ -311,7 +312,7 @@ Test(coded, exact_codecs_change_no_bit, .timeout = 120)
         struct rig g;
         rig_open(&g, n, 5003, NULL);
         for (size_t i = 0; bny_codecs[i]; i++)
-            for (int d = 0; d < BANYAN_DTYPE_COUNT && bny_codecs[i]->family == BNY_CODEC_EXACT;
+            for (int d = 0; d < BNY_DTYPE_COUNT && bny_codecs[i]->family == BNY_CODEC_EXACT;
                  d++)
                 for (size_t s = 0; banyan_schedule_name(s); s++) {
                     if (!((bny_codecs[i]->dtypes ? bny_codecs[i]->dtypes : 1) >> d & 1) ||
@@ -386,6 +387,7 @@ Test(coded, a_state_serves_one_operation)
     cr_assert_eq(banyan_start(g.req[0]), 0);
     cr_assert_eq(banyan_start(second), -BANYAN_EBUSY);
     cr_assert_eq(banyan_codec_state_reset(g.state[0]), -BANYAN_EBUSY);
+    cr_assert_eq(banyan_codec_state_free(g.state[0]), -BANYAN_EBUSY);
     for (int d = 0; !d;) {
         d = bny_op_is_done(&g.req[0]->op);
         if (!bny_op_is_done(&g.req[1]->op) && atomic_load(&g.req[1]->op.state) == BNY_OP_IDLE)

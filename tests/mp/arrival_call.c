@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 
 struct arrived {
@@ -26,7 +27,7 @@ void arrival_random(struct arrival_call *c, int n, uint64_t seed)
 
     memset(c, 0, sizeof *c);
     do {
-        c->dtype = (enum banyan_dtype)bny_rng_below(&s, BANYAN_DTYPE_COUNT);
+        c->dtype = (enum banyan_dtype)bny_rng_below(&s, BNY_DTYPE_COUNT);
         c->op = (enum model_op)bny_rng_below(&s, M_MATRIX);
     } while (!model_op_fits(c->op, c->dtype));
     unit = model_unit(c->op);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 #include "compress/codec.h"
 #include "tests/mp/case.h"
@@ -65,7 +66,7 @@ static void draw(struct part_call *c, int n, uint64_t *s)
 
     memset(c, 0, sizeof *c);
     do {
-        c->dtype = (enum banyan_dtype)bny_rng_below(s, BANYAN_DTYPE_COUNT);
+        c->dtype = (enum banyan_dtype)bny_rng_below(s, BNY_DTYPE_COUNT);
         c->op = (enum model_op)bny_rng_below(s, M_OP_COUNT);
     } while (!model_op_fits(c->op, c->dtype));
     unit = model_unit(c->op);

@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include "base/counts.h"
+
 #define SIZE(type) printf("sizeof %s %zu\n", #type, sizeof(struct banyan_##type))
 #define AT(type, member)                                                                       \
     printf("%s.%s %zu\n", #type, #member, offsetof(struct banyan_##type, member))
@@ -61,8 +63,8 @@ static void print_values(void)
         VALUE(EMISMATCH);
     VALUE(EABORTED), VALUE(EPROTO), VALUE(ENOTSUP), VALUE(ESYSTEM), VALUE(EFORK), VALUE(EBUSY);
     VALUE(EVERSION), VALUE(ECONFIG);
-    printf("count dtype %d\ncount op %d\ncount error %d\n", (int)BANYAN_DTYPE_COUNT,
-           (int)BANYAN_OP_BUILTIN_COUNT, (int)BANYAN_ERROR_COUNT);
+    printf("count dtype %d\ncount op %d\ncount error %d\n", (int)BNY_DTYPE_COUNT,
+           (int)BNY_OP_COUNT, (int)BNY_ERROR_COUNT);
 }
 
 static void print_initial(const char *name, const void *whole, size_t bytes)

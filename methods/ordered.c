@@ -392,10 +392,12 @@ static int ordered_choose(struct banyan_lazy *l)
 
 static int upload(struct banyan_lazy *l, const float *grad)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     int mine = l->chosen[l->rank], rc;
 
-    o.participants = l->chosen;
+    inputs.participants = l->chosen;
+    o.reduce = &inputs;
     o.codec = l->codec ? l->codec : "none";
     o.codec_state = l->state;
     o.schedule = l->schedule;

@@ -106,6 +106,7 @@ static int stale_allocate(struct banyan_stale *s)
 /* The request of a slot for the ranks of a turn. */
 static int request(struct banyan_stale *s, struct slot *slot, int turn)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
 
     if (slot->with[turn])
@@ -115,7 +116,8 @@ static int request(struct banyan_stale *s, struct slot *slot, int turn)
         s->set[((long)turn * s->cfg.k + i) % s->n] = 1;
     o.codec = "none";
     o.schedule = s->schedule;
-    o.participants = s->cfg.k < s->n ? s->set : NULL;
+    inputs.participants = s->cfg.k < s->n ? s->set : NULL;
+    o.reduce = &inputs;
     return banyan_allreduce_init(slot->sum, slot->sum, s->tensors.count, BANYAN_F32, BANYAN_SUM,
                                  s->comm, &o, &slot->with[turn]);
 }

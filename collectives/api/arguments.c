@@ -20,7 +20,7 @@ static int take_opts(struct banyan_opts *out, const struct banyan_opts *given)
     return bny_sized_take(out, sizeof *out, given, "opts", "BANYAN_OPTS_INIT");
 }
 
-/* Of a call that has begun, with options that could be taken. */
+/* Of a call that has begun: its options could be taken. */
 static struct banyan_opts opts_of(const struct banyan_opts *given)
 {
     struct banyan_opts o;
@@ -59,29 +59,38 @@ static int take_codec(struct bny_call *call, const char *name)
     return 0;
 }
 
-/* Which inputs are in the result, for allreduce and reduce. */
-static int take_inputs(struct bny_call *call, const char *what, const struct banyan_comm *comm,
-                       const struct banyan_opts *o)
+static int take_reduce_opts(struct banyan_reduce_opts *out,
+                            const struct banyan_reduce_opts *given)
 {
-    int reduces = call->collective == BNY_ALLREDUCE || call->collective == BNY_REDUCE;
+    *out = (struct banyan_reduce_opts)BANYAN_REDUCE_OPTS_INIT;
+    return bny_sized_take(out, sizeof *out, given, "opts.reduce", "BANYAN_REDUCE_OPTS_INIT");
+}
 
-    if (o->at_least) {
-        if (o->at_least < 0 || o->at_least > comm->n)
-            return bny_fail(BANYAN_EINVAL, "at_least: %d is not in [0, %d], the ranks of comm",
-                            o->at_least, comm->n);
-        if (strcmp(call->schedule, "arrival") != 0)
-            return bny_fail(BANYAN_EINVAL,
-                            "at_least: only reductions in order of arrival need not wait for "
-                            "all ranks; set opts.schedule to \"arrival\"");
-        call->first = (size_t)o->at_least;
-    }
-    if (reduces)
-        call->contributors = o->contributors;
-    if (o->participants && !reduces)
+/* Its participants wait for the type and the operation: bny_check_participants(). */
+static int call_take_reduce_opts(struct bny_call *call, const char *what,
+                                 const struct banyan_comm *comm,
+                                 const struct banyan_reduce_opts *given)
+{
+    struct banyan_reduce_opts o;
+    int rc;
+
+    if (call->collective != BNY_ALLREDUCE && call->collective != BNY_REDUCE)
         return bny_fail(BANYAN_EINVAL,
-                        "participants: %s takes no participation set, only allreduce and "
-                        "reduce do; leave it NULL",
+                        "opts.reduce: %s takes all inputs, only allreduce and reduce can leave "
+                        "some out; set it to NULL",
                         what);
+    rc = take_reduce_opts(&o, given);
+    if (rc)
+        return rc;
+    if (o.at_least < 0 || o.at_least > comm->n)
+        return bny_fail(BANYAN_EINVAL, "at_least: %d is not in [0, %d], the ranks of comm",
+                        o.at_least, comm->n);
+    if (o.at_least && strcmp(call->schedule, "arrival") != 0)
+        return bny_fail(BANYAN_EINVAL,
+                        "at_least: only reductions in order of arrival need not wait for "
+                        "all ranks; set opts.schedule to \"arrival\"");
+    call->first = (size_t)o.at_least;
+    call->contributors = o.contributors;
     return 0;
 }
 
@@ -105,7 +114,8 @@ static int call_take_opts(struct bny_call *call, const char *what,
         call->deterministic = o.deterministic != 0;
     call->chunk_bytes = o.chunk_bytes;
     call->state = o.codec_state;
-    rc = take_inputs(call, what, comm, &o);
+    if (o.reduce)
+        rc = call_take_reduce_opts(call, what, comm, o.reduce);
     return rc || !call->state ? rc : bny_state_check(call->state, "opts.codec_state");
 }
 
@@ -161,10 +171,12 @@ int bny_check_op(struct bny_call *call, banyan_op op)
 int bny_check_participants(struct bny_call *call, const struct banyan_comm *comm,
                            const struct banyan_opts *opts)
 {
-    const uint8_t *set = opts_of(opts).participants;
+    struct banyan_reduce_opts o;
+    int rc = take_reduce_opts(&o, opts_of(opts).reduce);
+    const uint8_t *set = o.participants;
 
-    if (!set)
-        return 0;
+    if (rc || !set)
+        return rc;
     for (int r = 0; r < comm->n; r++)
         if (set[r] > 1)
             return bny_fail(BANYAN_EINVAL,

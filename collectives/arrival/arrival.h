@@ -2,8 +2,8 @@
 /* Reductions in order of arrival (Hoplite, SIGCOMM 2021): a path on which ranks take the slots
  * of a tree as they come, and sums flow through it at once, chunk by chunk. Who is late holds
  * up nobody but those who need its data, and that for one hop. shape.c: the tree.
- * coordinator.c: who gets which slot. stream.c: chunks. arrival_coded.c: their codec. arrival.c: where
- * an operation begins and ends.
+ * coordinator.c: who gets which slot. stream.c: chunks. arrival_coded.c: their codec.
+ * arrival.c: where an operation begins and ends.
  *
  * The coordinator is a rank that knows who has come. Every rank sends it a word; it answers
  * with a slot, and tells each rank its parent as soon as there is one. It has to be there
@@ -18,7 +18,7 @@
  *
  * A coordinator is an operation of its own, under the number behind that of the call: it
  * outlives the call where others are still to come, for whom it keeps the result
- * (opts.at_least).
+ * (at_least).
  *
  * Who is late has the result from the last one in a line, whose port sends nothing else: first
  * from the end of the chain in which the result goes round, as long as it does, then from the

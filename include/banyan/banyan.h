@@ -486,6 +486,24 @@ BANYAN_API int banyan_codec_register(const struct banyan_codec *codec);
  * request: start it, wait, start it again. All ranks call the same collectives in the same
  * order.
  */
+/* Which ranks' inputs are in the result: of allreduce and reduce alone (opts.reduce). */
+struct banyan_reduce_opts {
+    size_t size;                 /* sizeof(struct banyan_reduce_opts) of the caller */
+    const uint8_t *participants; /* [ranks of comm] 1: this rank's input counts, 0: it does not;
+                                    NULL: all count; see below. Borrowed for the call; functions
+                                    that make requests copy it */
+    uint8_t *contributors;       /* [ranks of comm] or NULL: the call sets [r] to 1 if rank r's
+                                    input is in the result, else to 0. Borrowed until the call or
+                                    request is over */
+    int at_least; /* schedule arrival: least number of ranks' inputs in the result; 0: all; see
+                     below */
+};
+#define BANYAN_REDUCE_OPTS_INIT                                                                \
+    {                                                                                          \
+        sizeof(struct banyan_reduce_opts), NULL, NULL, 0                                       \
+    }
+
+/* Options of any call. */
 struct banyan_opts {
     size_t size;          /* sizeof(struct banyan_opts) of the caller */
     const char *schedule; /* NULL: the communicator's; else "static", or a name of
@@ -506,24 +524,18 @@ struct banyan_opts {
     struct banyan_codec_state
         *codec_state; /* the codec's state for this tensor; NULL: none. On all ranks or on none,
                          with the same seed, used equally often */
-    const uint8_t *participants; /* [ranks of comm] 1: this rank's input counts, 0: it does not;
-                                    NULL: all count. Allreduce and reduce; see below. Borrowed
-                                    for the call; functions that make requests copy it */
-    int at_least; /* schedule arrival: least number of ranks' inputs in the result; 0: all; see
-                     below */
-    uint8_t *contributors; /* [ranks of comm] or NULL: allreduce and reduce set [r] to 1 if rank
-                              r's input is in the result, else to 0. Borrowed until the call or
-                              request is over */
+    const struct banyan_reduce_opts *reduce; /* allreduce and reduce; NULL, also for all other
+                                                calls: all inputs. Borrowed for the call */
 };
 #define BANYAN_OPTS_INIT                                                                       \
     {                                                                                          \
-        sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL, NULL, 0, NULL   \
+        sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL, NULL            \
     }
 
-/* Participation sets (opts.participants, allreduce and reduce): the result is that of the ranks
- * in the set alone, in rank order if order matters, and goes to all ranks that usually get it.
- * All ranks call, with the same set: if sets differ the call fails with -EMISMATCH, detected
- * surely up to 15 ranks, beyond by a hash of 23 bits. A rank outside the set has no input: its
+/* Participation sets (participants of opts.reduce): the result is that of the ranks in the set
+ * alone, in rank order if order matters, and goes to all ranks that usually get it. All ranks
+ * call, with the same set: if sets differ the call fails with -EMISMATCH, detected surely up to
+ * 15 ranks, beyond by a hash of 23 bits. A rank outside the set has no input: its
  * sendbuf is not read and may be NULL, it sends no payload but finished results that it
  * forwards (none at all if at least half of the ranks are in the set, nor in a reduce), and its
  * codec_state's residuals do not change. AVG divides by the number of ranks in the set. The

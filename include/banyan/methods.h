@@ -207,10 +207,10 @@ BANYAN_API int banyan_lgc_free(struct banyan_lgc *lgc);
  * it. Every rank m keeps the gradient that the others have of it, g_m; all ranks keep the sum
  * of these. In a step each rank computes the norm of its innovation, delta_m = gradient - g_m;
  * one allgather gives all ranks the norms (24 bytes per rank); all select the same ranks; only
- * their innovations are summed (opts.participants of banyan.h) and added to the sum. A step may
- * have no upload at all: only the norms travel, and the sum does not change. It pays for full
- * or large-batch gradients of ranks with different data; the noise of small batches looks like
- * news.
+ * their innovations are summed (reduce.participants of banyan.h) and added to the sum. A step
+ * may have no upload at all: only the norms travel, and the sum does not change. It pays for
+ * full or large-batch gradients of ranks with different data; the noise of small batches looks
+ * like news.
  *
  * Which of W ranks send, with rhs = xi / alpha^2 * (sum of the last `history` squared steps of
  * the parameters) and the norms in descending order, d_1 >= d_2 >= ... :

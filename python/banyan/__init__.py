@@ -50,13 +50,19 @@ class Config(ctypes.Structure):
     ]
 
 
+class ReduceOpts(ctypes.Structure):
+    """struct banyan_reduce_opts"""
+    _fields_ = [("size", c_size_t), ("participants", POINTER(c_uint8)), ("contributors", POINTER(c_uint8)),
+                ("at_least", c_int)]
+
+
 class Opts(ctypes.Structure):
     """struct banyan_opts"""
     _fields_ = [
         ("size", c_size_t), ("schedule", c_char_p), ("codec", c_char_p), ("timeout_s", c_double),
         ("tag", c_uint32), ("deterministic", c_int), ("chunk_bytes", c_size_t),
         ("shape", POINTER(c_int64)), ("ndim", c_int), ("codec_state", c_void_p),
-        ("participants", POINTER(c_uint8)), ("at_least", c_int), ("contributors", POINTER(c_uint8)),
+        ("reduce", POINTER(ReduceOpts)),
     ]
 
 
@@ -346,11 +352,20 @@ def _opts(schedule=None, codec=None, timeout=None, tag=0, deterministic=None, ch
                 -1 if deterministic is None else _whole(deterministic, 32, True, "deterministic"),
                 _whole(chunk_bytes, 8 * ctypes.sizeof(c_size_t), False, "chunk_bytes"),
                 (c_int64 * len(dims))(*dims) if dims else None, len(dims), None,
-                None if participants is None else
-                (c_uint8 * len(participants))(*[1 if p else 0 for p in participants]),
-                _int(at_least, "at_least").value,
-                None if contributors is None else
-                (c_uint8 * len(contributors)).from_buffer(contributors))
+                _reduce_opts(participants, contributors, at_least))
+
+
+def _reduce_opts(participants, contributors, at_least):
+    """A pointer for Opts, which keeps all of it; None if the result has all inputs, and nobody asks."""
+    if participants is None and contributors is None and not at_least:
+        return None
+    return ctypes.pointer(ReduceOpts(
+        ctypes.sizeof(ReduceOpts),
+        None if participants is None else
+        (c_uint8 * len(participants))(*[1 if p else 0 for p in participants]),
+        None if contributors is None else
+        (c_uint8 * len(contributors)).from_buffer(contributors),
+        _int(at_least, "at_least").value))
 
 
 class Comm:
@@ -646,7 +661,7 @@ def _add_collective(name):
         _check(getattr(_lib, f"banyan_{name}_init")(*c_args, byref(handle)))
         return Request(self, handle, keep, result)
 
-    options = "\n\n        Options: " + ", ".join(_OPTIONS) + " as in struct banyan_opts."
+    options = "\n\n        Options: " + ", ".join(_OPTIONS) + " as in struct banyan_opts and its reduce."
     blocking.__name__, blocking.__doc__ = name, prepare.__doc__ + options
     persistent.__name__ = name + "_init"
     persistent.__doc__ = f"A Request of {name}, not started. {prepare.__doc__}{options}"

@@ -271,6 +271,7 @@ Test(coded, what_a_codec_declines_travels_raw)
 static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype,
                       const char *schedule, banyan_op op)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     size_t bytes = banyan_dtype_bytes(dtype) * g->count;
     char *want[MAX_N];
@@ -278,7 +279,9 @@ static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype,
     if (!strcmp(schedule, "arrival") && op == BANYAN_AVG)
         return; /* no two runs need add in the same order */
     o.schedule = schedule;
-    o.at_least = !strcmp(schedule, "arrival") ? g->n : 0; /* in order of arrival for sure */
+    o.reduce = &inputs;
+    inputs.at_least =
+        !strcmp(schedule, "arrival") ? g->n : 0; /* in order of arrival for sure */
     o.chunk_bytes = 4096;
     for (int pass = 0; pass < 2; pass++) {
         o.codec = pass ? codec : "none";

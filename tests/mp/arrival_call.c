@@ -16,6 +16,7 @@ struct arrived {
     char *in, *out;
     banyan_op op;
     uint8_t in_sum[MP_RANKS_MAX];
+    struct banyan_reduce_opts inputs;
     struct banyan_opts opts;
 };
 
@@ -57,6 +58,7 @@ struct arrived *arrival_open(const struct test *t, struct banyan_comm *comm,
                            .n = banyan_comm_count(comm),
                            .rank = banyan_comm_rank(comm),
                            .bytes = c->count * banyan_dtype_bytes(c->dtype),
+                           .inputs = BANYAN_REDUCE_OPTS_INIT,
                            .opts = BANYAN_OPTS_INIT };
     a->gets = !c->reduce || c->root == a->rank;
     a->in = case_malloc(a->bytes + 1);
@@ -66,8 +68,9 @@ struct arrived *arrival_open(const struct test *t, struct banyan_comm *comm,
     CHECK_OK(t, model_op_create(c->op, a->rank, &a->op, &a->made));
     case_feed(0);
     a->opts.schedule = "arrival";
-    a->opts.at_least = c->at_least;
-    a->opts.contributors = a->in_sum;
+    a->opts.reduce = &a->inputs;
+    a->inputs.at_least = c->at_least;
+    a->inputs.contributors = a->in_sum;
     a->opts.chunk_bytes = c->chunk_bytes;
     a->opts.codec = c->is_coded ? "blocksparse:force=1" : "none";
     arrival_fill(a);

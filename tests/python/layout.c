@@ -47,9 +47,12 @@ static void print_opts(void)
     AT(opts, shape);
     AT(opts, ndim);
     AT(opts, codec_state);
-    AT(opts, participants);
-    AT(opts, at_least);
-    AT(opts, contributors);
+    AT(opts, reduce);
+    SIZE(reduce_opts);
+    AT(reduce_opts, size);
+    AT(reduce_opts, participants);
+    AT(reduce_opts, contributors);
+    AT(reduce_opts, at_least);
 }
 
 static void print_values(void)

@@ -9,7 +9,7 @@ import unittest
 import banyan
 
 LAYOUT = sys.argv.pop(1)
-STRUCTS = {"config": banyan.Config, "opts": banyan.Opts, "id": banyan.Id}
+STRUCTS = {"config": banyan.Config, "opts": banyan.Opts, "reduce_opts": banyan.ReduceOpts, "id": banyan.Id}
 
 
 class Layout(unittest.TestCase):

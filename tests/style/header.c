@@ -16,6 +16,7 @@ int main(void);
 int main(void)
 {
     struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_reduce_opts reduce = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_config config = BANYAN_CONFIG_INIT;
     struct banyan_codec codec = BANYAN_CODEC_INIT;
     struct banyan_objects_config objects = BANYAN_OBJECTS_CONFIG_INIT;
@@ -32,8 +33,8 @@ int main(void)
     struct banyan_stale_config stale = BANYAN_STALE_CONFIG_INIT;
     struct banyan_id id = { { 0 } };
 
-    return (int)(opts.size + config.size + codec.size + objects.size + accordion.size +
-                 local_sgd.size + buckets.size + rows.size + plan.size + mask.size + lgc.size +
-                 lazy.size + gossip.size + sketch.size + stale.size) +
+    return (int)(opts.size + reduce.size + config.size + codec.size + objects.size +
+                 accordion.size + local_sgd.size + buckets.size + rows.size + plan.size +
+                 mask.size + lgc.size + lazy.size + gossip.size + sketch.size + stale.size) +
            id.bytes[0];
 }

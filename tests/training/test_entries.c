@@ -353,24 +353,32 @@ static void *cut_copy(const void *whole, size_t bytes, size_t size, int set)
 Test(entries, options_and_configs_are_cut_likewise)
 {
     const struct banyan_opts whole = BANYAN_OPTS_INIT;
+    const struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     const struct banyan_config config = BANYAN_CONFIG_INIT;
+    struct banyan_opts reduce = BANYAN_OPTS_INIT;
     struct banyan_comm *comm, *more;
     float x = 1;
 
     cr_assert_eq(banyan_comm_init_env(&comm, NULL), 0);
     for (size_t size = sizeof size; size <= sizeof config + 16; size++) {
-        int set = size > sizeof config, own_set = size > sizeof whole;
+        int set = size > sizeof config, own_set = size > sizeof whole,
+            inputs_set = size > sizeof inputs;
         int want = is_of_a_version(size) ? 0 : -BANYAN_EINVAL;
         void *o = cut_copy(&whole, sizeof whole, size, own_set);
         void *c = cut_copy(&config, sizeof config, size, set);
+        void *i = cut_copy(&inputs, sizeof inputs, size, inputs_set);
 
         cr_expect_eq(banyan_allreduce(&x, &x, 1, BANYAN_F32, BANYAN_SUM, comm, o),
                      own_set ? -BANYAN_EINVAL : want, "opts of %zu bytes", size);
         cr_expect_eq(banyan_comm_init_env(&more, c), set ? -BANYAN_EINVAL : want,
                      "config of %zu bytes", size);
         banyan_comm_destroy(more);
+        reduce.reduce = i;
+        cr_expect_eq(banyan_allreduce(&x, &x, 1, BANYAN_F32, BANYAN_SUM, comm, &reduce),
+                     inputs_set ? -BANYAN_EINVAL : want, "reduce_opts of %zu bytes", size);
         free(o);
         free(c);
+        free(i);
     }
     banyan_comm_destroy(comm);
 }

@@ -160,7 +160,7 @@ static void refuse_all(struct given *g, const char *with, int freed)
         struct entry e = { .name = names[i] };
 
         entry_call(&e, g);
-        expect_refusal(&e, with, freed);
+        expect_refusal(&e, with, freed && (g->lgc || strncmp(names[i], "banyan_lgc", 10) != 0));
     }
 }
 
@@ -387,7 +387,7 @@ Test(entries, options_and_configs_are_cut_likewise)
  * know with 0. */
 static void fill(struct given *g, const char *name, size_t bytes)
 {
-    unsigned char room[4096 + 8];
+    static unsigned char room[4096 + 8];
 
     g->stats = room;
     for (size_t size = 0; size <= bytes + 16; size++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ordered and lazy gradients: norms of innovations are gathered, all ranks choose the same
- * uploads from them, and the uploads are an allreduce of those ranks alone (opts.participants).
+ * uploads from them, and the uploads are an allreduce of those ranks alone (participants of
+ * opts.reduce).
  *
  * The innovation of a rank is what the sum lacks of its gradient: gradient - sent + residual,
  * where `sent` is its gradient as of its last upload and the residual is what a lossy codec

@@ -355,7 +355,6 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
     if (bny_in_user_op)
         return bny_user_op_refuse("banyan_comm_init");
     bny_device_look();
-    bny_param_check_unknown();
     rc = bny_config_take(&c, cfg);
     if (rc) {
         if (id && !c.allgather && rank >= 0 && rank < nranks)
@@ -484,7 +483,6 @@ int banyan_id_create(struct banyan_id *out)
 {
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_id_create: out must not be NULL");
-    bny_param_check_unknown();
     return bny_id_create((struct bny_id *)out, bny_param_str("BANYAN_IFNAME"),
                          bny_param_str("BANYAN_PORT_RANGE"), 1);
 }

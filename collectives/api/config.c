@@ -56,6 +56,8 @@ int bny_config_take(struct banyan_config *out, const struct banyan_config *given
     rc = bny_sized_take(out, sizeof *out, given, "config", "BANYAN_CONFIG_INIT");
     take_environment(out);
     if (rc == 0)
+        rc = bny_param_check();
+    if (rc == 0)
         rc = bny_check_seconds("config: init_timeout_s", out->init_timeout_s);
     if (rc == 0)
         rc = bny_check_seconds("config: op_timeout_s", out->op_timeout_s);

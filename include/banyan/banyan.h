@@ -493,8 +493,8 @@ struct banyan_reduce_opts {
                                     NULL: all count; see below. Borrowed for the call; functions
                                     that make requests copy it */
     uint8_t *contributors;       /* [ranks of comm] or NULL: the call sets [r] to 1 if rank r's
-                                    input is in the result, else to 0. Borrowed until the call or
-                                    request is over */
+                                    input is in the result, else to 0. Borrowed until the call
+                                    or request is over */
     int at_least; /* schedule arrival: least number of ranks' inputs in the result; 0: all; see
                      below */
 };
@@ -788,8 +788,8 @@ BANYAN_API int banyan_progress_fd(struct banyan_comm *comm);
 BANYAN_API const char *banyan_schedule_name(size_t i);
 BANYAN_API const char *banyan_codec_name(size_t i);
 BANYAN_API const char *banyan_transport_name(size_t i);
-/* The i-th environment variable: name, type, default, description; 0, or -EINVAL past the
- * end. */
+/* The i-th environment variable, or key of one ("BANYAN_VERBS=qps"): name, type, default,
+ * description; 0, or -EINVAL past the end. */
 BANYAN_API int banyan_param(size_t i, const char **name, const char **type, const char **def,
                             const char **doc);
 

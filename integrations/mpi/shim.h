@@ -93,9 +93,9 @@ struct shim_state {
     int ready; /* between MPI_Init and MPI_Finalize, and all ranks have the same interposer */
     int open_mpi; /* else MPICH or what follows it; the interface may be MPI 5's of either */
     int multiple; /* MPI_THREAD_MULTIPLE */
-    int stats;    /* BANYAN_MPI_STATS */
-    int after;    /* BANYAN_MPI_AFTER */
-    size_t nonblocking;    /* BANYAN_MPI_NONBLOCKING, bytes */
+    int stats;    /* BANYAN_MPI=stats */
+    int after;    /* BANYAN_MPI=after */
+    size_t nonblocking;    /* BANYAN_MPI=nonblocking, bytes */
     int rank, n;           /* in MPI_COMM_WORLD */
     atomic_int in_flight;  /* our operations that are not complete */
     atomic_int nested;     /* calls into the MPI library that any thread is in */
@@ -385,7 +385,8 @@ void shim_free_laters(void); /* those that nothing uses any more */
 /* Completes what is in flight on a communicator. */
 void shim_drain(MPI_Comm comm);
 int shim_progress_start(void);
-/* A duplicate of MPI_COMM_SELF. Tag 0 is mpi_progress.c's, up to 30000 types.c's, then persist.c's.
+/* A duplicate of MPI_COMM_SELF. Tag 0 is mpi_progress.c's, up to 30000 types.c's, then
+ * persist.c's.
  */
 extern MPI_Comm shim_self;
 void shim_progress_stop(void);

@@ -268,7 +268,8 @@ def peer info():
     if "routed" in net:
         switch("net/ipv6/conf/all/forwarding" if IP6 else "net/ipv4/ip_forward", 1)
     return subprocess.call([RUN, "-n", str(n), "sh", "-c", "; ".join(lines) + '; exec "$@"', "sh", *COMMAND],
-                           env={"BANYAN_DPDK_PORT": "0000:03:00.0", "BANYAN_DPDK_MTU": "9110", **os.environ})
+                           env={"BANYAN_DPDK_PORT": "0000:03:00.0", **os.environ,
+                                "BANYAN_DPDK": "mtu=9110," + os.environ.get("BANYAN_DPDK", "")})
 
 
 def vhost():

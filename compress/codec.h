@@ -98,9 +98,9 @@ struct bny_codec_ops {
     const char *doc; /* one line: what it is, paper */
     int recommended; /* 1: perf/RESULTS.md has a table in which it pays; 0: research, for
                       * comparisons */
-    /* What the choice of plans rests on; ranks decide alike, so these are constants. ns an
-     * element, with a residual, of one core with AVX2 or better and data from memory
-     * (banyan_codec --where dram shows this machine's); > 0, but for RAW. */
+    /* The choice of plans depends on these numbers. They are constants, so that all ranks
+     * choose alike. ns an element, with a residual, of one core with AVX2 or better and data
+     * from memory (banyan_codec --where dram shows this machine's); > 0, but for RAW. */
     double encode_ns, decode_ns;
     double wire_bytes; /* bytes an element, where far fewer than bound() are usual; 0: not so */
     struct bny_codec_param params[BNY_CODEC_PARAMS];

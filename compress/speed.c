@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the cost model takes of a codec's table, and of its family. */
+/* The speeds that the cost model takes from a codec's table, and from its family. */
 #include "compress/speed.h"
 
 #include <math.h>

@@ -71,11 +71,15 @@ def main():
     p.add_argument("--die", type=int, help="rank that is killed halfway")
     args = p.parse_args()
     train, test = digits()
-    with banyan.Comm.from_env() as comm, banyan.objects.Store(comm) as store:
+    comm, share, used = banyan.Comm.from_env(), None, None
+    with banyan.objects.Store(comm) as store:
         if comm.rank:
             answer(store, comm.rank, args, train)
-            return 0
-        share, used = ask(store, comm.size, args.k, *test)
+        else:
+            share, used = ask(store, comm.size, args.k, *test)
+    comm.destroy()  # the barrier of finalize would raise the death of a member
+    if share is None:
+        return 0
     print(f"{share:.1%} right; of {ROUNDS} queries the members answered in time: {used[1:].tolist()}")
     return 0 if share > 0.9 else 1
 

@@ -300,7 +300,7 @@ static void gossip_apply(struct banyan_gossip *g, struct link *l, int form)
     }
 }
 
-/* Ends the communicator with this sentence: whoever is farther away would wait. */
+/* Ends the communicator with this sentence: a rank that is farther away would wait. */
 static int gossip_give_up(struct banyan_gossip *g, enum banyan_error code, const char *why)
 {
     banyan_abort(g->comm, why);
@@ -564,7 +564,7 @@ int banyan_gossip_stats(const struct banyan_gossip *g, struct banyan_gossip_stat
 
 /* ---- state ---- */
 
-/* What a state is of: the tensors and the settings. */
+/* Identity of a state: the tensors and the settings. */
 static uint64_t gossip_hash(const struct banyan_gossip *g)
 {
     struct bny_setting s[SETTINGS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who gossips with whom, and when: an undirected graph of the ranks, its edges coloured so that
+/* The pairs that gossip, and when: an undirected graph of the ranks, its edges coloured so that
  * those of one colour are disjoint pairs. A round is a colour. Every rank makes the same. */
 #ifndef BNY_METHODS_GOSSIP_GRAPH_H
 #define BNY_METHODS_GOSSIP_GRAPH_H

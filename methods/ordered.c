@@ -26,7 +26,7 @@
 /* Squared: rhs is of 0.1 % less or more. */
 #define RHS_TOLERANCE 2e-3
 
-/* What a rank tells the others in a step. */
+/* A rank's message to the others in a step. */
 struct told {
     double squared; /* norm of its innovation; not finite: its gradient is not */
     double rhs;     /* as it sees it: rank 0's decides */
@@ -54,7 +54,7 @@ struct banyan_lazy {
     struct banyan_codec_state *state; /* NULL without a codec */
     struct told *told;                /* [n] */
     int *order;                       /* [n] ranks, by norm */
-    uint8_t *chosen;                  /* [n] who sends in this step */
+    uint8_t *chosen;                  /* [n] whether a rank sends in this step */
     struct counts counts;
 };
 
@@ -107,7 +107,7 @@ static int ordered_settings(struct banyan_lazy_config *out,
     return rc;
 }
 
-/* What ranks must have alike, in order of NAMES. */
+/* The settings that ranks must share, in order of NAMES. */
 struct agreed {
     uint64_t count;
     int64_t rule, history, warmup;
@@ -336,7 +336,7 @@ static int check_told(const struct banyan_lazy *l, const float *grad)
     return 0;
 }
 
-/* ---- who sends ---- */
+/* ---- the ranks that send ---- */
 
 static void order_by_norm(struct banyan_lazy *l)
 {
@@ -551,7 +551,7 @@ int banyan_lazy_stats(const struct banyan_lazy *l, struct banyan_lazy_stats *out
 
 /* ---- state ---- */
 
-/* What must be the same in whoever loads it. */
+/* The values that must be the same in the object that loads it. */
 struct head {
     uint64_t count, history, codec_bytes;
     int64_t rule, rank, n, has_last;

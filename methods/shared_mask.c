@@ -191,8 +191,8 @@ static size_t tensor_of(const struct banyan_shared_mask *m, size_t element)
     return first;
 }
 
-/* The memory gives what the gradients become: sums where chosen, zero elsewhere. What waits
- * stays behind, if there is a memory. */
+/* The memory gives what the gradients become: sums where chosen, zero elsewhere. With a memory,
+ * elements that are not sent wait there. */
 static void shared_mask_unpack(struct banyan_shared_mask *m)
 {
     float scale = m->cfg.memory ? 1 : (float)m->nblocks / (float)m->nchosen;

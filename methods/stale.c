@@ -222,7 +222,7 @@ static int stale_end(struct slot *slot)
     return banyan_wait(slot->with[slot->turn], -1);
 }
 
-/* What comes out are the gradients now. */
+/* The exchange returns the current gradients. */
 static int use(struct banyan_stale *s, struct slot *slot)
 {
     float part = 1 / (float)(s->cfg.late ? s->n : s->cfg.k);

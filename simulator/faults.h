@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What goes wrong in a run: so many faults of each kind, their victims and times from the seed.
+/* The faults of a run: their number by kind; their victims and times follow from the seed.
  */
 #ifndef BNY_SIM_FAULTS_H
 #define BNY_SIM_FAULTS_H

@@ -74,7 +74,7 @@ struct sim_file *sim_file_of(int fd)
     return fd >= SIM_FD_BASE && fd - SIM_FD_BASE < ntable ? table[fd - SIM_FD_BASE] : NULL;
 }
 
-/* ---- what is ready, and who wants to know ---- */
+/* ---- readiness, and those that wait for it ---- */
 
 static uint32_t watch_ready(const struct sim_watch *w)
 {

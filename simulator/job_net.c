@@ -2,8 +2,9 @@
 /* Links, and how long a segment takes. Links serve segments in the order in which their first
  * bytes come to them: one begins when it is there and the link is free, and its bytes follow
  * each other through (cut-through). So it takes its share of a link when it comes there, and
- * not when it is sent: who waits for a port keeps nobody from the links behind it. Without a
- * graph a host has one port of each direction, and what joins the ports is never busy. */
+ * not when it is sent: a packet that waits for a port keeps no other from the links behind it.
+ * Without a graph a host has one port of each direction, and what joins the ports is never
+ * busy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

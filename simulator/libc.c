@@ -28,7 +28,7 @@
 
 #define MONOTONIC_S 1000
 #define REALTIME_S  1700000000
-/* What calls cost the thread that makes them. */
+/* The time that calls cost the calling thread. */
 #define CLOCK_NS 25u
 #define CALL_NS  500u
 #define COPY_BPS 10 /* bytes a nanosecond */

@@ -85,10 +85,10 @@ static int waited_long(const struct sim_rank *r)
     return r->rc == -BANYAN_ETIMEDOUT && most > sim_work.op_timeout_s * 0.9e9;
 }
 
-/* A view in which somebody is silent fails where no more than half are left, and who stands
- * still then is not (docs/failures.md): one is silent behind a long cut, others are stopped. So
- * is who had not been heard of for long, stopped behind a reset, when its port refused: it may
- * have gone on, and been through. */
+/* A view in which a rank is silent fails if no more than half are left, and a rank that stands
+ * still then is not one of them (docs/failures.md): one is silent behind a long cut, others are
+ * stopped. So is a rank that was silent for long, stopped behind a reset, when its port
+ * refused: it may have gone on, and been through. */
 static int too_few_may_be_left(void)
 {
     int members = 0, missed = 0, silent = 0;
@@ -120,9 +120,9 @@ static int init_failed_for_most(void)
     return 2 * begun <= alive;
 }
 
-/* Two that were through with different members: both parts of a network went on. Who was
- * through before it had to shrink did all its calls with everybody: others may have missed it
- * in their last one. */
+/* Two that were through with different members: both parts of a network went on. A rank that
+ * ended before it had to shrink made all its calls with everybody. Others may have missed it in
+ * their last call. */
 static int went_on_apart(void)
 {
     const struct sim_rank *first = NULL;
@@ -269,8 +269,8 @@ static void op_times(struct outcome *o)
     free(ended);
 }
 
-/* What init took: until the last rank was through; of the busiest rank, and of the busiest but
- * rank 0, to whom all come first. */
+/* The time of init: until the last rank was through; of the busiest rank; and of the busiest
+ * rank but rank 0, to which all others connect first. */
 static void tell_init(struct outcome *o)
 {
     for (int r = 0; r < sim_nranks; r++) {

@@ -33,9 +33,9 @@ static int copy_of(const void *bytes, size_t len)
     return fd;
 }
 
-/* What no copy writes to is the same in all: they share the file's pages, and the copy's own
- * are given back. A copy takes 2.6 MB else, of which 0.1 are ever written to, and each has its
- * own lines of the caches. */
+/* Pages that no copy writes to are the same in all copies: they share the file's pages, and the
+ * copy's own pages are given back. A copy takes 2.6 MB else, of which 0.1 are ever written to,
+ * and each has its own lines of the caches. */
 static int share_text(const struct sim_rank *r, int fd, int common)
 {
     struct link_map *map;
@@ -202,7 +202,7 @@ static void note_failure(struct sim_rank *r, struct banyan_comm *comm, int rc)
         snprintf(r->text, sizeof r->text, "%s", r->api->last_error());
 }
 
-/* Of those who are there from the start. */
+/* For the ranks that are there from the start. */
 static void note_in(void)
 {
     static int in;

@@ -89,7 +89,7 @@ static struct event pop(void)
 
 /* ---- threads ---- */
 
-/* What an event that wakes somebody calls; the loop knows it by its address. */
+/* The function of an event that wakes a thread; the loop knows it by its address. */
 static void resume(void *a, uint64_t b)
 {
     (void)a;

@@ -11,7 +11,7 @@
  * - faults.c: what goes wrong, by plan or by seed; main.c: options, seeds, the report
  *
  * A thread gives the processor away only inside a function of libc.c: data races are not found
- * here. What computes takes no time but what libc.c charges. */
+ * here. Computing takes no time but that which libc.c charges. */
 #ifndef BNY_SIM_H
 #define BNY_SIM_H
 
@@ -69,8 +69,7 @@ void sim_wake(struct sim_thread *t);
 void sim_wake_all(struct sim_rank *rank, const void *what, int most);
 /* The time as the running thread sees it; and: its call took so long. */
 uint64_t sim_time(void);
-/* What this thread's clock says: the same, but no earlier than another thread of its rank was
- * told. */
+/* The time on this thread's clock, no earlier than another thread of its rank has read. */
 uint64_t sim_clock(void);
 void sim_charge(uint64_t ns);
 /* Others may run; the time that this thread has used passes. */
@@ -122,7 +121,7 @@ uint32_t sim_file_ready(const struct sim_file *f);
 /* Something about it changed. */
 void sim_file_changed(struct sim_file *f);
 void sim_file_close(struct sim_file *f);
-/* A sched_yield by who looks for something: until a file of its rank changes, or a moment,
+/* A sched_yield of a polling thread: until a file of its rank changes, or a moment,
  * which is longer each time. */
 void sim_idle(void);
 int sim_poll(struct pollfd *fds, size_t n, uint64_t until_ns);
@@ -157,7 +156,7 @@ int sim_sock_queue(struct sim_file *f, unsigned long request, int *out);
 int sim_sock_shutdown(struct sim_file *f, int how);
 /* Faults: a connected socket chosen by number gets and sends a reset. 0: there is none. */
 int sim_sock_reset(struct sim_rank *rank, uint64_t which, int data);
-/* A cut came or went: who sends again, who asks whether the other is there. */
+/* A cut came or went: retransmissions, keep-alives. */
 void sim_sock_cut_changed(void);
 
 /* ---- rank.c ---- */

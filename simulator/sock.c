@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TCP sockets: streams in order without loss, with the buffers, the window and the ends that
- * the kernel's have. What is sent while the way is cut is sent again after 200 ms, 400 ms, and
- * so on. What a reset finds unread can still be read, as Linux has it. No congestion control.
+ * the kernel's have. Data that are sent while the way is cut are sent again after 200 ms, 400
+ * ms, and so on. Data that a reset finds unread can still be read, as in Linux. No congestion
+ * control.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -205,13 +206,13 @@ int sim_sock_name(struct sim_file *f, struct sockaddr *sa, unsigned *len, int of
 
 /* ---- streams ---- */
 
-/* What we send gets lost. */
+/* Data that this end sends are lost. */
 static int out_is_cut(const struct sock *s)
 {
     return sim_net_is_cut(s->host, s->to_host);
 }
 
-/* What the other sends gets lost, its acknowledgements with it. */
+/* Data that the other end sends are lost, and its acknowledgements. */
 static int in_is_cut(const struct sock *s)
 {
     return sim_net_is_cut(s->to_host, s->host);
@@ -245,7 +246,7 @@ static void reset_arrives(void *a, uint64_t b)
     broken(a, ECONNRESET);
 }
 
-/* A reset was lost on the way: who asks now and then whether its peer is there is told then. */
+/* A reset was lost on the way: keep-alives find it then. */
 static void keeps_alive(void *a, uint64_t b)
 {
     struct sock *s = a;
@@ -311,8 +312,8 @@ static void stall(struct sock *s)
     sim_at(sim_now + (wait < RTO_MAX_NS ? wait : RTO_MAX_NS), again, s, 0);
 }
 
-/* What has arrived without our hearing so is sent again, and acknowledged again, when its time
- * comes. */
+/* Data that arrived without an acknowledgement reaching this end are sent again, and
+ * acknowledged again, when their time comes. */
 static void ack_arrives(void *a, uint64_t bytes)
 {
     struct sock *s = a;

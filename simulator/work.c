@@ -13,7 +13,7 @@
 
 struct sim_work sim_work;
 
-/* What rank r contributes at element i of operation op. */
+/* Rank r's contribution at element i of operation op. */
 static uint32_t value(int op, int r, size_t i)
 {
     uint64_t s = sim_work.seed + (uint64_t)op * 1000003u + (uint64_t)r * 7919u + i;
@@ -65,7 +65,8 @@ static void ended(const struct job *j)
     j->r->op_ended_ns = sim_time();
 }
 
-/* Of whom the result is, as the call says: of ranks of the communicator. 1: that cannot be. */
+/* The ranks whose inputs are in the result, as the call reports them: of ranks of the
+ * communicator. 1: that cannot be. */
 static int contributors_wrong(const struct job *j, int at_least)
 {
     int m = 0;
@@ -243,7 +244,7 @@ static int run_alltoallv(struct job *j)
     return rc;
 }
 
-/* What the first rank of the same members got of each operation: all get the same bits. */
+/* The results of the first rank of the same members: all ranks must get the same bits. */
 static struct {
     uint64_t members, bits;
 } got[SIM_ROUNDS_MAX];

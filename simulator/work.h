@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the ranks of a simulated job do: calls whose results are known. */
+/* The work of a simulated job's ranks: calls whose results are known. */
 #ifndef BNY_SIM_WORK_H
 #define BNY_SIM_WORK_H
 
@@ -73,7 +73,7 @@ struct sim_work {
 };
 extern struct sim_work sim_work;
 
-/* What all ranks ask for. */
+/* The call that all ranks make. */
 void sim_work_config(const struct sim_rank *r, struct banyan_config *cfg);
 /* A rank that was not there at the start tries to get in, by each id that members make; 1: it
  * is in, 0: nobody is left to join. */

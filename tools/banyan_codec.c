@@ -28,7 +28,7 @@
 static struct codec_opts opt = { .reps = 31 };
 static size_t printed; /* rows so far */
 
-/* What loops work on: arrays of n f32 each. */
+/* Memory of the loops: arrays of n f32 each. */
 struct arrays {
     size_t n;
     float *src, *ef, *acc, *dst;
@@ -488,7 +488,8 @@ static void make_zeros(float *x, const float *src, size_t n)
     }
 }
 
-/* f32 as they are, as twice as many bf16 and with zeros. What a codec declines has no row. */
+/* f32 as they are, as twice as many bf16 and with zeros. A distribution that a codec declines
+ * has no row. */
 static void run_exact(struct target *t, struct arrays *a, const char *where)
 {
     const struct bny_half_kernels *half = &bny_kernels_for(t->flags)->bf16;

@@ -70,7 +70,7 @@ static int has_isa(const struct codec_opts *opt)
     return !opt->isa;
 }
 
-/* What can be told only once all options are known. */
+/* The checks that need all options. */
 static int opts_check(const struct codec_opts *opt)
 {
     const struct bny_codec *codec;

@@ -86,7 +86,8 @@ void bny_local_bind(int rank)
     }
 }
 
-/* In the child: signals as a shell gives them. Who ignores SIGHUP (nohup) means the ranks. */
+/* In the child: signals as a shell gives them. A user who ignores SIGHUP (nohup) means the
+ * ranks. */
 static void restore_signals(void)
 {
     struct sigaction now;
@@ -228,7 +229,7 @@ static void tell_ranks(struct job *j, int r, const char *text)
 
 static void drain(int rank, struct pipe_end *p);
 
-/* What it wrote before its end, as far as it is there. */
+/* Reads the output that the rank wrote before its end, as far as it is there. */
 static void drain_end(int r, struct pipe_end *p)
 {
     struct pollfd f = { .fd = p->fd, .events = POLLIN };
@@ -455,8 +456,8 @@ static void turn(struct job *j, struct pollfd *fds, int sigfd)
     act_on_time(j);
 }
 
-/* What a rank wrote before it ended may still lie in its pipe. A grandchild that holds the pipe
- * open is not waited for. */
+/* The last output of a rank that ended may still lie in its pipe. A grandchild that holds the
+ * pipe open is not waited for. */
 static void drain_rest(struct job *j)
 {
     for (int r = 0; r < j->opts->nranks; r++)
@@ -490,7 +491,8 @@ static int make_board(struct job *j)
     return j->board ? 0 : -1;
 }
 
-/* What is not open would be taken by a pipe or socket of ours. Ranks do not inherit it. */
+/* If one is not open, a pipe or socket of ours would get its number. Ranks do not inherit it.
+ */
 static void hold_standard(void)
 {
     int fd;

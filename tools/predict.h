@@ -23,7 +23,7 @@
 #define PREDICT_EAGER_MAX 65536
 #define PREDICT_CHUNK_MAX 262144
 
-/* What the ranks run on. */
+/* The machines and the network. */
 struct predict_world {
     const struct bny_profile *profile;
     struct bny_graph *graph;       /* one rank a node */
@@ -46,7 +46,7 @@ struct predict_setting {
     uint64_t bucket_bytes, first_bytes;
 };
 
-/* What a step would be without: the first difference is what bounds it. */
+/* The time of a step without each resource: the first difference is its bottleneck. */
 enum predict_without { WITHOUT_NOTHING, WITHOUT_WIRE, WITHOUT_LATENCY, WITHOUT_WORK, NWITHOUT };
 
 struct predicted {

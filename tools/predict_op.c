@@ -136,7 +136,8 @@ static void add_nodes(struct build *b, int rank)
     }
 }
 
-/* What another step waits for: that a send's memory is free, that a receipt was applied. */
+/* The events for which another step waits: a send's memory is free, a received chunk was
+ * applied. */
 static uint32_t done_of(const struct build *b, int rank, uint32_t i, int c)
 {
     const struct bny_step *s = &b->plans[rank].program->steps[i];

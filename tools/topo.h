@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the subcommands of banyan_topo share (topo_*.c, one a command). */
+/* Shared by the subcommands of banyan_topo (topo_*.c, one a command). */
 #ifndef BNY_TOOLS_TOPO_H
 #define BNY_TOOLS_TOPO_H
 

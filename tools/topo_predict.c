@@ -254,7 +254,7 @@ static void set_rate(struct bny_graph *g, double Bps)
     g->unit_Bps = Bps / (double)least;
 }
 
-/* What BANYAN_TOPO would make of it, so that the library's choice of schedules is the same. */
+/* Sets what BANYAN_TOPO would set, so that the library chooses the same schedules. */
 static int load_topology(struct predict_world *x, const char *topo, double Bps)
 {
     int n = x->graph->nranks, rc = bny_topology_load(&x->topology, topo, "auto");
@@ -323,8 +323,8 @@ struct advice {
     double without[NWITHOUT];
 };
 
-/* What bounds a setting is that without which it would gain most; where that is little, its
- * own computing. */
+/* The bottleneck is the resource whose removal saves most time; if none saves much, it is
+ * compute. */
 static int advise(struct advice *a, const struct predict_world *x, const struct row *best)
 {
     double gain = 0.03 * best->p.step_s;

@@ -67,7 +67,7 @@ static const char *nic_name(const struct bny_machine *m, int nic)
     return nic < 0 ? "-" : m->devices[nic].name;
 }
 
-/* What is kept of this host, or measured now. */
+/* The values that are kept for this host, or measured now. */
 static void tune_json(void)
 {
     struct shm_tune t;

@@ -13,8 +13,8 @@
  *     be completed;
  *   - through switches the nearest rank is taken (breadth first).
  * BNY_MULTITREE_REFERENCE is the published code: depth first through switches, and a step ends
- * as soon as the last tree of a round finds no edge, even if others could. That costs steps on
- * meshes (8x8: 33 instead of 32).
+ * as soon as the last tree of a round finds no edge, even if others could. This order costs
+ * steps on meshes (8x8: 33 instead of 32).
  *
  * A parent that failed in a step fails for the rest of it, since capacities only shrink and
  * trees only grow: so each tree keeps a cursor. A parent whose neighbours are all in the tree

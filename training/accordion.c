@@ -27,7 +27,7 @@ struct banyan_accordion {
     double rate; /* at the last decision or drop; 0: none yet */
 };
 
-/* What each rank takes for granted when it decides. */
+/* The values that each rank assumes when it decides. */
 struct claim {
     uint64_t steps, settings;
     double rate;

@@ -5,9 +5,9 @@
  * saved states, statistics; buckets_profile.c: when tensors are ready, for the predictor.
  *
  * Every rank starts the same operations in the same order: b->bucket[0], [1], ..., and last the
- * verdict. What a rank finds wrong in a step (twice, in part, never, NaN) goes into the
- * verdict's number, and it takes part in all operations nevertheless. So nobody waits for a
- * rank that has given up. */
+ * verdict. A rank that finds a fault in a step (a tensor twice, in part or never, NaN) puts it
+ * into the verdict's number, and takes part in all operations nevertheless. So nobody waits for
+ * a rank that has given up. */
 #ifndef BNY_TRAINING_BUCKETS_H
 #define BNY_TRAINING_BUCKETS_H
 
@@ -50,7 +50,7 @@ struct bny_part {
     size_t at, end;
 };
 
-/* What buckets know of b->model.at[i]. */
+/* The buckets' state of b->model.at[i]. */
 struct bny_bucketed {
     char *codec, *schedule;           /* NULL: none; the communicator's */
     struct banyan_codec_state *state; /* without a codec: its residual is sent by the next step,
@@ -83,7 +83,7 @@ struct bny_profiled {
     uint64_t began_ns, entered_ns, inside_ns; /* this step; the latest call; all calls so far */
 };
 
-/* What is wrong in a step: the number that all ranks take the largest of. */
+/* The fault of a step, as a number: all ranks take the largest. */
 enum bny_fault {
     BNY_FAULT_NONE,
     BNY_FAULT_UNUSED,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What cutting (cut.c) leads to: which parts of tensors are in each bucket, what memory it
- * works on, its request. Only where the memory lies is a rank's own. */
+/* The buckets that cutting (cut.c) makes: the parts of tensors in each, its memory, its
+ * request. Only where the memory lies is a rank's own. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -106,7 +106,7 @@ static double median(const uint64_t *ns, size_t n, uint64_t *tmp)
     return 1e-9 * (double)tmp[n / 2];
 }
 
-/* What p points at is borrowed from b but for the list itself. */
+/* p's pointers are borrowed from b, but for the list itself. */
 static void buckets_profile_fill(struct bny_profile *p, const struct banyan_buckets *b,
                                  uint64_t *tmp)
 {

@@ -221,7 +221,7 @@ int banyan_buckets_save(const struct banyan_buckets *b, void *buf, size_t cap)
     return rc ? rc : bny_saved_end(&s, NULL);
 }
 
-/* What is loaded, before any of it is taken. */
+/* A loaded state, before any of it is taken. */
 struct loaded {
     struct saved_head head;
     uint32_t *order;

@@ -106,7 +106,7 @@ static void clock_leave(struct banyan_buckets *b)
     c->exit_ns = now;
 }
 
-/* What the caller spent in here until `at`, of this step. */
+/* The time that the caller has spent in here in this step, until `at`. */
 static uint64_t in_library_at(const struct bny_clock *c, uint64_t at)
 {
     return c->in_library_ns + (at > c->entry_ns ? at - c->entry_ns : 0);
@@ -315,7 +315,7 @@ static void buckets_step_look_at(struct banyan_buckets *b, size_t i, size_t at, 
     }
 }
 
-/* What a codec left of a tensor that has none any more. */
+/* The residual that a codec left of a tensor which has no codec any more. */
 static void add_residual(const struct banyan_buckets *b, size_t i, size_t at, size_t count)
 {
     const float *rest = banyan_codec_state_residual(b->tensor[i].state);
@@ -449,8 +449,8 @@ int banyan_buckets_progress(struct banyan_buckets *b)
 
 /* ---- the end of a step ---- */
 
-/* What tensor i has not marked in this last micro-step goes as it is where an earlier one did,
- * else as zeros. */
+/* Parts of tensor i that this last micro-step has not marked are sent as they are if an earlier
+ * micro-step marked them, else as zeros. */
 static void buckets_step_complete(struct banyan_buckets *b, size_t i)
 {
     const struct bny_tensor *t = &b->model.at[i];

@@ -12,18 +12,18 @@ struct bny_object { /* the first member */
     struct banyan_comm *comm;
 };
 
-/* What each _create begins with: *out, a pointer to an object, becomes NULL. Returns an object,
+/* Each _create begins with this: *out, a pointer to an object, becomes NULL. Returns an object,
  * all else of it zero. NULL and *rc: out or comm is NULL, comm was freed, has failed to come
  * about, or cannot be waited for here (a group, a user operation); or no memory. */
 void *bny_object_new(struct bny_handles *kind, void *out, struct banyan_comm *comm,
                      const char *what, int *rc);
-/* What each _free begins with. 1: its members are to be freed, and the handle last; 0: it is
+/* Each _free begins with this. 1: its members are to be freed, and the handle last; 0: it is
  * NULL; or -BANYAN_EINVAL: it was freed. */
 int bny_object_may_free(const void *object, unsigned mark, const char *what);
-/* Of calls that talk to nobody: 0, or -BANYAN_EINVAL: NULL, or it was freed. */
+/* For calls without communication: 0, or -BANYAN_EINVAL: NULL, or it was freed. */
 int bny_object_check(const void *object, unsigned mark, const char *what);
-/* Of calls that communicate: also -BANYAN_EBUSY inside a group or a user operation, and what is
- * wrong with the communicator. */
+/* For calls that communicate: also -BANYAN_EBUSY inside a group or a user operation, and what
+ * is wrong with the communicator. */
 int bny_object_enter(const void *object, unsigned mark, const char *what);
 
 #endif

@@ -20,7 +20,7 @@
 enum { SETTINGS = 11, NAME_BYTES = 64 };
 #define BAD UINT64_MAX /* in place of a length: a value of this rank is not finite */
 
-/* What a rank tells each other one before the messages. */
+/* A rank's word to each other rank before the messages. */
 struct ahead {
     uint64_t step, bytes;
 };
@@ -347,7 +347,7 @@ static void rows_unpack(struct banyan_rows *r, int p, float *out)
 
 /* ---- a step ---- */
 
-/* What every rank says of itself ahead: the same is seen by all, as it is told to all. */
+/* Every rank's word about itself before the messages. All ranks get the same words. */
 static int refuse(struct banyan_rows *r)
 {
     for (int p = 0; p < r->n; p++)

@@ -195,7 +195,7 @@ int bny_all_can(struct banyan_comm *comm, int rc, const char *what)
                     what, n - (int)(failed >> 8), banyan_strerror(e));
 }
 
-/* What rank 0 has, for the others to compare theirs with. */
+/* Rank 0's values, with which the others compare theirs. */
 struct described {
     int32_t dtype, ndim;
     int64_t shape[BNY_TENSOR_DIMS];

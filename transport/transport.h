@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "base/counter.h"
+#include "transport/shared_memory.h"
 #include "transport/wire.h"
 
 #define BNY_ADDR_MAX 512 /* largest address blob of a transport */
@@ -39,11 +40,8 @@ enum bny_tp_caps {
     BNY_TP_PUT = 1 << 1,       /* put() and windows exist */
     BNY_TP_UNORDERED = 1 << 2, /* messages may overtake each other */
     BNY_TP_LOCAL = 1 << 3,     /* same host only */
-    BNY_TP_MEM = 1 << 4,       /* mem_alloc and friends exist */
-    BNY_TP_PUT_SYNC = 1 << 5,  /* put() copies before it returns: cookie may be NULL */
-    BNY_TP_ATTACH = 1 << 6, /* attach() and detach() exist: devices access registered memory */
-    BNY_TP_SHARED = 1 << 7, /* both ends work on the same memory, without a wire */
-    BNY_TP_AREAS = 1 << 8,  /* areas exist */
+    BNY_TP_MEM = 1 << 4,       /* mem_alloc and mem_free exist */
+    BNY_TP_ATTACH = 1 << 5, /* attach() and detach() exist: devices access registered memory */
 };
 
 struct bny_tp;
@@ -71,7 +69,7 @@ struct bny_ep {
         *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
 };
 
-/* What a dead peer had sent is read before its death counts. */
+/* A dead peer's messages are read before its death counts. */
 struct bny_last_reads {
     uint64_t since_ns; /* when the death was known; 0: it is not */
     uint64_t moved_ns; /* when something was read last */
@@ -79,8 +77,8 @@ struct bny_last_reads {
 };
 #define BNY_LAST_READS_NS 2000000000u /* at most so long */
 /* With no read for so long nothing more comes by itself: the peer's kernel sends what it has,
- * and a lost segment again after 200 ms. What is left may wait for other ranks, which wait for
- * this one. */
+ * and a lost segment again after 200 ms. The rest may wait for other ranks, which wait for this
+ * one. */
 #define BNY_LAST_QUIET_NS 250000000u
 
 /* May more come? The first call, with since_ns 0, begins. */
@@ -186,6 +184,9 @@ struct bny_slot {
 struct bny_transport_ops {
     char name[16];
     unsigned caps;
+    /* Both ends work on the same memory, without a wire: put() copies before it returns, and
+     * its cookie may be NULL. NULL: they do not. */
+    const struct bny_shared_memory *shared;
 
     /* Creates this rank's end. Nothing is connected yet. Returns 0, or an error with its
      * sentence (-BANYAN_ENOTSUP: not possible on this machine; names what is missing). */
@@ -238,19 +239,6 @@ struct bny_transport_ops {
     int (*put)(struct bny_ep *ep, const struct bny_hdr *hdr, const void *src, uint32_t len,
                const struct bny_window *win, uint64_t offset, void *cookie);
 
-    /* Maps [offset, offset + len) of the peer's window into this process until put_unmap, to
-     * store results straight into it (a reduction's second output). NULL: not mapped here, or
-     * closed; use put(). At most one range of an endpoint at a time. Present if caps has
-     * BNY_TP_PUT_SYNC. */
-    void *(*put_map)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
-                     uint32_t len);
-    void (*put_unmap)(struct bny_ep *ep);
-    /* Writes src[len] into the peer's window at offset, without a message, mapped or not.
-     * Returns 0, BNY_AGAIN: closed, or an error. Works if zcopy_min is not UINT32_MAX, or the
-     * window is mapped. Present with put_map. */
-    int (*window_store)(struct bny_ep *ep, const struct bny_window *win, uint64_t offset,
-                        const void *src, uint32_t len);
-
     /* Collects up to n events of all endpoints; connects, accepts, retransmits and so on.
      * Returns their number or an error of the whole transport. */
     int (*poll)(struct bny_tp *tp, struct bny_event *ev, int n);
@@ -278,29 +266,9 @@ struct bny_transport_ops {
     /* After sleeping (or deciding not to). */
     void (*disarm)(struct bny_tp *tp);
 
-    /* Memory that other local ranks' send, view and put access by loads and stores
-     * (BNY_TP_MEM). */
+    /* Memory that devices, or ranks of this host, reach without a copy (BNY_TP_MEM). */
     int (*mem_alloc)(struct bny_tp *tp, size_t bytes, void **out);
     int (*mem_free)(struct bny_tp *tp, void *ptr);
-    int (*mem_register)(struct bny_tp *tp, void *ptr, size_t bytes, int fd, uint64_t offset);
-    int (*mem_deregister)(struct bny_tp *tp, void *ptr);
-    /* 1: [at, at + bytes) is such memory. A send() of it is read by plain loads, so it beats a
-     * copy whatever zcopy_min is. Present if caps has BNY_TP_SHARED. */
-    int (*mem_is_shared)(struct bny_tp *tp, const void *at, size_t bytes);
-
-    /* Areas (BNY_TP_AREAS): memory of this rank that peers map once and then access by plain
-     * loads and stores at any time, without a message. make: zeroed, for `readers` peers, each
-     * of which is told once; *mem is valid until area_free. tell: the peer can take it from the
-     * next message on; returns 0, BNY_AGAIN or an error. take: the area of `bytes` that the
-     * peer announced as `id`; the caller owns the mapping until area_give, even if the peer
-     * dies; NULL: no such area. Bytes that other ranks write there are untrusted input. */
-    int (*area_make)(struct bny_tp *tp, size_t bytes, int readers, void **mem, uint32_t *id);
-    int (*area_tell)(struct bny_ep *ep, uint32_t id);
-    void *(*area_take)(struct bny_ep *ep, uint32_t id, size_t bytes);
-    void (*area_give)(struct bny_ep *ep, void *mem, size_t bytes);
-    void (*area_free)(struct bny_tp *tp, uint32_t id);
-    /* Wakes the peer if it sleeps: something was written for it. */
-    void (*area_wake)(struct bny_ep *ep);
 
     /* BNY_TP_ATTACH. Registers memory of the user (from any allocator) with the device, and
      * undoes that; at must be that of an attach. Returns 0, or an error: the memory then

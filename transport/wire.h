@@ -16,7 +16,7 @@ enum bny_msg_kind {
     BNY_MSG_RAW = 5,    /* a chunk of a step whose codec declined it: unencoded */
     BNY_MSG_CREDIT = 6, /* for matching alone: collectives/match/ */
     BNY_MSG_ARRIVE = 7, /* to a desk of collectives/arrival/; dropped if that is closed */
-    BNY_MSG_OBJECT = 8, /* of an object store: collectives/objects/; step selects the kind */
+    BNY_MSG_OBJECT = 8, /* of an object store: objects/; step selects the kind */
 };
 
 /* An operation's signature in 16 bytes, so that a receiver can name both sides of a

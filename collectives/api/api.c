@@ -285,7 +285,7 @@ static int has_sent_itself(struct banyan_comm *comm, uint32_t tag)
     return has;
 }
 
-/* What a message and a receive have in common. */
+/* Shared by send and receive. */
 static int begin_message(struct bny_call *call, int is_send, struct banyan_comm *comm,
                          const struct banyan_opts *opts)
 {

@@ -6,7 +6,7 @@
 
 #include "collectives/api/job.h"
 
-/* What every call begins with: the communicator, the options, what they leave to defaults.
+/* Every call begins with this: checks the communicator and the options, and fills in defaults.
  * what: the function's name. */
 int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
                    struct banyan_comm *comm, const struct banyan_opts *opts);
@@ -37,8 +37,8 @@ int bny_check_codec(struct bny_call *call, struct banyan_comm *comm,
 void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_t at,
                     size_t own, size_t total);
 /* An allgatherv or reduce_scatterv of equal counts becomes the plain collective, which has the
- * short paths: every rank knows all counts, so all do it alike. What only this rank knows, its
- * displacements, is its own affair: `spread`. */
+ * short paths: every rank knows all counts, so all do it alike. Displacements are known to this
+ * rank alone and checked here: `spread`. */
 void bny_call_even(struct bny_call *call, const struct banyan_comm *comm);
 /* Calls that differ in their buffers alone need not be checked again, where the options are
  * ordinary ones: again.c. Last. */

@@ -23,7 +23,7 @@ int banyan_comm_destroy(struct banyan_comm *comm)
     return rc == -BANYAN_EFORK ? 0 : rc; /* the parent's connections are not ours to close */
 }
 
-/* What the others sent before they came to the barrier has been looked at by now, also where a
+/* Messages that others sent before they came to the barrier have been handled by now, even if a
  * rank only sent in its last calls. A failure that this has brought to light is the
  * communicator's when it is agreed on. */
 static int late_failure(struct banyan_comm *comm)
@@ -124,8 +124,8 @@ int banyan_abort(struct banyan_comm *comm, const char *reason)
     return bny_comm_give_up(comm, "banyan_abort", "aborted", reason);
 }
 
-/* What was agreed on since this world's last progress. Whoever has the lock is at it, or hears
- * of it soon. */
+/* Handles what was agreed on since this world's last progress. Whoever has the lock is at it,
+ * or hears of it soon. */
 static void hear_of_failures(struct bny_world *w)
 {
     if (!w->control || !bny_world_trylock(w))
@@ -245,7 +245,7 @@ static int comm_exchange(struct banyan_comm *comm, struct member *mine, struct m
     pick(comm, all, mine->color, ranks);
     bny_world_lock(w);
     used = (uint8_t)bny_comm_id_is_used(w, all[ranks[0]].id);
-    bny_orphans_begin(w, all[ranks[0]].id); /* who has heard of it from all may send */
+    bny_orphans_begin(w, all[ranks[0]].id); /* a rank that has all the others' words may send */
     bny_world_unlock(w);
     rc = banyan_allgather(&used, any, 1, BANYAN_U8, comm, NULL);
     for (int r = 0; rc == 0 && r < comm->n; r++)

@@ -100,7 +100,7 @@ static int count_near(const struct banyan_comm *c)
     return near > 1 && near < c->n ? near : 0;
 }
 
-/* What the ranks of the world agreed on, as the plans of this communicator see it. */
+/* The agreements of the world's ranks, as the plans of this communicator see them. */
 static void settle_scope(struct banyan_comm *c)
 {
     const struct bny_world *w = c->world;
@@ -188,8 +188,8 @@ void bny_comm_end(struct banyan_comm *comm)
     struct bny_world *w = comm->world;
 
     bny_world_lock(w);
-    /* After a failure that all know of we leave in order: who hears of it a little later must
-     * not take our exit for the first cause. */
+    /* After a failure that all know of we leave in order: a rank that learns of it a little
+     * later must not take our exit for the first cause. */
     if (comm->finalized && comm->n == w->nranks)
         w->orderly =
             1; /* all ranks were in that barrier: none needs what was destroyed before */

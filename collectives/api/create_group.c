@@ -68,7 +68,7 @@ static int check_ranks(const struct banyan_comm *comm, const int *ranks, int n,
                            comm->rank);
 }
 
-/* Who is gone cannot be in it; all members hear so. */
+/* A rank that is gone cannot be in it; all members get this error. */
 static int check_gone(const struct banyan_comm *comm, const int *ranks, int n,
                       const uint64_t *gone)
 {

@@ -36,8 +36,8 @@ int bny_group_room(void)
     return 0;
 }
 
-/* What is refused, is at all ranks. What this one lacks the memory for the others run: were the
- * rest of the group to run here, it would be taken for that. */
+/* A refused call is refused at all ranks. The others run the call for which this rank lacks
+ * memory. If this rank ran the rest of the group, they would take the next call for it. */
 int bny_group_lacks(int rc)
 {
     if (rc == -BANYAN_ENOMEM && bny_group_depth && !bny_group.lacks) {

@@ -3,8 +3,8 @@
  *
  *   1. they agree that all want the same, on a communicator that is whole;
  *   2. rank 0 makes the new world's id and broadcasts it over the old communicator;
- *   3. who made the id of the growth takes the newcomers, tells them their places, then the
- *      members that all are there, or why not;
+ *   3. the rank that made the id of the growth takes the newcomers, tells them their places,
+ *      then the members that all are there, or why not;
  *   4. members and newcomers join the new world as any job is joined, rank 0 at the root;
  *   5. all who have joined agree on that in the new world: it is theirs only if nobody is
  *      missing, and then all know that.
@@ -81,7 +81,7 @@ struct growth {
     struct bny_id next; /* of the new world */
 };
 
-/* What one rank tells the others over the old communicator. */
+/* A rank's word to the others over the old communicator. */
 struct word {
     int32_t code; /* negative, 0: all is well */
     char text[400];
@@ -96,8 +96,9 @@ static void fill_word(struct word *w, int rc)
         snprintf(w->text, sizeof w->text, "%.390s", banyan_last_error());
 }
 
-/* root's word to all. One that found no memory before it had a number was none: this rank's
- * next one would be taken for it, and the others wait. So it is tried again, and then said. */
+/* root's word to all. An operation that found no memory before it had a number was none: this
+ * rank's next one would be taken for it, and the others wait. So it is tried again, and then
+ * said. */
 static int broadcast(struct growth *g, int root, struct word *w)
 {
     struct banyan_opts opts = BANYAN_OPTS_INIT;
@@ -147,8 +148,8 @@ static int grow_tell(struct growth *g, int root, struct word *w)
 /* ---- 1: all want the same ---- */
 
 /* All have agreed that a member is gone, or that the communicator has failed somewhere. That
- * failure is in a view, or soon will be, and all come to it, each in its time: what a member
- * sent before its end is read first. Who left in order is one that grow misses. */
+ * failure is in a view, or soon will be. All members come to it, each in its time, because they
+ * first read what a member sent before its end. Grow misses a rank that left in order. */
 static int await_failure(struct banyan_comm *comm, const uint64_t *gone)
 {
     struct bny_world *w = comm->world;
@@ -210,7 +211,8 @@ static int compare(struct growth *g, const struct wish *all, const uint64_t *gon
                                   grow, makers);
 }
 
-/* Also who has no memory for what the others want comes, and says so: they wait for it. */
+/* A member without memory for what the others want still comes, and reports it: they wait for
+ * it. */
 static int agree_on_wish(struct growth *g, int rc)
 {
     struct bny_world *w = g->comm->world;
@@ -311,8 +313,8 @@ static int gather_newcomers(struct growth *g)
 
 /* ---- 5 ---- */
 
-/* Who came, and was not heard of then, would count in other agreements; here it would wake
- * outside: it may be the last of those who grow, and goes on without the newcomers. */
+/* In other agreements a member counts that came unnoticed. Here it would wake outside, but it
+ * may be the last of those who grow, so it goes on without the newcomers. */
 int bny_grow_settle(struct banyan_comm *next, const char *what)
 {
     struct bny_contribution c = { .bits = 1 };
@@ -375,7 +377,7 @@ static int same_error(struct growth *g, int rc)
 
 /* ---- all ---- */
 
-/* What is wrong at this rank alone. */
+/* Errors of this rank alone. */
 static int grow_check(struct growth *g, const struct banyan_id *id,
                       const struct banyan_config *cfg, struct banyan_comm **out)
 {

@@ -97,7 +97,7 @@ void bny_world_free(struct bny_world *w)
 #define FAREWELL_LONG_NS   300000000000u
 #define FAREWELL_FAILED_NS 500000000u
 
-/* Where the world has not failed all ranks are in it by now: who is slow gets the time that an
+/* Where the world has not failed all ranks are in it by now: a slow rank gets the time that an
  * operation has, or it would take our exit for a death. A failure of one communicator makes
  * nobody leave. */
 uint64_t bny_farewell_ns(const struct bny_world *w)

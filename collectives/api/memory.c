@@ -125,8 +125,8 @@ int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int f
                         "banyan_mem_register: ptr must not be NULL, bytes not 0");
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
-    rc =
-        tp ? tp->ops->mem_register(tp, ptr, bytes, fd, offset) : plain_add(comm->world, ptr, 0);
+    rc = tp && tp->ops->shared ? tp->ops->shared->mem_register(tp, ptr, bytes, fd, offset)
+                               : plain_add(comm->world, ptr, 0);
     if (rc == 0)
         attach(comm->world, ptr, bytes);
     bny_world_unlock(comm->world);
@@ -144,7 +144,8 @@ int banyan_mem_deregister(struct banyan_comm *comm, void *ptr)
         return bny_fail(BANYAN_EINVAL, "banyan_mem_deregister: ptr must not be NULL");
     tp = mem_tp(comm);
     bny_world_lock(comm->world);
-    rc = tp ? tp->ops->mem_deregister(tp, ptr) : plain_drop(comm->world, ptr, 0);
+    rc = tp && tp->ops->shared ? tp->ops->shared->mem_deregister(tp, ptr)
+                               : plain_drop(comm->world, ptr, 0);
     if (rc == 0)
         detach(comm->world, ptr);
     bny_world_unlock(comm->world);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What all ranks compute from all peer infos. */
+/* All ranks compute this from all peer infos. */
 #include "collectives/api/peer_info.h"
 
 #include <stddef.h>
@@ -27,7 +27,7 @@ static const struct {
     { "verbs_memory=", "BANYAN_VERBS=memory" },
 };
 
-/* What to set alike where these two lines differ first. */
+/* The setting in which these two lines differ first. */
 static const char *origin(const char *a, const char *b)
 {
     size_t at = 0;
@@ -193,8 +193,7 @@ static const struct bny_transport_ops *card_transport(const struct bny_peer_info
 static int has_shared(const struct bny_peer_info *c)
 {
     for (int k = 0; k < BNY_PEER_INFO_TPS; k++)
-        if (c->tp[k].name[0] && card_transport(c, k) &&
-            (card_transport(c, k)->caps & BNY_TP_SHARED))
+        if (c->tp[k].name[0] && card_transport(c, k) && card_transport(c, k)->shared)
             return 1;
     return 0;
 }
@@ -237,7 +236,7 @@ static int count_peer_info(struct bny_world *w, const struct bny_peer_info *c, i
 
     for (int k = 0; k < BNY_PEER_INFO_TPS; k++) {
         const struct bny_transport_ops *ops = c->tp[k].name[0] ? card_transport(c, k) : NULL;
-        int is_shared = ops && (ops->caps & BNY_TP_SHARED);
+        int is_shared = ops && ops->shared;
 
         if (!ops || ((ops->caps & BNY_TP_LOCAL) && !neighbour))
             continue;
@@ -252,11 +251,11 @@ static int count_peer_info(struct bny_world *w, const struct bny_peer_info *c, i
     return all_share;
 }
 
-/* What every rank can rely on whichever pair talks: a plan's chunks must fit all of them, and
- * each rank knows its own endpoints only. So it is computed from all peer infos, alike on all
- * ranks: of each transport that both of some pair have, those of a host alone for pairs of one
- * host. memory_of[nranks], ranks_on[]: how many share each memory; ranks without a transport
- * that shares it leave it. */
+/* The limits that hold for every pair: a plan's chunks must fit all of them, and each rank
+ * knows its own endpoints only. So it is computed from all peer infos, alike on all ranks: of
+ * each transport that both of some pair have, those of a host alone for pairs of one host.
+ * memory_of[nranks], ranks_on[]: how many share each memory; ranks without a transport that
+ * shares it leave it. */
 static void agree_on_limits(struct bny_world *w, struct bny_peer_table *table, int *memory_of,
                             const int *ranks_on, int nmemories)
 {
@@ -279,7 +278,7 @@ static void agree_on_limits(struct bny_world *w, struct bny_peer_table *table, i
         w->agreed.eager_max = less(w->agreed.eager_max, 4096); /* what every transport can */
 }
 
-/* Who shares memory with whom, and what pairs can rely on. */
+/* The ranks that share memory, and the limits of all pairs. */
 static int look_at_pairs(struct bny_world *w, struct bny_peer_table *table,
                          const struct bny_place *at)
 {

@@ -242,8 +242,8 @@ int banyan_request_free(struct banyan_request *req)
     if (req->kind)
         req->kind->free(req);
     w = req->op.comm->world;
-    bny_world_lock(w); /* whoever completed it may not be out of it yet: another thread, by
-                          progress of all worlds */
+    bny_world_lock(w); /* the thread that completed it may not be out of it yet: another thread,
+                          by progress of all worlds */
     bny_op_finish(&req->op);
     bny_world_unlock(w);
     bny_request_drop(req);

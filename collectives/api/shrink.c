@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communicators of the survivors. Who they are, and the id, is agreed by all of them in one
- * round for each; the rest is local: connections stand, what was agreed on at init holds for
+/* Communicators of the survivors. The members agree on who they are, and on the id, in one
+ * round for each. The rest is local: connections stand, what was agreed on at init holds for
  * any of the ranks, and plans are made for the ranks that a communicator has. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "collectives/api/survive.h"
 #include "collectives/progress/progress.h"
 
-/* What a member contributes: it has come; and knows that somebody has missed a deadline. */
+/* A member's contribution: it has come; and it knows whether a rank has missed a deadline. */
 enum { HAS_COME = 1, KNOWS_LATE = 2 };
 
 /* One communicator on its way. */
@@ -85,8 +85,8 @@ static int is_quorum(const struct shrinking *s)
     return came > cut || (came == cut && first == 1);
 }
 
-/* Who lives and does not come is an error at all, or, where an operation or a call before had
- * missed its deadline already, no member any more. All come to the same. */
+/* A living rank that does not come is an error at all ranks. If an operation or a call before
+ * had missed its deadline already, that rank is no member any more. All come to the same. */
 static int judge_late(const struct shrinking *s)
 {
     const struct banyan_comm *comm = s->comm;
@@ -103,7 +103,7 @@ static int judge_late(const struct shrinking *s)
         s->meeting.what, comm->rank);
 }
 
-/* What was agreed: who lives, and the id of the lowest of them. */
+/* The agreement: the living ranks, and the id of the lowest of them. */
 static int shrink_make(struct shrinking *s)
 {
     struct banyan_comm *comm = s->comm;
@@ -198,8 +198,8 @@ static int shrink(struct banyan_comm *const *comms, int n, struct banyan_comm **
         forget(all, n);
         return bny_fail(BANYAN_ENOMEM, "%s: no memory", what);
     }
-    for (int i = 0; i < n; i++) /* who knows of a failure has it from all, or has told all: of
-                                   N ranks N more notices would be N floods */
+    for (int i = 0; i < n; i++) /* a rank that knows of a failure has learnt it from all, or has
+                                   told all: of N ranks N more notices would be N floods */
         if (!has_failed(comms[i]))
             bny_comm_give_up(comms[i], "banyan_comm_shrink", "shrank",
                              "its survivors go on with another");

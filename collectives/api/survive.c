@@ -84,7 +84,7 @@ void bny_rank_list(char *buf, size_t cap, const int *ranks, int n)
 #define NAMES_MAX 40 /* in a sentence */
 
 /* Somebody was left out: an error at all where it had not come, as nobody knows what it would
- * have said. One that came and then slept has its say in the result. */
+ * have said. A member that came and then slept counts in the result. */
 int bny_meet_late(const struct bny_meeting *m, const struct bny_agreed *got)
 {
     struct banyan_comm *comm = m->comm;
@@ -267,7 +267,7 @@ int banyan_comm_agree(struct banyan_comm *comm, uint64_t *bits, int *dead, int c
     if (!out.gone)
         return bny_fail(BANYAN_ENOMEM, "banyan_comm_agree: no memory");
     rc = bny_comm_agree(comm, "banyan_comm_agree", &mine, &out);
-    bny_comm_note_told(comm); /* who went on to it has nothing left from before */
+    bny_comm_note_told(comm); /* a rank that went on to it has nothing left from before */
     if (rc == 0 && bits)
         *bits = mine.bits;
     if (rc == 0)

@@ -33,7 +33,7 @@ int bny_meet(const struct bny_meeting *m, struct bny_contribution *mine,
 int bny_meet_begin(const struct bny_meeting *m, struct bny_contribution *mine);
 int bny_meet_look(const struct bny_meeting *m, const struct bny_contribution *mine,
                   const struct bny_agreed *out);
-/* 0, or -BANYAN_ETIMEDOUT: who did not come. */
+/* 0, or -BANYAN_ETIMEDOUT: the members that did not come. */
 int bny_meet_late(const struct bny_meeting *m, const struct bny_agreed *got);
 /* The next meeting of all members. members: bny_comm_members, the caller's to free (NULL: no
  * memory). */
@@ -54,7 +54,8 @@ static inline size_t bny_world_words(const struct bny_world *w)
     return ((size_t)w->nranks + 63) / 64;
 }
 /* Up to three sets of the world's ranks, zero: up to 4096 ranks without an allocation, so that
- * who has no memory can still say so where others wait for it. at NULL: no memory. */
+ * a rank without memory can still report that to the ranks that wait for it. at NULL: no
+ * memory. */
 struct bny_sets {
     uint64_t own[3 * 64], *at;
     size_t words; /* of one */

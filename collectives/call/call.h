@@ -12,8 +12,8 @@
 
 #define BNY_NAME_MAX 32
 
-/* What calls have in common that differ in their buffers alone: compared as bytes. Of those
- * with ordinary options only; is_set 0: of no call. */
+/* Calls that differ only in their buffers have the same shape. Shapes are compared as bytes. Of
+ * those with ordinary options only; is_set 0: of no call. */
 struct bny_call_shape {
     uint64_t count;
     int32_t root; /* or the peer */
@@ -54,9 +54,9 @@ struct bny_call {
                        which its blocks go from a private copy */
     size_t own_at, own_count;         /* via_allreduce */
     struct banyan_codec_state *state; /* or NULL */
-    uint8_t *contributors;            /* [n] or NULL: told whose inputs are in the result */
-    const uint8_t *present;           /* [n] has_set: the set, 0 or 1; of an op its own copy */
-    double timeout_s;                 /* < 0: the communicator's */
+    uint8_t *contributors;  /* [n] or NULL: gets the ranks whose inputs are in the result */
+    const uint8_t *present; /* [n] has_set: the set, 0 or 1; of an op its own copy */
+    double timeout_s;       /* < 0: the communicator's */
     struct bny_call_shape shape;    /* calls that may take over what was checked of this one */
     uint8_t takes_send, takes_recv; /* sendbuf, recvbuf must not be NULL */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table of collectives: one row each, read by everybody who must know how one differs from
- * another. A new collective is an enumerator, a row, its public functions and its program. */
+/* The table of collectives: one row each, read wherever collectives differ. A new collective is
+ * an enumerator, a row, its public functions and its program. */
 #ifndef BNY_COLLECTIVES_COLLECTIVE_H
 #define BNY_COLLECTIVES_COLLECTIVE_H
 

@@ -323,8 +323,8 @@ static void step_done(struct bny_op *op, uint32_t i, uint32_t chunks)
     bny_engine_wake_users(op, i);
 }
 
-/* The latest chunk posted was copied: its memory is free already. What depends on chunks before
- * it still has to wait. */
+/* The latest chunk posted was copied: its memory is free already. A chunk that depends on
+ * chunks before it still has to wait. */
 static void sent_at_once(struct bny_op *op, uint32_t i)
 {
     struct bny_step_state *st = &bny_engine_of(op)->steps[i];
@@ -361,7 +361,7 @@ static int fail_step(struct bny_op *op, uint32_t i, uint32_t chunk, int rc)
     return 0;
 }
 
-/* What advance_step() says of a step that did not move. */
+/* Result of advance_step() for a step that did not move. */
 #define STUCK 0    /* until something wakes it */
 #define AGAIN (-1) /* no event tells when it can: it stays roused */
 

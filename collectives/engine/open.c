@@ -331,7 +331,7 @@ static void open_drop(struct bny_op *op, int result)
         bny_coded_end(op, result);
 }
 
-/* ---- who is waited for ---- */
+/* ---- the ranks that it waits for ---- */
 
 static unsigned open_pending(const struct bny_op *op, int r)
 {

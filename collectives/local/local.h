@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Local work: what a rank does to bytes between messages. Each function does it now; a job
- * (workers.h) is the same work, done by a thread. What is copied and reduced in an operation
- * goes through here. */
+ * (workers.h) is the same work, done by a thread. Copies and reductions of operations go
+ * through here. */
 #ifndef BNY_COLLECTIVES_LOCAL_H
 #define BNY_COLLECTIVES_LOCAL_H
 

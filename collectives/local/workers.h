@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Jobs: local work (local.h) that is done now by whoever has it, or later by a thread while the
- * thread that makes progress does something else. Jobs know nothing of operations: whoever gave
- * one decides what becomes of the bytes. */
+/* Jobs: local work (local.h) that is done now by the thread that has it, or later by another
+ * thread while the thread that makes progress does something else. Jobs know nothing of
+ * operations: the giver of a job decides what becomes of the bytes. */
 #ifndef BNY_COLLECTIVES_WORKERS_H
 #define BNY_COLLECTIVES_WORKERS_H
 
@@ -55,7 +55,7 @@ struct bny_job {
         } decode;
     };
     int is_timed;
-    fenv_t env; /* whoever does it rounds as the giver does */
+    fenv_t env; /* any thread rounds as the giver does */
     /* the giver's own */
     uint32_t chunk;
     struct bny_slot slot; /* where wire points */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What two ranks count of each other: numbers of messages by tag, epochs, credit (match.h). */
+/* Two ranks' counts of each other: numbers of messages by tag, epochs, credit (match.h). */
 #include "collectives/match/table.h"
 
 #include <stdlib.h>

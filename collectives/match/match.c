@@ -89,7 +89,7 @@ static void uncount(const struct bny_msg *msg)
         msg->ep->kept -= cost_of(msg);
 }
 
-/* What waits in an entry, which ends. */
+/* Releases the messages that wait in an entry, which ends. */
 static struct bny_msg_list match_take_out(struct bny_match *m, struct bny_unexpected **at)
 {
     struct bny_unexpected *u = *at;

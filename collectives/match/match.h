@@ -20,7 +20,7 @@
  * over all communicators, BNY_KEPT_COST for each message besides what it brings. A correct peer
  * stays far below. Its sends need credit; long data come after READY, or lie at the sender;
  * READY and probes are of operations that it has started, which cost it more memory than us.
- * What is left are short messages of collectives in which their sender waits for nobody, as a
+ * Only short messages of collectives remain in which the sender waits for no rank, such as a
  * broadcast's root: eight million of them.
  *
  * Everything here is guarded by the world's lock. Headers are foreign input. */
@@ -40,7 +40,7 @@ enum bny_side {
     BNY_SIDE_RECEIVES /* it receives */
 };
 
-/* What an operation is matched by; part of it. */
+/* An operation's part for matching. */
 struct bny_receiver {
     struct bny_receiver *next; /* of a bucket */
     struct bny_link waits;     /* SENDS: for credit */
@@ -79,7 +79,8 @@ void bny_match_pass(struct bny_match *m, const struct bny_sig *sig);
 /* Of the next message with this tag to or from a peer. 0 or -BANYAN_ENOMEM. */
 int bny_match_open_p2p(struct bny_match *m, struct bny_receiver *rc, int peer, uint32_t tag,
                        int is_send, size_t bytes);
-/* What came for it before it was opened, in order of arrival, to be handed to it. */
+/* The messages that came for it before it was opened, in order of arrival, to be handed to it.
+ */
 struct bny_msg_list bny_match_take(struct bny_match *m, struct bny_receiver *rc);
 /* It is over. `received`: point to point, all of its message is here, and the sender's credit
  * may be returned. Idempotent. */
@@ -108,14 +109,16 @@ int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag);
 
 /* May this send go without READY? 0 also makes sure that the answer will change. */
 int bny_match_has_credit(struct bny_match *m, struct bny_receiver *rc);
-/* What a point-to-point message's header says for matching; and: it is on its way. */
+/* Fills in the members of a point-to-point message's header that matching needs, and counts the
+ * message as sent. */
 void bny_match_stamp(struct bny_match *m, const struct bny_receiver *rc, struct bny_hdr *hdr);
 void bny_match_stamped(struct bny_match *m, struct bny_receiver *rc, const struct bny_hdr *hdr);
 
 /* ---- point to point without a receiver: short messages of blocking calls ---- */
 
-/* What a rank looks for now, with the lock held until it is done: the next message with its tag
- * from its peer. It has no number of its own; who gives up leaves it to bny_match_open_p2p().
+/* A receive that a rank looks for now, with the lock held until it is done: the next message
+ * with this tag from this peer. It has no number of its own; a receive that gives up leaves it
+ * to bny_match_open_p2p().
  */
 struct bny_expected {
     struct bny_expected *next;
@@ -155,7 +158,7 @@ struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *cha
  * *peer; 0: none. bny_match_said() when it is sent. */
 int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr);
 void bny_match_said(struct bny_match *m, int peer, const struct bny_hdr *hdr);
-/* What matching has for the two before; the beginning of struct bny_match. */
+/* The state of the two functions above; the beginning of struct bny_match. */
 struct bny_match_news {
     struct bny_link changed;       /* receivers, by ->changes */
     uint32_t nsay;                 /* things that flows have to say */

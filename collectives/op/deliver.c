@@ -119,7 +119,7 @@ void bny_comm_talk(struct banyan_comm *c)
         struct bny_ep *ep = c->peers[peer].ep;
         h.comm = c->id;
         if (ep->ops->eager(ep, &h, &h) != BNY_AGAIN) {
-            bny_match_said(c->match, peer, &h); /* who is gone needs no credit */
+            bny_match_said(c->match, peer, &h); /* a rank that is gone needs no credit */
         } else {
             c->world->has_work = 1; /* progress calls again */
             peer++;

@@ -131,7 +131,7 @@ static void describe_plan(const struct bny_op *op, char buf[TEXT_MAX])
         append(buf, ", deterministic %d", op->call.deterministic);
 }
 
-/* What a probe says about its sender's plan; foreign input. "" when it says nothing. */
+/* A probe's description of its sender's plan; foreign input. "" when it says nothing. */
 static void read_plan(const struct bny_msg *msg, char buf[TEXT_MAX])
 {
     size_t len = msg->hdr.kind == BNY_MSG_PROBE && msg->data ? msg->hdr.len : 0;
@@ -181,7 +181,7 @@ static void report(struct banyan_comm *c, int from, const struct bny_sig *theirs
                hint);
 }
 
-/* Of a send and a receive that were matched: who sends what, and who receives what. */
+/* Of a send and a receive that were matched: the sender's call, and the receiver's. */
 static void report_pair(const struct bny_op *op, int from, const struct bny_sig *theirs)
 {
     struct banyan_comm *c = op->comm;

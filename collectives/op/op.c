@@ -146,7 +146,7 @@ static void unlink_active(struct bny_op *op)
     bny_link_out(&op->runnable);
 }
 
-/* What came for it before it began. */
+/* Hands it the messages that came before it began. */
 static void take_early(struct bny_op *op)
 {
     struct banyan_comm *c = op->comm;
@@ -257,7 +257,7 @@ int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq)
     return op_begin(op);
 }
 
-/* What came early, or has to be said, is looked at by whoever begins as usual. */
+/* Early messages and announcements are left to operations that begin as usual. */
 int bny_op_quick(struct bny_op *op, int tries)
 {
     struct banyan_comm *c = op->comm;
@@ -285,11 +285,11 @@ void bny_op_passed(struct bny_op *op)
 
 /* ---- completion ---- */
 
-/* Does a message for rank r of a collective still need our progress? Who waits for it would
- * wait until this rank happens to call the library again, which may be never: the operation is
- * not complete before. Its receiver takes part and reads, so this ends. The receiver of a
- * point-to-point message need not have called yet, so that one does not wait: a small send may
- * return before the receiver calls. */
+/* Does a message for rank r of a collective still need our progress? A rank that waits for it
+ * would wait until this rank happens to call the library again, which may be never. So the
+ * operation is not complete before. Its receiver takes part and reads, so this ends. The
+ * receiver of a point-to-point message need not have called yet, so that one does not wait: a
+ * small send may return before the receiver calls. */
 static int is_unsent_to(const struct bny_op *op, int r)
 {
     const struct bny_ep *ep = op->comm->peers[r].ep;
@@ -420,7 +420,7 @@ void bny_op_give(struct bny_op *op)
     op->comm->pool = op;
 }
 
-/* ---- who is waited for ---- */
+/* ---- the ranks that it waits for ---- */
 
 int bny_op_waits_on(const struct bny_op *op, int r)
 {

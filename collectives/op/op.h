@@ -34,7 +34,7 @@ struct bny_op {
     uint64_t start_ns, end_ns;        /* 0: not taken */
     int is_timed;                     /* they are taken: banyan_request_stats() */
     uint64_t deadline_ns, allowed_ns; /* 0: none so far; what of it was left when it was set */
-    uint64_t word_ns;                 /* when it is said whom it waits for; 0: not set yet */
+    uint64_t word_ns;    /* when this rank reports whom it waits for; 0: not set yet */
     uint64_t probe_ns;   /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next; /* active list, or pool */
     struct bny_op *prev; /* active list */
@@ -123,7 +123,7 @@ int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap);
 
 /* ---- messages: deliver.c ---- */
 
-/* What every message of the operation carries. */
+/* Every message of the operation carries it. */
 void bny_op_header(const struct bny_op *op, struct bny_hdr *h, enum bny_msg_kind kind);
 /* It is on its way: matching keeps account. */
 static inline void bny_op_said(struct bny_op *op, const struct bny_hdr *h)
@@ -141,7 +141,7 @@ static inline int bny_op_has_credit(struct bny_op *op)
 void bny_comm_message(struct banyan_comm *comm, int from, struct bny_msg *msg);
 /* Does what matching asks for: its own messages, operations whose number or credit changed. */
 void bny_comm_talk(struct banyan_comm *comm);
-/* An endpoint refused: whoever it is to, dead or with an error. */
+/* An endpoint refused: to any rank, dead or with an error. */
 void bny_op_send_failed(struct bny_op *op, int to, int rc, const char *what);
 
 /* ---- mismatch.c: ranks that call different operations ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codecs that were asked for and are not used: whoever asked is told, once. */
+/* Codecs that were asked for and are not used: the rank that asked gets a warning, once. */
 #include <stdio.h>
 
 #include "base/log.h"

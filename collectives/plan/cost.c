@@ -137,8 +137,8 @@ static double idle_s(const struct bny_scope *s, const struct bny_builder_ops *b,
 }
 
 /* Ranks that all share memory pull at the same time: there is no port that the (n - 1) messages
- * of a star queue at, as the closed forms have it. What counts is how often ranks wait for each
- * other, and the memory's speed. */
+ * of a star queue at, as the closed forms have it. The time depends on how often ranks wait for
+ * each other, and on the memory's speed. */
 double bny_cost_mesh(const struct bny_scope *s, int nranks, const struct bny_builder_ops *b,
                      enum bny_forest_use use, double bytes, const struct bny_cost_model *m)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the choice of all ways needs: predicted costs (cost.c) and chunk sizes (chunk_size.c). All
- * are pure functions of the call and of constants that all ranks agreed on, so every rank
+/* For the choice of all ways: predicted costs (cost.c) and chunk sizes (chunk_size.c).
+ * All are pure functions of the call and of constants that all ranks agreed on, so every rank
  * computes the same. */
 #ifndef BNY_COLLECTIVES_COST_H
 #define BNY_COLLECTIVES_COST_H
@@ -10,7 +10,7 @@
 #include "collectives/plan/tuning.h"
 #include "compress/speed.h"
 
-/* What a chunk costs on a network of given links, for the size of chunks. */
+/* The cost of a chunk on a network of given links, by which the size of chunks is chosen. */
 #define BNY_NETWORK_ALPHA_S BNY_LINK_ALPHA_S
 /* Below, plans for the network are not worth looking for. */
 #define BNY_NETWORK_BYTES_MIN 4096

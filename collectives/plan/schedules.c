@@ -193,8 +193,8 @@ struct candidate {
     double cost;
 };
 
-/* What the forest of the ranks in the set costs by itself, and the steps in which the others
- * get the result. */
+/* The cost of the forest of the ranks in the set, and of the steps in which the others get the
+ * result. */
 static double part_cost(const struct bny_scope *s, const struct bny_call *call,
                         const struct bny_builder_ops *b, double bytes,
                         const struct bny_cost_model *m)

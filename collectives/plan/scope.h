@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the choice of a plan may see of a communicator: its ranks, and what all of them agreed
- * on when it was made. Nothing in here is one rank's own; a plan is a function of this and of a
- * call alone, so that every rank makes the same one without asking. Guarded by the world's
- * lock. */
+/* A communicator as the choice of a plan may see it: its ranks, and the values on which all of
+ * them agreed when it was made. Nothing in here is one rank's own; a plan is a function of this
+ * and of a call alone, so that every rank makes the same one without asking. Guarded by the
+ * world's lock. */
 #ifndef BNY_COLLECTIVES_SCOPE_H
 #define BNY_COLLECTIVES_SCOPE_H
 

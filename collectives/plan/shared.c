@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What ranks of one process share of their plans (shared.h). */
+/* The parts of plans that ranks of one process share (shared.h). */
 #include "collectives/plan/shared.h"
 
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static struct shelf *shelf(void)
     return common ? common : &own;
 }
 
-/* ---- who shares ---- */
+/* ---- sharing ---- */
 
 static void shared_add(crypto_generichash_state *h, const void *p, size_t n)
 {

@@ -22,7 +22,7 @@ int bny_shared_find(struct bny_topology *t, struct bny_made *m);
 /* Shows m to others, if there are any. Takes m's forest with `keep`, and lends it as above;
  * without, the forest stays m's alone. No memory for that: nothing happens. */
 void bny_shared_tell(struct bny_topology *t, struct bny_made *m, int keep);
-/* What the simulator was asked of a forest, and said (topology_cost.c). */
+/* A question to the simulator about a forest, and its answer (topology_cost.c). */
 struct bny_simulated {
     unsigned phases;
     double bytes, chunk, alpha_s, seconds;

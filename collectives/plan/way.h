@@ -46,7 +46,7 @@ enum bny_way_traits {
                                * them until it does, and says whose inputs count */
 };
 
-/* What an operation has to do with a rank, as flags. */
+/* An operation's business with a rank, as flags. */
 enum bny_pending_flags {
     BNY_PENDING_WAITS = 1,   /* it needs something of the rank, or has something for it that has
                               * not been handed over yet */
@@ -55,7 +55,7 @@ enum bny_pending_flags {
     BNY_PENDING_UNSENT = 8,  /* it has something to send, to whatever rank */
 };
 
-/* What is told to an operation. */
+/* Notices to an operation. */
 enum bny_notice {
     BNY_NOTICE_SENT,     /* memory that a transport borrowed for a step (op/cookie.h) is the
                           * operation's again */
@@ -112,7 +112,8 @@ struct bny_way {
     void (*free)(struct bny_op *op);
 };
 
-/* What most ways other than programs lack. NULL: nothing. */
+/* The reason why most ways other than programs cannot serve a call, as a sentence. NULL: they
+ * can. */
 static inline const char *bny_call_beyond_plain(const struct bny_call *call)
 {
     if (call->vector)

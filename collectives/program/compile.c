@@ -49,7 +49,7 @@ struct compilation { /* of a rank */
     size_t nmsgs, cap;
 };
 
-/* Who sends the result to v. */
+/* The rank that sends the result to v. */
 static int spread_parent(const struct bny_tree *tree, int v)
 {
     return tree->down_parent ? tree->down_parent[v] : tree->parent[v];

@@ -270,7 +270,7 @@ static void XMLCALL doctype(void *arg, const XML_Char *name, const XML_Char *sys
     msccl_xml_bad(arg, BANYAN_EINVAL, "a document type has no place here");
 }
 
-/* What refers to other parts of the file. */
+/* Checks references to other parts of the file. */
 static int check_references(struct parser *p)
 {
     const struct bny_msccl *m = p->m;

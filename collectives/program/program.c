@@ -127,7 +127,7 @@ void bny_writer_after(struct bny_writer *w, uint32_t step, uint32_t on)
 
 /* ---- dependencies ----
  * A cell is one block of one memory; IN and OUT are one memory, because a call may pass the
- * same pointer. For each cell: its last writer, and who read it since. A reader waits for the
+ * same pointer. For each cell: its last writer, and its readers since. A reader waits for the
  * writer. A writer waits for those readers, which themselves wait for the writer before; when
  * there is none, for that writer.
  */

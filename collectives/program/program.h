@@ -93,7 +93,7 @@ static inline uint32_t bny_owned_first(const struct bny_program *p, uint32_t r)
     return p->owned_first ? p->owned_first[r] : r;
 }
 
-/* Whose block it is. */
+/* The block's owner. */
 static inline uint32_t bny_block_owner(const struct bny_program *p, uint32_t block)
 {
     uint32_t low = 0, high = (uint32_t)p->nranks;

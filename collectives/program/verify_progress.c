@@ -3,8 +3,8 @@
  * does not fit into the buffers of a channel; chunks of a channel travel in order of (ordinal,
  * chunk). A chunk starts when the overlapping chunks of its dependencies are complete, the ones
  * before it in its step and channel too, and a buffer is free; with 0 slots send and receive
- * happen together. What can happen stays possible until it does, so one greedy run decides: if
- * it ends before the programs do, every run ends there. */
+ * happen together. A step that can run stays possible until it runs, so one greedy run decides:
+ * if it ends before the programs do, every run ends there. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,10 +2,10 @@
 /* V1: symbolic execution. A value is what one block of one memory holds: a sum, which is a
  * rank's operand or the addition of two sums. Equal sums are one (they are interned), so a
  * value is a number, a message copies a number, and equal numbers mean the same operands in the
- * same association: the same bits. That no operand is twice in a sum is looked at afterwards,
- * once for each sum that is part of no other. The programs run rank by rank in program order
- * over unbounded buffers; V2 has shown that steps which may run concurrently do not meet in
- * memory, so every other order gives the same. */
+ * same association: the same bits. A later check finds an operand that is twice in a sum, once
+ * for each sum that is part of no other. The programs run rank by rank in program order over
+ * unbounded buffers; V2 has shown that steps which may run concurrently do not meet in memory,
+ * so every other order gives the same. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,7 +213,7 @@ static void set_inputs(struct run *x, int rank)
             if (b < n || b == n + me)
                 set_own(x, rank, BNY_IN, b, me * n + b % n);
             break;
-        default: /* who does not take part has nothing there: to read it is found */
+        default: /* a rank that does not take part has nothing there: to read it is found */
             if (!p->present || p->present[rank])
                 set_own(x, rank, BNY_IN, b, b);
         }
@@ -245,7 +245,7 @@ static int finishes(const struct bny_program *p)
     return p->collective < BNY_ALLGATHER;
 }
 
-/* That they are all different is check_disjoint's. */
+/* check_disjoint checks that they are all different. */
 static int is_full(const struct run *x, uint32_t value, int lowest, int highest, uint32_t count)
 {
     const struct sum *s = sum_of(x, value);
@@ -414,7 +414,7 @@ static int run_all(struct run *x)
     return 0;
 }
 
-/* What the collective promises in OUT. */
+/* The collective's promise for OUT. */
 struct promise {
     int given; /* 0: nothing in this block */
     uint32_t ident;

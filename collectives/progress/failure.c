@@ -40,7 +40,8 @@ static int has_rank(const void *comm, int rank)
     return bny_rank_of(&((const struct banyan_comm *)comm)->ranks, rank) >= 0;
 }
 
-/* Does another rank wait for something of this one? By arrival it may do without. */
+/* Does another rank wait for something of this one? A reduction in order of arrival may do
+ * without it. */
 static int is_needed(const struct bny_op *op)
 {
     int needed = 0;
@@ -61,8 +62,8 @@ void bny_world_hear_before(const struct bny_op *op)
         bny_world_tick(op->comm->world);
 }
 
-/* What a rank sent before its death is at hand, and may be all that others need of it: they
- * read that first. */
+/* The messages that a rank sent before its death are at hand, and may be all that others need
+ * of it. They read those first. */
 static int is_being_read(struct bny_world *w, const struct bny_failure *f)
 {
     struct bny_member *m;

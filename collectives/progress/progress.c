@@ -12,7 +12,7 @@
 
 #define WORD_NS       10000000000u /* of an operation, until a word on whom it waits for */
 #define WORLD_IDLE_NS 1000000u     /* since the last tick: nobody waits in that world */
-/* What a rank sent before it left in order is here by then, or never comes. */
+/* Messages that a rank sent before it left in order are here by then, or never come. */
 #define LEFT_NS    2000000000u
 #define LEFT_LOOKS 100
 
@@ -62,8 +62,9 @@ static int is_missed(const struct bny_world *w, int peer)
 
 /* On this host a process that is gone without a farewell died. Over a network a connection can
  * also break because its peer, having heard of a failure, left with our bytes unread: then the
- * failure counts, and a true death is told by the control plane. That one may say, too, that
- * the peer left in order: it could not wait for ever until this connection had its farewell. */
+ * failure counts, and a true death is told by the control plane. The control plane may also
+ * report that the peer left in order: the peer could not wait for ever until this connection
+ * had its farewell. */
 static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
 {
     int sure = (ep->ops->caps & BNY_TP_LOCAL) || !w->control;
@@ -91,7 +92,7 @@ void bny_world_event(struct bny_world *w, struct bny_event *ev)
     }
 }
 
-/* A whole transport that does not work any more: whoever needs it would wait for ever. */
+/* A whole transport that does not work any more: a rank that needs it would wait for ever. */
 static void transport_failed(struct bny_world *w, int i, int rc)
 {
     if (w->broken) /* it fails at every look */
@@ -219,8 +220,8 @@ static void overdue(struct bny_world *w, struct banyan_comm *c, struct bny_op *o
                what, c->rank, who);
 }
 
-/* Long before its deadline, and once: most ask then whom it waits for. That is as this rank
- * sees it; whom those wait for is asked at the deadline. */
+/* Long before its deadline, and once: most ask then whom it waits for. This is this rank's
+ * view; at the deadline it asks those ranks for whom they wait. */
 static void early_word(const struct banyan_comm *c, struct bny_op *op, uint64_t now)
 {
     char who[64];
@@ -236,9 +237,9 @@ static void early_word(const struct banyan_comm *c, struct bny_op *op, uint64_t 
         c->rank, bny_call_name(&op->call), bny_op_seq(op), c->id, who);
 }
 
-/* Who leaves in order is no failure until somebody waits for it: all must agree then that it is
- * gone. An operation may begin behind the end of its connection, or wait for one that never
- * was. */
+/* A rank that leaves in order is no failure until another rank waits for it: then all must
+ * agree that it is gone. An operation may begin behind the end of its connection, or wait for
+ * one that never was. */
 static void miss_who_left(struct bny_world *w, const struct banyan_comm *c, uint64_t now)
 {
     for (int r = 0; r < c->n; r++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What drives a world: progress, waiting, failures. The only folder that sees all operations of
+/* Drives a world: progress, waiting, failures. The only folder that sees all operations of
  * all communicators; nothing below calls up to it. */
 #ifndef BNY_COLLECTIVES_PROGRESS_H
 #define BNY_COLLECTIVES_PROGRESS_H
@@ -25,9 +25,9 @@ static inline void bny_world_hear(struct bny_world *w)
     if (bny_world_has_news(w))
         bny_world_tick(w);
 }
-/* Before an operation begins. What others cannot have ended without this rank fails with what
- * was agreed on; what is complete at all others is not to fail at a rank that only came late,
- * and the next call is told. */
+/* Before an operation begins. A call that others cannot have ended without this rank fails with
+ * the agreed error. A call that is complete at all others does not fail at a rank that only
+ * came late; the next call gets the error. */
 void bny_world_hear_before(const struct bny_op *op);
 /* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
 int bny_world_poll(struct bny_world *w);
@@ -38,8 +38,8 @@ int bny_descriptor_progress(struct bny_world *w);
 /* Worlds of this process that have joined. */
 void bny_worlds_add(struct bny_world *w);
 void bny_worlds_remove(struct bny_world *w);
-/* Progress for the other worlds of this process in which nobody waits. What a call left behind
- * in one (an eager message that waits for a connection) must reach its peers while this process
+/* Progress for the other worlds of this process in which nobody waits. A message that a call
+ * left behind in one world (it waits for a connection) must reach its peers while this process
  * waits in another. No lock held but, perhaps, that of `except`. */
 void bny_worlds_progress(const struct bny_world *except);
 
@@ -79,9 +79,10 @@ int bny_short_send(struct bny_op *op);
  * are to be started. 1: all are here. */
 int bny_short_receive(struct bny_op *const *ops, int n, uint8_t *done, int tries);
 
-/* For whoever sleeps on descriptors: arms the transports, and gives up to BNY_DESCRIPTORS_MAX
- * descriptors that tell of work. *longest_ns: lowered to how long they suffice; 0: something is
- * here. Then bny_world_progress, as something may have come before. Lock held. */
+/* For threads that sleep on descriptors: arms the transports, and gives up to
+ * BNY_DESCRIPTORS_MAX descriptors that tell of work. *longest_ns: lowered to how long they
+ * suffice; 0: something is here. Then bny_world_progress, as something may have come before.
+ * Lock held. */
 int bny_world_arm(struct bny_world *w, int *fds, uint64_t *longest_ns);
 void bny_world_disarm(struct bny_world *w); /* behind the sleep; lock held */
 

@@ -25,7 +25,7 @@ static size_t short_bytes(const struct bny_op *op, const struct bny_ep *ep)
 {
     size_t most = op->comm->world->oversubscribed ? ep->eager_max : ep->slot_max;
 
-    if (!(ep->ops->caps & BNY_TP_SHARED))
+    if (!ep->ops->shared)
         most = ep->eager_max < SHORT_BYTES ? ep->eager_max : SHORT_BYTES;
     return most < op->plan.chunk_bytes ? most : op->plan.chunk_bytes;
 }
@@ -53,7 +53,7 @@ static int say(const struct bny_op *op, struct bny_ep *ep, struct bny_hdr *h)
 
     if (h->len <= ep->eager_max)
         return ep->ops->eager(ep, h, ptr) == 0;
-    return !ep->ops->mem_is_shared(ep->tp, ptr, h->len) &&
+    return !ep->ops->shared->is_shared(ep->tp, ptr, h->len) &&
            bny_tp_send_copy(ep, h, ptr, h->len) == 1;
 }
 

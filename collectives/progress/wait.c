@@ -285,7 +285,7 @@ static void spin(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm 
         tick_if_due(wt, w);
     if (count_turn(comm) % every == 0)
         call_hook(comm); /* the peer we wait for may wait for what the hook drives */
-    if (wt->yielded) {   /* to whoever has this CPU too, for as long as that takes */
+    if (wt->yielded) {   /* to other threads of this CPU, for as long as they run */
         yield(w);
         tick_if_due(wt, w);
     }
@@ -391,8 +391,8 @@ static int waits_elsewhere(const struct bny_op *op)
     return 1;
 }
 
-/* Memory that peers write shows what has come, and nothing else does. Whom we wait for may need
- * this CPU where CPUs are shared: then few looks, or one where that is known. */
+/* Memory that peers write shows what has come, and nothing else does. If CPUs are shared the
+ * peer may need this one: poll a few times, or once if the peer is known to run here. */
 static int look_at_memory(struct bny_op *op, int tries)
 {
     int moves = 0;

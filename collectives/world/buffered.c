@@ -154,7 +154,7 @@ static int drain_one(struct bny_buffer_pool *pool, struct bny_buffered *held)
             return 1;
         held->msg.data = held->bytes;
     }
-    /* complete, or broken: then the endpoint's DOWN fails whoever waits for it */
+    /* complete, or broken: then the endpoint's DOWN fails the operations that wait for it */
     held->inner->ep->ops->release(held->inner);
     held->inner = NULL;
     drain_unlink(pool, held);

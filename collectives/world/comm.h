@@ -20,8 +20,8 @@ struct bny_peer {
     int world_rank;
 };
 
-/* What has a communicator's messages instead of operations; it may outlive its failure. All
- * with the world's lock held. */
+/* A service gets a communicator's messages instead of operations; it may outlive the
+ * communicator's failure. All with the world's lock held. */
 struct bny_service_ops {
     void (*message)(struct banyan_comm *c, int from, struct bny_msg *msg); /* takes msg */
     int (*advance)(struct banyan_comm *c); /* where the world has work; 1: something moved */
@@ -47,7 +47,7 @@ struct banyan_comm {
     struct bny_peer *peers;                    /* [n] */
     struct bny_rank_map ranks;                 /* of the world, to this communicator's */
     struct bny_scope scope;                    /* what plans rest on */
-    struct bny_match *match;                   /* which message is for whom */
+    struct bny_match *match;                   /* the operation of a message */
     struct bny_op *active_first, *active_last; /* started, not complete; in order of start */
     struct bny_link runnable;                  /* of these, something happened to */
     struct bny_op *pool;                       /* idle operations of blocking calls */

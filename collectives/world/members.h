@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who is in the job: a table that gains and loses ranks, and the numbers that a communicator
- * gives to some of them. The only places sized by the number of ranks of a job. Guarded by the
- * world's lock. */
+/* The members of the job: a table that gains and loses ranks, and the numbers that a
+ * communicator gives to some of them. The only places sized by the number of ranks of a job.
+ * Guarded by the world's lock. */
 #ifndef BNY_COLLECTIVES_MEMBERS_H
 #define BNY_COLLECTIVES_MEMBERS_H
 

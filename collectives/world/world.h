@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A world: this process's place in a job. Its lock, its transports, who is in the job, what all
- * ranks agreed on, and the failure that was seen first. It knows no communicator and no
+/* A world: this process's place in a job. Its lock, its transports, the members of the job, the
+ * agreements of all ranks, and the failure that was seen first. It knows no communicator and no
  * operation: what happens in it is driven from above (progress/). Everything is guarded by its
  * lock unless a comment says atomic. */
 #ifndef BNY_COLLECTIVES_WORLD_H
@@ -28,7 +28,7 @@
 
 struct banyan_comm;
 
-/* What pairs of ranks can rely on. */
+/* Limits that hold for all pairs of ranks. */
 struct bny_limits {
     uint32_t eager_max, slot_max, whole_max; /* the least of any pair */
     uint32_t at_once;      /* eager_max of pairs that share no memory; UINT32_MAX: none */
@@ -43,7 +43,7 @@ struct bny_plain {
     int owned; /* of banyan_mem_alloc; else registered */
 };
 
-/* What yields have cost of late. */
+/* The recent cost of yields. */
 struct bny_yields {
     _Atomic uint32_t dear;     /* of the latest ones, a bit each: it took long */
     atomic_int are_dear;       /* then waits sleep instead */
@@ -137,7 +137,7 @@ struct bny_world {
 
 /* world.c */
 struct bny_world *bny_world_new(int nranks, int rank); /* NULL: no memory */
-/* What world.c made; whoever made the rest has freed it. */
+/* Frees what world.c made; the rest has been freed by those that made it. */
 void bny_world_delete(struct bny_world *w);
 void bny_world_lock(struct bny_world *w);
 int bny_world_trylock(struct bny_world *w);
@@ -153,7 +153,7 @@ static inline struct bny_ep *bny_world_ep(const struct bny_world *w, int rank)
     return bny_members_ep(&w->members, rank);
 }
 
-/* What every function "with the lock" relies on. */
+/* Every function "with the lock" relies on it. */
 #define BNY_ASSERT_LOCKED(w)                                                                   \
     BNY_ASSERT(atomic_load_explicit(&(w)->locked, memory_order_relaxed))
 

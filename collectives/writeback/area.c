@@ -73,7 +73,8 @@ static struct bny_writeback *make(struct banyan_comm *c, enum bny_area which)
                             sizeof(struct bny_cells));
     w->tp = bny_area_ep(w, c, w->rank == 0 ? 1 : 0)->tp;
     w->untold = w->unmapped = w->n - 1;
-    if (w->tp->ops->area_make(w->tp, w->shape.area_bytes, w->n - 1, &mem, &w->id) != 0) {
+    if (w->tp->ops->shared->area_make(w->tp, w->shape.area_bytes, w->n - 1, &mem, &w->id) !=
+        0) {
         area_drop(w);
         return NULL;
     }
@@ -94,9 +95,9 @@ static void area_end(struct banyan_comm *comm, struct bny_writeback *w)
 {
     for (int i = 0; i < w->n; i++)
         if (i != w->rank && w->peers[i].area)
-            w->tp->ops->area_give(bny_area_ep(w, comm, i), w->peers[i].area,
-                                  w->shape.area_bytes);
-    w->tp->ops->area_free(w->tp, w->id);
+            w->tp->ops->shared->area_give(bny_area_ep(w, comm, i), w->peers[i].area,
+                                          w->shape.area_bytes);
+    w->tp->ops->shared->area_free(w->tp, w->id);
     area_drop(w);
 }
 
@@ -121,7 +122,7 @@ static int tell(struct bny_writeback *w, struct bny_op *op, int i)
                          .bytes = w->shape.area_bytes };
     struct bny_area_peer *p = &w->peers[i];
     struct bny_hdr h;
-    int rc = p->told ? 0 : w->tp->ops->area_tell(ep, w->id);
+    int rc = p->told ? 0 : w->tp->ops->shared->area_tell(ep, w->id);
 
     if (rc)
         return rc;
@@ -166,7 +167,8 @@ static int take(struct banyan_comm *comm, int from, const struct bny_msg *msg)
     if (!w || i == w->n || w->peers[i].area || said.bytes != w->shape.area_bytes)
         return -1;
     p = &w->peers[i];
-    p->area = w->tp->ops->area_take(bny_area_ep(w, comm, i), said.id, w->shape.area_bytes);
+    p->area =
+        w->tp->ops->shared->area_take(bny_area_ep(w, comm, i), said.id, w->shape.area_bytes);
     if (!p->area)
         return -1;
     p->cells = cells_in(p->area, w->n);
@@ -313,7 +315,7 @@ void bny_area_told(struct bny_writeback *w, struct bny_op *op, struct bny_pass *
     pass->copied = 0;
     for (int i = 0; i < w->n; i++)
         if (i != w->rank)
-            w->tp->ops->area_wake(bny_area_ep(w, op->comm, i));
+            w->tp->ops->shared->area_wake(bny_area_ep(w, op->comm, i));
 }
 
 /* In one where neither needed anything of the other, or it would have been seen then. */

@@ -132,7 +132,7 @@ static void lines_tell(struct bny_op *op, const struct lines *s)
 
     for (int r = 0; r < op->comm->n; r++)
         if (bny_call_sends(&op->call, op->comm->rank, r)) {
-            tp->ops->area_wake(op->comm->peers[r].ep);
+            tp->ops->shared->area_wake(op->comm->peers[r].ep);
             handed += s->bytes;
             messages++;
         }

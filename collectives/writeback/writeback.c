@@ -174,8 +174,8 @@ static int is_shared(const struct bny_op *op, size_t in, size_t out)
 
     if (is_gather(&wb_of(op)->turn.pass))
         out *= (size_t)op->comm->n;
-    return (!out || tp->ops->mem_is_shared(tp, op->out, out)) &&
-           (!in || tp->ops->mem_is_shared(tp, op->in, in));
+    return (!out || tp->ops->shared->is_shared(tp, op->out, out)) &&
+           (!in || tp->ops->shared->is_shared(tp, op->in, in));
 }
 
 /* Lends the vector where all of it is shared memory, or others copy; else it is copied here. */
@@ -215,7 +215,7 @@ static void loan_of(const struct bny_op *op, int r, struct bny_area_loan *l)
         sizeof *l);
 }
 
-/* What rank r says of its loan is foreign input: put_map checks it, and that it is still open.
+/* What rank r says of its loan is foreign input: map() checks it, and that it is still open.
  */
 static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, char **dst)
 {
@@ -226,14 +226,14 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
 
     loan_of(op, r, &l);
     if (l.in.bytes) {
-        *src = ep->ops->put_map(ep, &l.in, at, (uint32_t)len);
+        *src = ep->ops->shared->map(ep, &l.in, at, (uint32_t)len);
         if (!*src)
             return -1;
-        ep->ops->put_unmap(ep); /* nothing is written there */
+        ep->ops->shared->unmap(ep); /* nothing is written there */
     }
     if (!lends_output(&s->turn.pass, r))
         return l.in.bytes ? 0 : -1;
-    *dst = ep->ops->put_map(ep, &l.out, at, (uint32_t)len);
+    *dst = ep->ops->shared->map(ep, &l.out, at, (uint32_t)len);
     if (!l.in.bytes)
         *src = *dst;
     return *dst ? 0 : -1;
@@ -243,7 +243,7 @@ static void writeback_give_back(void *ctx, int r)
 {
     struct bny_ep *ep = ((struct bny_op *)ctx)->comm->peers[r].ep;
 
-    ep->ops->put_unmap(ep);
+    ep->ops->shared->unmap(ep);
 }
 
 static int store(void *ctx, int r, size_t at, const char *src, size_t len)
@@ -254,7 +254,7 @@ static int store(void *ctx, int r, size_t at, const char *src, size_t len)
     int rc;
 
     loan_of(op, r, &l);
-    rc = ep->ops->window_store(ep, &l.out, at, src, (uint32_t)len);
+    rc = ep->ops->shared->store(ep, &l.out, at, src, (uint32_t)len);
     if (rc < 0 && rc != BNY_AGAIN && !wb_of(op)->turn.failed) {
         wb_of(op)->turn.failed = 1;
         bny_op_send_failed(op, r, rc, "");

@@ -32,7 +32,7 @@ int bny_xfer_eager(struct bny_op *op, struct bny_ep *ep, const struct bny_xfer *
 static int xfer_put(const struct bny_xfer_send *s, struct bny_hdr *h)
 {
     struct bny_ep *ep = s->ep;
-    int sync = (ep->ops->caps & BNY_TP_PUT_SYNC) != 0, rc;
+    int sync = ep->ops->shared != NULL, rc;
     struct bny_cookie *ck = sync ? NULL : bny_cookie_take(s->op->comm->world, s->op, s->step);
 
     if (!sync && !ck)
@@ -62,13 +62,12 @@ static int by_reference(const struct bny_xfer_send *s, struct bny_hdr *h)
  * cost more than one through a slot. */
 static int put_pays(const struct bny_xfer_send *s)
 {
-    return !(s->ep->ops->caps & BNY_TP_SHARED) || s->peer->theirs.segment ||
-           s->len >= s->ep->zcopy_min;
+    return !s->ep->ops->shared || s->peer->theirs.segment || s->len >= s->ep->zcopy_min;
 }
 
 /* A root's blocks, which all others can read by the kernel at once, each on a CPU of its own,
- * where the root would copy all of them alone. That a pair of ranks copies faster through slots
- * says nothing here. */
+ * where the root would copy all of them alone. It does not matter here that a pair of ranks
+ * copies faster through slots. */
 #define READERS       4                 /* ranks */
 #define READERS_LEAST (4.0 * (1 << 20)) /* bytes of all blocks */
 
@@ -88,7 +87,7 @@ static int reference_pays(const struct bny_xfer_send *s)
     struct bny_ep *ep = s->ep;
 
     return s->len >= ep->zcopy_min || s->len > ep->slot_max || many_read(s) ||
-           ((ep->ops->caps & BNY_TP_SHARED) && ep->ops->mem_is_shared(ep->tp, s->ptr, s->len));
+           (ep->ops->shared && ep->ops->shared->is_shared(ep->tp, s->ptr, s->len));
 }
 
 static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)

@@ -10,14 +10,14 @@
  * that may come. The second holds wherever the first can hold at the other end (a test proves
  * it over all capabilities and sizes); it is wider, as either end may be able to read the
  * other's memory where the other is not. Between two ranks the receiver of several chunks
- * always announces: who can send no descriptors waits for that behind its first one. */
+ * always announces: a sender without descriptors waits for it behind its first message. */
 #ifndef BNY_COLLECTIVES_XFER_H
 #define BNY_COLLECTIVES_XFER_H
 
 #include "base/err.h"
 #include "collectives/op/op_cookie.h"
 
-/* What an operation and a peer have told each other. */
+/* An operation's and a peer's announcements to each other. */
 struct bny_xfer {
     uint8_t ready_wanted; /* we must send READY to it */
     uint8_t ready_sent;

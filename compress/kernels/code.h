@@ -54,7 +54,7 @@ struct bny_moments {
     uint32_t nonfinite; /* how many NaN and infinities; they count as 0 above */
 };
 
-/* What a selection met. */
+/* Result of a selection. */
 struct bny_selection {
     size_t over;   /* elements with |v| > eta, kept or not */
     double excess; /* sum of |v| - eta over them */

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of code_loops.h share: elements at any address, and vectors of LANES floats in
- * the compiler's own vector types, which give IEEE results on every processor. The including
- * file has defined LANES (4, 8 or 16) and
- *   vf_signs(v)         sign bits of the lanes, lane 0 lowest
- *   vf_pick(bits, a, b) lane i is b where bit i is set, else a
- *   vf_pick_sign(v, a, b)  lane i is b where v's sign is set, else a
- *   vi_min, vi_max      signed
- *   vi_widen(p), vi_narrow(p, v)   LANES bytes to and from lanes; the lanes' low bytes
- *   vf_e4m3(c), vf_e2m1(c)  values of codes
- *   plane_get(c, p)     bit p of 64 bytes as one word, byte 0 lowest
- *   plane_put(c, w, p)  c[i] |= bit i of w, shifted to p, 64 bytes
- *   keep16, keep32      one vector's kept elements, to the front (code_select.h) */
+/* Shared by the files that include code_loops.h: elements at any address, and vectors of LANES
+ * floats in the compiler's own vector types, which give IEEE results on every processor. The
+ * including file has defined LANES (4, 8 or 16) and vf_signs(v)         sign bits of the lanes,
+ * lane 0 lowest vf_pick(bits, a, b) lane i is b where bit i is set, else a vf_pick_sign(v, a,
+ * b)  lane i is b where v's sign is set, else a vi_min, vi_max      signed vi_widen(p),
+ * vi_narrow(p, v)   LANES bytes to and from lanes; the lanes' low bytes vf_e4m3(c), vf_e2m1(c)
+ * values of codes plane_get(c, p)     bit p of 64 bytes as one word, byte 0 lowest plane_put(c,
+ * w, p)  c[i] |= bit i of w, shifted to p, 64 bytes keep16, keep32      one vector's kept
+ * elements, to the front (code_select.h) */
 #ifndef BNY_COMPRESS_KERNELS_CODE_BASE_H
 #define BNY_COMPRESS_KERNELS_CODE_BASE_H
 

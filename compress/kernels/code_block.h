@@ -286,7 +286,7 @@ INLINE void put_scale(u8_at *scales, size_t b, uint32_t absmax_bits, float top, 
 
 #define TOO_LARGE ((127u + 127) << 23) /* 2^127, as bits: 127 * scale could overflow */
 
-/* What differs between the tables' entries; all constants. */
+/* The differences between the tables' entries; all constants. */
 struct kind {
     float top;
     int nibbles, mx;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What code_base.h asks for, in plain C. NEON_HOOKS: the including file has its own of what
- * stands last. */
+/* The functions that code_base.h asks for, in plain C. NEON_HOOKS: the including file has its
+ * own of what stands last. */
 
 INLINE vi vi_widen(const u8_at *p)
 {

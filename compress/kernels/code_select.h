@@ -4,7 +4,7 @@
  * measured. So a store may cover entries behind the last kept one, never those behind cap: near
  * cap it goes through a small buffer. */
 
-/* What a loop carries. */
+/* State of a loop. */
 struct keeping {
     u8_at *idx, *val;
     size_t cap, kept, over;

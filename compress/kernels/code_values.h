@@ -45,7 +45,7 @@ static void residual(void *ef, const void *v, const void *back, size_t n)
         e[i] = (f32_bits(y[i]) & ABS_BITS) < BNY_F32_INF ? canon(x[i] - y[i]) : 0;
 }
 
-/* What moments() carries. The largest value and the count need no order: two vectors are
+/* State of moments(). The largest value and the count need no order: two vectors are
  * enough. */
 struct moment_sums {
     vf sum[VECTORS], sum2[VECTORS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The loops of linear_kernels.h; included once by each linear_<isa>.c, which has defined LANES, TABLE
- * and TABLE_NAME. Products with tall factors go through the matrix once for 4 columns of the
- * factor: with so few, memory is what they wait for. */
+/* The loops of linear_kernels.h; included once by each linear_<isa>.c, which has defined LANES,
+ * TABLE and TABLE_NAME. Products with tall factors go through the matrix once for 4 columns of
+ * the factor: with so few, memory is what they wait for. */
 #include "compress/kernels/linear_kernels.h"
 
 #include "compress/kernels/code_base.h"

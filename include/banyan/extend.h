@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a library on top of banyan needs beside banyan.h, so that its calls fail, log and refuse
- * as banyan's own do: banyan-training and banyan-methods use these functions and nothing else
- * that is not in banyan.h. Programs need none of them. Compiles alone as C11 and as C++17; part
- * of libbanyan.
+/* Functions for libraries on top of banyan, whose calls then fail, log and refuse as banyan's
+ * own do: banyan-training and banyan-methods use these functions and nothing else that is not
+ * in banyan.h. Programs need none of them. Compiles alone as C11 and as C++17; part of
+ * libbanyan.
  */
 #ifndef BANYAN_EXTEND_H
 #define BANYAN_EXTEND_H

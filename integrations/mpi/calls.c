@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The collectives: a call's arguments become a job, or the call is handed to the MPI library.
- * What decides that is equal on all ranks: the communicator, for reductions operation and type,
- * and for the rest nothing, because any layout is packed into its signature's bytes. (Wrong
- * arguments are handed on too: the MPI library has the errors for them.) */
+ * All ranks decide alike, because they decide by values that are equal on all of them: the
+ * communicator, for reductions operation and type, and for the rest nothing, because any layout
+ * is packed into its signature's bytes. (Wrong arguments are handed on too: the MPI library has
+ * the errors for them.) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,8 +35,8 @@ static enum how prepared(struct shim_job *j, enum how how)
     return how;
 }
 
-/* What a non-blocking call moves is equal on all ranks, but for these, of which each rank knows
- * its own part. */
+/* A non-blocking call moves equal amounts on all ranks. In these collectives each rank knows
+ * only its own part. */
 static int is_for_mpi(const struct shim_job *j)
 {
     if (shim.nonblocking == 0)
@@ -90,7 +91,7 @@ static enum how nothing_of(MPI_Datatype type, MPI_Op op)
     return NOTHING;
 }
 
-/* What is sent: the user's memory, or temp[0] with a packed copy. NULL without memory. */
+/* The memory to send: the user's, or temp[0] with a packed copy. NULL without memory. */
 static const void *sent(struct shim_job *j, const void *buf, size_t count,
                         const struct shim_type *t)
 {

@@ -138,8 +138,8 @@ static struct line *new_line(int *ranks, int n)
     return NULL;
 }
 
-/* What this rank says to the others: the line's number, which is rank 0's to say, and whether
- * it cannot. */
+/* This rank's word to the others: the line's number, which rank 0 decides, and whether this
+ * rank failed. */
 enum { ID, CANNOT, WORDS };
 
 /* A line for these ranks, in `made` if it is new. most: lines, where this rank decides. */
@@ -164,7 +164,7 @@ static void propose(const struct shim_comm *c, int most, int *ranks, struct line
     }
 }
 
-/* What they agreed on: a line that is there already, or the new one. */
+/* The line that the ranks agreed on: an existing one, or the new one. */
 static struct line *comms_take(struct line *made, uint32_t id)
 {
     struct line *l = lines;

@@ -132,7 +132,7 @@ void shim_raise_late(void)
 
 /* ---- init ---- */
 
-/* What all ranks must have alike, as a number. */
+/* The settings that all ranks must share, as a number. */
 static unsigned settings_hash(void)
 {
     char text[MPI_MAX_LIBRARY_VERSION_STRING + 200];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What mpi_job.c and mpi_progress.c share: the steps of a call. */
+/* Shared by mpi_job.c and mpi_progress.c: the steps of a call. */
 #ifndef BNY_MPI_MPI_JOB_H
 #define BNY_MPI_MPI_JOB_H
 

@@ -3,8 +3,8 @@
  * ranks are the job's shares its connections and segments (comms.c).
  *
  * A join may fail on one rank alone: a file that only it cannot read, descriptors that only it
- * lacks. Then no rank may be left waiting in it. So the ranks count who has failed before each
- * all-gather of the join and at its end, and who has failed sends every other a message, which
+ * lacks. Then no rank may be left waiting in it. So the ranks count the failed ones before each
+ * all-gather of the join and at its end. A failed rank sends every other rank a message, which
  * those look for while they wait for its connections. */
 #include <dirent.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static int mpi_join_gather(void *unused, const void *in, void *out, size_t bytes
     return shim_wait_native(&req) == MPI_SUCCESS ? 0 : -1;
 }
 
-/* Who runs out of them later looks dead to the others. */
+/* A rank that runs out of them later looks dead to the others. */
 static int check_descriptors(void)
 {
     long need = FDS_PER_PEER * (shim.n - 1L) + FDS_OWN, open = 0;

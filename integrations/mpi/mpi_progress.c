@@ -163,7 +163,7 @@ void shim_progress(void)
         free_laters();
 }
 
-/* ---- who gets the calls that may complete something ---- */
+/* ---- the library that gets calls which may complete something ---- */
 
 static void (*lead)(int here);
 static pthread_mutex_t leading = PTHREAD_MUTEX_INITIALIZER; /* the last to be taken */
@@ -278,8 +278,8 @@ void shim_drive_banyan(void)
 
 /* ---- waiting ---- */
 
-/* Two threads may not test one request at the same time: who finds another at it leaves that to
- * it. */
+/* Two threads may not test one request at the same time: a thread that finds another one at it
+ * leaves it to that thread. */
 void shim_drive_mpi(void *unused)
 {
     static atomic_flag busy = ATOMIC_FLAG_INIT;

@@ -67,7 +67,7 @@
     X(Ialltoall_c) X(Ialltoallv_c) X(Iscan_c) X(Iexscan_c) \
     X(Win_create_c) X(Win_allocate_c) X(Win_allocate_shared_c)
 
-/* What the interposers themselves ask the MPI library for, besides. Not replaced. */
+/* Further functions of the MPI library, which the interposers themselves call. Not replaced. */
 #define BNY_MPI_ASKED(X) \
     X(Abort) X(Add_error_class) X(Add_error_code) X(Add_error_string) \
     X(Comm_call_errhandler) X(Comm_create_keyval) X(Comm_delete_attr) X(Comm_free_keyval) \

@@ -103,8 +103,8 @@ static int frees_what_failed(void)
     return frees;
 }
 
-/* The end of one operation. The message is received at once: its receive is there. One byte is
- * more than that takes, which is an error for whoever waits. */
+/* The end of one operation. The message is received at once: its receive is there. A message of
+ * one byte is longer than that receive, which is an error for the rank that waits. */
 static void landed(struct shim_flight *f, int rc)
 {
     struct persistent *p = (struct persistent *)f;
@@ -125,8 +125,9 @@ static void landed(struct shim_flight *f, int rc)
 
 /* ---- making ---- */
 
-/* Those gain at any size: 1.2 to 8 times as fast with 2 ranks and MPICH 4.0.2. What only moves
- * data loses at as many sizes as it gains at, so it is the MPI's, unless all is to be here. */
+/* Those gain at any size: 1.2 to 8 times as fast with 2 ranks and MPICH 4.0.2. A call that only
+ * moves data loses at as many sizes as it gains at. The MPI library keeps it, unless the user
+ * wants all calls here. */
 static int is_reduction(const struct shim_args *args)
 {
     return args->op != MPI_OP_NULL;

@@ -2,7 +2,7 @@
 /* Communicators of MPI 4's sessions, which may be there before MPI_Init and after MPI_Finalize,
  * and be used by another thread meanwhile. How many calls such a one has had when this rank
  * comes out of MPI_Init is not the same at all ranks. So it stays with the MPI library, and so
- * does what is made from it. Who these are is the same at all ranks. */
+ * does what is made from it. All ranks agree on who these are. */
 #include <pthread.h>
 #include <stdlib.h>
 

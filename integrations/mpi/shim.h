@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The interposer's own objects. One thread at a time changes them: below MPI_THREAD_MULTIPLE
- * because MPI says so, else by shim_lock, which is never held across a wait. What a collective
- * call moves is banyan's affair, which has a lock of its own. */
+ * because MPI says so, else by shim_lock, which is never held across a wait. Banyan moves the
+ * data of a collective call under a lock of its own. */
 #ifndef BNY_MPI_SHIM_H
 #define BNY_MPI_SHIM_H
 
@@ -79,13 +79,14 @@ struct shim_real {
 #undef X
 };
 extern struct shim_real real;
-/* At MPI_Init, for who was preloaded directly: ends the process with a line when the MPI
- * library here is not of the family that this was built for. */
+/* At MPI_Init, for a library that was preloaded directly: ends the process with a line when the
+ * MPI library here is not of the family that this was built for. */
 void shim_real_find(void);
 /* Why `real` cannot be used, for choose.c; NULL: it can. */
 __attribute__((visibility("default"))) const char *bny_mpi_refused(void);
 /* choose.c's function that leads the calls of BNY_MPI_STRAIGHT here (1), or straight to the MPI
- * library (0, as at first). Who was preloaded directly gets none: all calls come here. */
+ * library (0, as at first). A library that was preloaded directly gets none, because all calls
+ * come here. */
 __attribute__((visibility("default"))) void bny_mpi_take_switch(void (*lead)(int here));
 
 /* ---- life.c ---- */
@@ -245,7 +246,7 @@ struct shim_type {
 };
 #define SHIM_TYPES_MAX 128
 
-enum { /* who may reduce what: the table in chapter 5 of the standard */
+enum { /* the reductions that a rank may make: the table in chapter 5 of the standard */
        SHIM_CLASS_INT = 1,
        SHIM_CLASS_FINT = 2,
        SHIM_CLASS_FLOAT = 4,
@@ -344,7 +345,8 @@ int shim_launch_nothing(MPI_Comm comm, MPI_Request *req);
 void shim_job_drop(struct shim_job *j);
 
 /* ---- persist.c ---- */
-/* The arguments of a collective whose blocks are of one size. What it does not have is null. */
+/* The arguments of a collective whose blocks are of one size. A function that it lacks is NULL.
+ */
 struct shim_args {
     enum shim_call call;
     const void *send;
@@ -396,8 +398,9 @@ void shim_guard_on(void);
 void shim_guard_off(void);
 void shim_guard_stop(void);
 
-/* Runs an expression that may block inside the MPI library. What that calls in turn (MPI-IO
- * uses collectives, by names that are ours now) stays with it, on all ranks alike. */
+/* Runs an expression that may block inside the MPI library. The calls that the MPI library
+ * makes in turn stay with it, on all ranks alike. (MPI-IO uses collectives by names that are
+ * ours now.) */
 #define SHIM_GUARD(expression)                                                                 \
     __extension__({                                                                            \
         int guarded_ = shim.in_flight > 0, code_;                                              \

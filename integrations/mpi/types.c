@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Data types. What travels is the type signature's bytes, packed: ranks may describe the same
- * signature by different types, so nothing that is decided for all ranks depends on a type's
- * layout. A layout that is plainly contiguous is used where it lies; any other is packed and
- * unpacked here. */
+/* Data types. The packed bytes of the type signature travel. Ranks may describe the same
+ * signature by different types, so no decision for all ranks depends on a type's layout. A
+ * layout that is plainly contiguous is used where it lies; any other is packed and unpacked
+ * here. */
 #include <limits.h>
 #include <string.h>
 

@@ -69,7 +69,7 @@ static int make_buffers(struct banyan_lgc *lgc)
                : 0;
 }
 
-/* What a rank can do and find out alone. */
+/* The checks that a rank makes alone. */
 static int lgc_prepare(struct banyan_lgc *lgc, const struct banyan_tensor *tensors, size_t n,
                        const struct banyan_lgc_config *cfg)
 {
@@ -299,7 +299,7 @@ int banyan_lgc_step(struct banyan_lgc *lgc)
 }
 
 /* ---- numbers ---- */
-/* What only the root knows, then what differs between ranks. */
+/* First the checks that only the root can make, then the differences between ranks. */
 static int lgc_collect(struct banyan_lgc *lgc, uint64_t *wire)
 {
     double v[3] = { lgc->v.loss, lgc->v.error, lgc->v.error_largest };

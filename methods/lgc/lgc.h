@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of LGC share: lgc_config.c checks settings and gives each tensor its part, lgc_wire.c
- * counts what collectives send, lgc_select.c finds the largest values, lgc_exchange.c has one function
- * for each way gradients travel, lgc.c is the step, lgc_state.c what survives it. */
+/* Shared by the files of LGC: lgc_config.c checks settings and gives each tensor its part,
+ * lgc_wire.c counts what collectives send, lgc_select.c finds the largest values,
+ * lgc_exchange.c has one function for each way gradients travel, lgc.c is the step, lgc_state.c
+ * what survives it. */
 #ifndef BNY_METHODS_LGC_LGC_H
 #define BNY_METHODS_LGC_LGC_H
 
@@ -23,7 +24,7 @@ struct bny_lgc_part {
 
 #define BNY_LGC_KINDS (BANYAN_LGC_CHECKS + 1) /* of bytes */
 
-/* What is saved besides arrays. It has no padding. */
+/* The saved values that are no arrays. It has no padding. */
 struct bny_lgc_vars {
     uint64_t id;         /* of tensors, settings, rank and ranks: a state fits, or not */
     uint64_t step;       /* done */
@@ -108,8 +109,8 @@ int bny_lgc_exchange_pairs(struct banyan_lgc *lgc, const uint32_t *send, uint32_
 int bny_lgc_gather(struct banyan_lgc *lgc, enum banyan_lgc_kind kind, const void *send,
                    void *recv);
 
-/* lgc_exchange.c: parts of a step. All are collective; gradients with their residuals come in, and
- * the mean of what was sent goes out only in bny_lgc_commit. */
+/* lgc_exchange.c: parts of a step. All are collective; gradients with their residuals come in,
+ * and the mean of what was sent goes out only in bny_lgc_commit. */
 enum bny_lgc_way { BNY_LGC_WAY_DENSE, BNY_LGC_WAY_TRAIN, BNY_LGC_WAY_PLAIN, BNY_LGC_WAY_CODED };
 int bny_lgc_leader(const struct banyan_lgc *lgc);
 /* Of parts in [first, end) of the kept numbers: which values are this rank's largest. */

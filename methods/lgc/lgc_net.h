@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What LGC needs of its autoencoder, as a table of functions. The real one is libbanyan-lgc.so
+/* LGC's autoencoder, as a table of functions. The real one is libbanyan-lgc.so
  * (module/), which links oneDNN and is loaded on first use: the library itself does not depend
  * on it.
  *

@@ -5,7 +5,7 @@
  * packet below is a packet, its payload is made up. */
 #include "input.h"
 
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 #define HELD 16 /* messages, at most */
 
@@ -24,49 +24,49 @@ static void put_back(void *const *bufs, int n)
         free(bufs[i]);
 }
 
-static int transmit(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
+static int transmit(struct bny_dgram_port *port, const struct bny_dgram_tx *tx, int n)
 {
     return n;
 }
 
-static int busy(const struct bny_dpdk_ref *ref)
+static int busy(const struct bny_dgram_ref *ref)
 {
     return 0;
 }
 
-static void reclaim(struct bny_dpdk_port *port)
+static void reclaim(struct bny_dgram_port *port)
 {
 }
 
-static const struct bny_dpdk_driver driver = {
+static const struct bny_dgram_driver driver = {
     .tx = transmit, .free = put_back, .ref_busy = busy, .reclaim = reclaim
 };
-static const struct bny_dpdk_addr other = { { 2 }, 7, BNY_DPDK_IP4(1) };
+static const struct bny_dgram_addr other = { { 2 }, 7, BNY_DGRAM_IP4(1) };
 
 static void open_both(struct dp_tp *t, struct dp_ep *e)
 {
     memset(t, 0, sizeof *t);
     memset(e, 0, sizeof *e);
     t->tp = (struct bny_tp){ .rank = 0, .nranks = 2 };
-    t->eth = BNY_DPDK_ETH;
+    t->eth = BNY_DGRAM_ETH;
     t->drv = &driver;
     t->now = 1000000;
-    t->blob = (struct dp_blob){ .udp_port = 8, .ip = BNY_DPDK_IP4(2) };
+    t->blob = (struct dp_blob){ .udp_port = 8, .ip = BNY_DGRAM_IP4(2) };
     e->ep = (struct bny_ep){
         .tp = &t->tp, .peer = 1, .eager_max = DP_EAGER_MAX, .slot_max = DP_SLOT_MAX
     };
     for (int c = 0; c < BNY_CHANNELS; c++)
         e->queue[c].tail = &e->queue[c].head;
     e->sent_tail = &e->sent;
-    e->self = (struct bny_dpdk_addr){ { 4 }, 8, BNY_DPDK_IP4(2) };
+    e->self = (struct bny_dgram_addr){ { 4 }, 8, BNY_DGRAM_IP4(2) };
     e->tag_in = 77;
     e->lanes = 1;
-    bny_flow_tx_init(&e->tx, 0, BNY_DPDK_WINDOW, 9000);
+    bny_flow_tx_init(&e->tx, 0, BNY_DGRAM_WINDOW, 9000);
 }
 
 static void close_both(struct dp_tp *t, struct dp_ep *e)
 {
-    bny_dpdk_forget(e);
+    bny_dgram_forget(e);
     for (struct dp_msg *m = t->all_msgs, *next; m; m = next) {
         next = m->all;
         free(m);
@@ -80,44 +80,44 @@ static void close_both(struct dp_tp *t, struct dp_ep *e)
 
 static void frame(struct dp_tp *t, struct dp_ep *e, const struct packet *p)
 {
-    struct bny_dpdk_head h = {
-        .magic = BNY_DPDK_MAGIC, .tag = 77, .from = 1, .length = BNY_DPDK_HEAD
+    struct bny_dgram_head h = {
+        .magic = BNY_DGRAM_MAGIC, .tag = 77, .from = 1, .length = BNY_DGRAM_HEAD
     };
     struct bny_hdr hdr = {
         .len = p->total, .chan = p->chan % BNY_CHANNELS, .kind = BNY_MSG_DATA, .chunk = p->msg
     };
-    struct bny_dpdk_rx rx;
+    struct bny_dgram_rx rx;
     uint32_t n = p->len, all;
     uint8_t *f;
 
-    h.type = p->type ? p->type : BNY_DPDK_DATA;
-    h.flags = p->flags & (BNY_DPDK_FIRST | BNY_DPDK_LAST | BNY_DPDK_BYE | BNY_DPDK_AGAIN);
+    h.type = p->type ? p->type : BNY_DGRAM_DATA;
+    h.flags = p->flags & (BNY_DGRAM_FIRST | BNY_DGRAM_LAST | BNY_DGRAM_BYE | BNY_DGRAM_AGAIN);
     h.chan = p->chan % BNY_CHANNELS;
     h.msg = p->msg;
     h.off = 64 * (uint32_t)p->off;
     h.seq = e->rx.cum + p->seq;
-    if (bny_flow_before(e->limit_told, e->rx.cum + bny_dpdk_credit(e)))
+    if (bny_flow_before(e->limit_told, e->rx.cum + bny_dgram_credit(e)))
         e->limit_told =
-            e->rx.cum + bny_dpdk_credit(e); /* as if every packet were acknowledged at once */
+            e->rx.cum + bny_dgram_credit(e); /* as if every packet were acknowledged at once */
     h.ack = p->ack;
     h.credit = p->ack;
-    if (h.type == BNY_DPDK_DATA && (h.flags & BNY_DPDK_FIRST))
+    if (h.type == BNY_DGRAM_DATA && (h.flags & BNY_DGRAM_FIRST))
         h.length = (uint8_t)(h.length + sizeof hdr);
-    if (h.type == BNY_DPDK_ACK)
-        h.length = (uint8_t)(h.length + sizeof(struct bny_dpdk_sack));
-    all = BNY_DPDK_ETH + h.length + n;
+    if (h.type == BNY_DGRAM_ACK)
+        h.length = (uint8_t)(h.length + sizeof(struct bny_dgram_sack));
+    all = BNY_DGRAM_ETH + h.length + n;
     f = malloc(all); /* exactly as long: a sanitizer sees one byte too many */
     memset(f, p->msg, all);
-    bny_dpdk_eth_init(f, &other, &e->self);
-    memcpy(f + BNY_DPDK_ETH, &h, sizeof h);
+    bny_dgram_eth_init(f, &other, &e->self);
+    memcpy(f + BNY_DGRAM_ETH, &h, sizeof h);
     if (h.length > sizeof h)
-        memset(f + BNY_DPDK_ETH + sizeof h, 0, h.length - sizeof h);
-    if (h.type == BNY_DPDK_DATA && (h.flags & BNY_DPDK_FIRST))
-        memcpy(f + BNY_DPDK_ETH + sizeof h, &hdr, sizeof hdr);
-    bny_dpdk_eth_length(f, all);
+        memset(f + BNY_DGRAM_ETH + sizeof h, 0, h.length - sizeof h);
+    if (h.type == BNY_DGRAM_DATA && (h.flags & BNY_DGRAM_FIRST))
+        memcpy(f + BNY_DGRAM_ETH + sizeof h, &hdr, sizeof hdr);
+    bny_dgram_eth_length(f, all);
     buffers++;
-    rx = (struct bny_dpdk_rx){ .buf = f, .data = f, .len = all };
-    if (!bny_dpdk_frame(t, e, &rx))
+    rx = (struct bny_dgram_rx){ .buf = f, .data = f, .len = all };
+    if (!bny_dgram_frame(t, e, &rx))
         put_back(&rx.buf, 1);
 }
 
@@ -153,7 +153,7 @@ static void take(struct dp_ep *e, struct held *h)
 
 static void release(struct held *h, int i)
 {
-    bny_dpdk_release(h->msg[i]);
+    bny_dgram_release(h->msg[i]);
     h->n--;
     memmove(&h->msg[i], &h->msg[i + 1], (size_t)(h->n - i) * sizeof h->msg[0]);
     memmove(&h->viewed[i], &h->viewed[i + 1], (size_t)(h->n - i) * sizeof h->viewed[0]);
@@ -169,7 +169,7 @@ static void view(struct held *h, int i, unsigned how)
     len = len < left ? len : left;
     if (h->msg[i]->data || !len)
         return;
-    n = bny_dpdk_view(h->msg[i], h->viewed[i], len, how & 8 ? place : NULL, &ptr);
+    n = bny_dgram_view(h->msg[i], h->viewed[i], len, how & 8 ? place : NULL, &ptr);
     if (n < 0)
         return;
     EXPECT(n > 0 && n <= (long)len && (n % 64 == 0 || n == (long)len));

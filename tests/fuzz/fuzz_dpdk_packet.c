@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/dpdk/flow.h"
-#include "transport/dpdk/neighbour.h"
+#include "transport/datagram/flow.h"
+#include "transport/datagram/neighbour.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -16,21 +16,21 @@ static void ignore(void *ctx, struct bny_flow_packet *p)
 {
 }
 
-static const struct bny_dpdk_addr ends[2][2] = {
-    { { { 2 }, 1, BNY_DPDK_IP4(1) }, { { 4 }, 2, BNY_DPDK_IP4(2) } },
+static const struct bny_dgram_addr ends[2][2] = {
+    { { { 2 }, 1, BNY_DGRAM_IP4(1) }, { { 4 }, 2, BNY_DGRAM_IP4(2) } },
     { { { 2 }, 1, { { 0xfd, 1 } } }, { { 4 }, 2, { { 0xfd, 2 } } } },
 };
 
 /* What anybody on the link may send. */
-static void hear(const uint8_t *f, uint32_t n, const struct bny_dpdk_addr *self)
+static void hear(const uint8_t *f, uint32_t n, const struct bny_dgram_addr *self)
 {
-    struct bny_dpdk_addr who;
+    struct bny_dgram_addr who;
     uint32_t frame;
-    int what = bny_dpdk_neighbour_read(f, n, self, &who);
+    int what = bny_dgram_neighbour_read(f, n, self, &who);
 
     if (what < 0 || what > 2)
         abort();
-    frame = bny_dpdk_too_big(f, n, self, &who);
+    frame = bny_dgram_too_big(f, n, self, &who);
     if (frame && (frame < 1294 || what))
         abort();
 }
@@ -59,8 +59,8 @@ static void on_link(const uint8_t *body, uint32_t n)
             memcpy(f + 38, &ends[1][1].ip, 16);
             memset(f + 56, 0, 2);
             if (bytes <= 12 + n - 54) {
-                sum = bny_dpdk_sum_end(bny_dpdk_sum(
-                    bny_dpdk_sum(bny_dpdk_sum(0, f + 22, 32), more, 8), f + 54, bytes));
+                sum = bny_dgram_sum_end(bny_dgram_sum(
+                    bny_dgram_sum(bny_dgram_sum(0, f + 22, 32), more, 8), f + 54, bytes));
                 memcpy(f + 56, &sum, 2);
             }
             hear(f, 12 + n, &ends[1][1]);
@@ -72,36 +72,36 @@ static void on_link(const uint8_t *body, uint32_t n)
 static void one(struct bny_flow_tx *tx, struct bny_flow_rx *rx, int is6, const uint8_t *body,
                 uint32_t n)
 {
-    const struct bny_dpdk_addr *from = &ends[is6][0], *to = &ends[is6][1];
-    uint32_t eth = bny_dpdk_eth_bytes(&to->ip);
+    const struct bny_dgram_addr *from = &ends[is6][0], *to = &ends[is6][1];
+    uint32_t eth = bny_dgram_eth_bytes(&to->ip);
     /* exactly as long: a sanitizer sees one byte too many */
-    uint8_t *f = malloc((eth > BNY_DPDK_ETH6 ? eth : BNY_DPDK_ETH6) + n),
+    uint8_t *f = malloc((eth > BNY_DGRAM_ETH6 ? eth : BNY_DGRAM_ETH6) + n),
             *exact = malloc(eth + n);
-    struct bny_dpdk_packet p;
+    struct bny_dgram_packet p;
 
     if (!f || !exact)
         abort();
-    bny_dpdk_eth_init(f, from, to);
+    bny_dgram_eth_init(f, from, to);
     memcpy(f + eth, body, n);
-    bny_dpdk_eth_length(f, eth + n);
+    bny_dgram_eth_length(f, eth + n);
     memcpy(exact, f, eth + n);
     free(f);
     f = exact;
-    if (!is6 && bny_dpdk_parse_bare(f, eth + n, &p) == BNY_DPDK_OK &&
+    if (!is6 && bny_dgram_parse_bare(f, eth + n, &p) == BNY_DGRAM_OK &&
         p.payload + p.len != f + eth + n)
         abort();
-    if (bny_dpdk_parse(f, eth + n, to, &p) == BNY_DPDK_OK) {
-        if (p.payload + p.len != f + eth + n || bny_dpdk_udp_sum_ok(f))
+    if (bny_dgram_parse(f, eth + n, to, &p) == BNY_DGRAM_OK) {
+        if (p.payload + p.len != f + eth + n || bny_dgram_udp_sum_ok(f))
             abort();
-        bny_dpdk_udp_sum(f, eth, f + eth, n);
-        if (!bny_dpdk_udp_sum_ok(f))
+        bny_dgram_udp_sum(f, eth, f + eth, n);
+        if (!bny_dgram_udp_sum_ok(f))
             abort();
         bny_flow_ack(tx, p.head.ack, p.head.credit,
-                     p.head.type == BNY_DPDK_ACK ? &p.sack : NULL, p.head.echo, 1000, ignore,
+                     p.head.type == BNY_DGRAM_ACK ? &p.sack : NULL, p.head.echo, 1000, ignore,
                      NULL);
-        if (bny_flow_before(tx->next, tx->una) || tx->flying + tx->lost > BNY_DPDK_WINDOW)
+        if (bny_flow_before(tx->next, tx->una) || tx->flying + tx->lost > BNY_DGRAM_WINDOW)
             abort();
-        if (p.head.type == BNY_DPDK_DATA)
+        if (p.head.type == BNY_DGRAM_DATA)
             bny_flow_arrived(rx, p.head.seq);
         if (rx->bits[0] & 1)
             abort();
@@ -115,7 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct bny_flow_rx rx = { 0 };
     uint32_t seq;
 
-    bny_flow_tx_init(&tx, 0, BNY_DPDK_WINDOW, 9000);
+    bny_flow_tx_init(&tx, 0, BNY_DGRAM_WINDOW, 9000);
     for (uint32_t i = 0; bny_flow_may_send(&tx); i++)
         bny_flow_send(&tx, &tx, i, 1, 10);
     while (size >= 2) {

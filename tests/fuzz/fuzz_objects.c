@@ -9,7 +9,7 @@
 #include "loop_rig.h"
 
 #include "collectives/api/job.h"
-#include "collectives/objects/store.h"
+#include "objects/store.h"
 #include "collectives/progress/progress.h"
 #include "transport/loop/loop.h"
 

@@ -12,7 +12,7 @@
 #include "topo/graph.h"
 #include "topo/ratio.h"
 #include "transport/bootstrap/launch.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

@@ -133,7 +133,7 @@ def xdp():
 
 
 def strange(frame, n):
-    """What a stranger makes of a frame that he saw: 14 Ethernet, 20 IPv4 or 40 IPv6, 8 UDP, then our header (transport/dpdk/packet.h).
+    """What a stranger makes of a frame that he saw: 14 Ethernet, 20 IPv4 or 40 IPv6, 8 UDP, then our header (transport/datagram/packet.h).
     Of IPv6 the UDP checksum is made right again, which covers all of it, or it alone is wrong."""
     f = bytearray(frame)
     kind = random.randrange(7 if IP6 else 6)

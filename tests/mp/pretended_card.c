@@ -133,7 +133,7 @@ static uint32_t copy_out(const struct rte_mbuf *m, uint8_t *to)
 }
 
 /* Of a packet of the library's with payload: who sends it to whom, and its number
- * (transport/dpdk/packet.h); 0: it is another. */
+ * (transport/datagram/packet.h); 0: it is another. */
 static uint64_t number_of(const uint8_t *f, uint32_t len)
 {
     uint64_t id;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who may include whom: base <- topo, compress, transport <- collectives <- training <- methods <-
-integrations, perf, tools, simulator, examples. Examples see only the public header. The folders of collectives/ have an
-order of their own (folder_order.py). Each C file has a name of its own. Usage: check_includes.py ROOT"""
+"""Who may include whom: base <- topo, compress, transport <- collectives <- objects; training <- methods, which see base
+and public headers alone; integrations, perf, tools, simulator, examples. Examples see only the public header. The
+folders of collectives/ have an order of their own (folder_order.py). Each C file has a name of its own. Usage: check_includes.py ROOT"""
 import pathlib
 import re
 import sys
@@ -15,12 +15,16 @@ MAY_SEE = {
     "compress": {"base", "compress"},
     "transport": {"base", "transport"},
     "collectives": {"base", "topo", "compress", "transport", "collectives"},
+    "objects": {"base", "topo", "compress", "transport", "collectives", "objects"},
     "training": {"base", "training"},  # above it only the public headers
     "methods": {"base", "training", "methods"},
     "examples": {"examples"},
 }
+# The folders of transport/: which others each may see.
+TRANSPORTS = {"bootstrap": set(), "datagram": set(), "dpdk": {"datagram"}, "loop": set(), "shm": set(), "tcp": {"bootstrap"},
+              "ud": {"datagram", "verbs"}, "verbs": {"bootstrap"}}
 # perf, tools, simulator, tests and integrations may include anything.
-FOLDERS = {"base", "topo", "compress", "transport", "collectives", "training", "methods", "integrations",
+FOLDERS = {"base", "topo", "compress", "transport", "collectives", "objects", "training", "methods", "integrations",
            "perf", "tools", "simulator", "examples", "tests"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
@@ -36,6 +40,19 @@ def between_folders(path, name):
     if not folder_order.may_use(user, used):
         allowed = ", ".join(r for r in folder_order.MAY_USE if folder_order.may_use(user, r) and r != user)
         return f"of collectives/, {user}/ may see {allowed or 'itself alone'}"
+    return None
+
+
+def between_transports(path, name):
+    """What is wrong with a file of transport/ that includes one of transport/, or None."""
+    user, used = (part.split("/")[1] if part.count("/") > 1 and part.startswith("transport/") else None
+                  for part in (path, name))
+    if not user or not used or user == used:
+        return None
+    if user not in TRANSPORTS:
+        return f"tests/style/check_includes.py does not know transport/{user}/"
+    if used not in TRANSPORTS[user]:
+        return f"transport/{user}/ may see {', '.join(sorted(TRANSPORTS[user])) or 'no other transport'}"
     return None
 
 
@@ -58,7 +75,8 @@ def violations(root):
                 elif not (root / name).exists():
                     yield f"{where}: there is no such file"
                 else:
-                    wrong = between_folders(path.relative_to(root).as_posix(), name)
+                    where_from = path.relative_to(root).as_posix()
+                    wrong = between_folders(where_from, name) or between_transports(where_from, name)
                     if wrong:
                         yield f"{where}: {wrong}"
 

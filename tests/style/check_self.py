@@ -70,6 +70,12 @@ class Planted(unittest.TestCase):
             self.expect("check_includes.py", {**clean, file: '#include "collectives/op/op.h"\n'},
                         f"{file} is in no folder")
 
+    def test_two_files_of_one_name(self):
+        files = {"base/join.c": SPDX, "topo/join.c": SPDX, "tests/join.c": SPDX}
+        self.expect("check_includes.py", files, "topo/join.c: base/join.c has this name already")
+        del files["topo/join.c"]
+        self.expect("check_includes.py", files, "kept", status=0)
+
     @unittest.skipUnless(shutil.which("nm") and shutil.which("ar"), "needs nm and ar")
     def test_calls_between_folders(self):
         call = "int bny_{0}(void); int bny_{1}(void); int bny_{0}(void) {{ return bny_{1}(); }}\n".format
@@ -94,7 +100,7 @@ class Planted(unittest.TestCase):
                 self.expect("check_calls.py", more, "the library has no collectives_op_c.c.o", 1, [library])
 
     def test_registry_entry_without_a_row(self):
-        for folder, name, entries in ("transport", "registry.c", REGISTRY), ("compress", "codecs.h", LIST):
+        for folder, name, entries in ("transport", "transports.c", REGISTRY), ("compress", "codecs.h", LIST):
             files, readme = {f"{folder}/{name}": entries, f"{folder}/codecs.c": TABLES}, f"{folder}/README.md"
             self.expect("check_docs.py", files, "README.md does not exist")
             rows = "| name | file |\n|---|---|\n| `none` | - |\n"

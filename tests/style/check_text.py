@@ -52,7 +52,7 @@ def by_locale(name, text):
 # do not see base/, and drivers' tables, whose members are called open, make none of their own.
 MAKES_FD = re.compile(r"(?<![\w>.])(?:(?:socket|accept4?|open|openat|memfd_create|eventfd|epoll_create1?|timerfd_create|dup)\("
                       r"|fcntl\([^,]*, F_DUPFD_CLOEXEC,|syscall\(SYS_(?:pidfd_open|userfaultfd),)")
-FD_FOLDERS = {"topo", "transport", "collectives", "compress", "training", "methods"}
+FD_FOLDERS = {"topo", "transport", "collectives", "objects", "compress", "training", "methods"}
 
 
 def bare_descriptors(name, text):

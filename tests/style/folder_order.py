@@ -16,9 +16,8 @@ MAY_USE = {
     "op": STATE | {"local"},
     "xfer": LIFE,
     **{path: LIFE | {"xfer"} for path in PATHS},  # which do not know each other
-    "objects": LIFE,
     "progress": LIFE,
-    "api": LIFE | {"xfer", "progress", "objects"} | PATHS,
+    "api": LIFE | {"xfer", "progress"} | PATHS,
 }
 
 

@@ -4,7 +4,7 @@
 #define BNY_TESTS_VERBS_SIM_INSIDE_H
 
 #include "tests/support/verbs_sim.h"
-#include "transport/verbs/fn.h"
+#include "transport/verbs/ibv_symbols.h"
 
 #define SIM_DEVICES 8
 #define SIM_SGES    4

@@ -95,6 +95,7 @@ static void expect_message(struct tpset *s, int from, int to, struct bny_msg *ms
 CONFORMANCE(mandatory_members_are_there)
 {
     const struct bny_transport_ops *o = bny_transports[p->index];
+    const struct bny_shared_memory *m = o->shared;
 
     cr_assert_eq(bny_transport_find(p->name), o);
     cr_assert(o->create && o->address && o->reachable && o->connect && o->destroy &&
@@ -102,11 +103,14 @@ CONFORMANCE(mandatory_members_are_there)
     cr_assert(o->eager && o->reserve && o->commit && o->cancel && o->send);
     cr_assert(o->poll && o->poll_ep && o->view && o->release && o->arm && o->disarm);
     cr_assert_eq(!(o->caps & BNY_TP_PUT), !(o->window_open && o->window_close && o->put));
-    cr_assert_eq(!(o->caps & BNY_TP_AREAS), !(o->area_make && o->area_tell && o->area_take &&
-                                              o->area_give && o->area_free && o->area_wake));
-    cr_assert(!(o->caps & BNY_TP_SHARED) || ((o->caps & BNY_TP_AREAS) && o->mem_is_shared));
-    cr_assert_eq(!(o->caps & BNY_TP_MEM),
-                 !(o->mem_alloc && o->mem_free && o->mem_register && o->mem_deregister));
+    cr_assert_eq(!(o->caps & BNY_TP_MEM), !(o->mem_alloc && o->mem_free));
+    cr_assert_eq(!(o->caps & BNY_TP_ATTACH), !(o->attach && o->detach));
+    if (m) {
+        cr_assert((o->caps & BNY_TP_MEM) && (o->caps & BNY_TP_PUT) && m->mem_register &&
+                  m->mem_deregister && m->is_shared && m->map && m->unmap && m->store);
+        cr_assert(m->area_make && m->area_tell && m->area_take && m->area_give &&
+                  m->area_free && m->area_wake);
+    }
 }
 
 CONFORMANCE(endpoint_announces_its_limits)

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "tests/support/key.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 #define STEP     5000u  /* ns between two turns of the world */
 #define ONE_WAY  20000u /* ns */
@@ -64,13 +64,13 @@ struct frame {
 };
 
 struct buf { /* of the port that received it */
-    struct bny_dpdk_port *port;
+    struct bny_dgram_port *port;
     uint8_t bytes[2048];
 };
 
-struct bny_dpdk_port {
+struct bny_dgram_port {
     char link[64];
-    struct bny_dpdk_port *other;
+    struct bny_dgram_port *other;
     struct frame frames[WIRE];       /* on their way here, by time */
     uint32_t nframes, out, most_out; /* out: buffers that are lent */
 };
@@ -79,7 +79,7 @@ static struct wire {
     double loss, twice, late;
     int lossless, cut; /* cut: the link is down */
     uint64_t rng;
-    struct bny_dpdk_port ports[2];
+    struct bny_dgram_port ports[2];
 } wire;
 
 static int start(const char *args, const char *device, int loud, char *text)
@@ -87,35 +87,35 @@ static int start(const char *args, const char *device, int loud, char *text)
     return 0;
 }
 
-static int open_port(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
-                     struct bny_dpdk_info *info, char *text)
+static int open_port(const struct bny_dgram_conf *c, struct bny_dgram_port **out,
+                     struct bny_dgram_info *info, char *text)
 {
-    struct bny_dpdk_port *p = &wire.ports[wire.ports[0].link[0] != 0];
+    struct bny_dgram_port *p = &wire.ports[wire.ports[0].link[0] != 0];
 
     snprintf(p->link, sizeof p->link, "%s", c->link);
     p->other = &wire.ports[p == wire.ports];
-    *info = (struct bny_dpdk_info){ .caps = BNY_DPDK_PAIR |
-                                            (wire.lossless ? BNY_DPDK_LOSSLESS : 0u),
-                                    .frame_max = c->frame_max,
-                                    .queues = 1 };
+    *info = (struct bny_dgram_info){ .caps = BNY_DGRAM_PAIR |
+                                             (wire.lossless ? BNY_DGRAM_LOSSLESS : 0u),
+                                     .frame_max = c->frame_max,
+                                     .queues = 1 };
     memcpy(info->mac, c->mac, sizeof info->mac);
     *out = p;
     return 0;
 }
 
-static void close_port(struct bny_dpdk_port *p)
+static void close_port(struct bny_dgram_port *p)
 {
     for (uint32_t i = 0; i < p->nframes; i++)
         free(p->frames[i].buf);
     p->nframes = 0;
 }
 
-static int link_up(struct bny_dpdk_port *p)
+static int link_up(struct bny_dgram_port *p)
 {
     return p->other->link[0] != 0 && !wire.cut;
 }
 
-static void carry(struct bny_dpdk_port *to, const struct bny_dpdk_tx *tx)
+static void carry(struct bny_dgram_port *to, const struct bny_dgram_tx *tx)
 {
     struct frame f = { .due = virtual_ns + ONE_WAY,
                        .len = tx->head_len + tx->body_len,
@@ -135,7 +135,7 @@ static void carry(struct bny_dpdk_port *to, const struct bny_dpdk_tx *tx)
     to->nframes++;
 }
 
-static int transmit(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n)
+static int transmit(struct bny_dgram_port *p, const struct bny_dgram_tx *tx, int n)
 {
     for (int i = 0; i < n; i++) {
         int copies = 1 + (bny_rng_unit(&wire.rng) < wire.twice);
@@ -150,14 +150,15 @@ static int transmit(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n
     return n;
 }
 
-static int receive(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
+static int receive(struct bny_dgram_port *p, struct bny_dgram_rx *rx, int n)
 {
     uint32_t got = 0;
 
     while (got < (uint32_t)n && got < p->nframes && p->frames[got].due <= virtual_ns) {
         const struct frame *f = &p->frames[got];
 
-        rx[got++] = (struct bny_dpdk_rx){ .buf = f->buf, .data = f->buf->bytes, .len = f->len };
+        rx[got++] =
+            (struct bny_dgram_rx){ .buf = f->buf, .data = f->buf->bytes, .len = f->len };
     }
     p->nframes -= got;
     memmove(p->frames, p->frames + got, p->nframes * sizeof *p->frames);
@@ -174,15 +175,15 @@ static void give_back(void *const *bufs, int n)
     }
 }
 
-static void reclaim(struct bny_dpdk_port *p)
+static void reclaim(struct bny_dgram_port *p)
 {
 }
 
-static void ref_init(struct bny_dpdk_ref *ref)
+static void ref_init(struct bny_dgram_ref *ref)
 {
 }
 
-static int ref_busy(const struct bny_dpdk_ref *ref)
+static int ref_busy(const struct bny_dgram_ref *ref)
 {
     return 0;
 }
@@ -197,18 +198,18 @@ static int owns(const void *mem, size_t bytes)
     return 0;
 }
 
-static uint64_t missed(struct bny_dpdk_port *p)
+static uint64_t missed(struct bny_dgram_port *p)
 {
     return 0;
 }
 
-static uint32_t mbps(struct bny_dpdk_port *p)
+static uint32_t mbps(struct bny_dgram_port *p)
 {
     return 0;
 }
 
-static const struct bny_dpdk_driver driver = {
-    .version = BNY_DPDK_DRIVER_VERSION,
+static const struct bny_dgram_driver driver = {
+    .version = BNY_DGRAM_DRIVER_VERSION,
     .start = start,
     .open = open_port,
     .close = close_port,
@@ -301,7 +302,7 @@ static void tear_down(void)
     short_of = 0;
 }
 
-static uint64_t drops_of(int r, enum bny_dpdk_drop why)
+static uint64_t drops_of(int r, enum bny_dgram_drop why)
 {
     return ((struct dp_tp *)w.rank[r].tp)->drops[why];
 }
@@ -311,8 +312,8 @@ static int send_one(struct rank *k, int chan, uint32_t len)
 {
     uint32_t n = k->next[chan];
     struct bny_hdr hdr = { .kind = BNY_MSG_DATA, .chan = (uint8_t)chan, .seq = n, .len = len };
-    int rc = len <= k->ep->eager_max ? bny_dpdk_eager(k->ep, &hdr, source + n % 256)
-                                     : bny_dpdk_send(k->ep, &hdr, source + n % 256, NULL);
+    int rc = len <= k->ep->eager_max ? bny_dgram_eager(k->ep, &hdr, source + n % 256)
+                                     : bny_dgram_send(k->ep, &hdr, source + n % 256, NULL);
 
     cr_assert(rc == 0 || rc == BNY_AGAIN, "%s", banyan_last_error());
     if (rc)
@@ -343,7 +344,7 @@ static int read_some(struct queue *q)
         long n = m->hdr.len;
 
         if (!ptr)
-            n = bny_dpdk_view(m, q->viewed, m->hdr.len - q->viewed, NULL, &ptr);
+            n = bny_dgram_view(m, q->viewed, m->hdr.len - q->viewed, NULL, &ptr);
         if (n == BNY_AGAIN)
             return 0;
         cr_assert_gt(n, 0);
@@ -352,7 +353,7 @@ static int read_some(struct queue *q)
                          byte_at(m->hdr.seq, q->viewed + (uint32_t)i), "another's bytes");
         q->viewed += (uint32_t)n;
     }
-    bny_dpdk_release(m);
+    bny_dgram_release(m);
     return 1;
 }
 
@@ -466,7 +467,7 @@ ParameterizedTest(struct link *p, dpdk_credit, honest_peers_are_never_refused, .
                 w.rank[0].credit_gone, w.rank[1].credit_gone, wire.ports[0].most_out,
                 wire.ports[1].most_out, refused);
         for (int r = 0; r < 2; r++)
-            for (int why = 1; why < BNY_DPDK_DROPS; why++)
+            for (int why = 1; why < BNY_DGRAM_DROPS; why++)
                 cr_assert_eq(
                     drops_of(r, why), 0, "seed %llu: rank %d dropped %llu frames for reason %d",
                     (unsigned long long)p->seed, r, (unsigned long long)drops_of(r, why), why);
@@ -490,20 +491,20 @@ static void exceed(uint32_t len)
     set_up(17);
     w.keeps = 1;
     for (int i = 0; i < 20000; i++, virtual_ns += STEP) {
-        w.rank[0].dp->tx.limit = w.rank[0].dp->tx.next + BNY_DPDK_WINDOW;
+        w.rank[0].dp->tx.limit = w.rank[0].dp->tx.next + BNY_DGRAM_WINDOW;
         while (w.rank[0].sent < messages && send_one(&w.rank[0], 0, len))
             continue;
         look(&w.rank[0]);
         look(&w.rank[1]);
         cr_assert_leq(w.rank[1].dp->held, DP_BUDGET, "%u buffers are held", w.rank[1].dp->held);
-        cr_assert_leq(wire.ports[1].most_out, DP_BUDGET + BNY_DPDK_BURST);
+        cr_assert_leq(wire.ports[1].most_out, DP_BUDGET + BNY_DGRAM_BURST);
     }
     cr_assert_eq(w.rank[1].dp->held, DP_BUDGET);
-    cr_assert_gt(drops_of(1, BNY_DPDK_NO_CREDIT), 0);
+    cr_assert_gt(drops_of(1, BNY_DGRAM_NO_CREDIT), 0);
     w.keeps = 0; /* it did no harm to what it sent */
     for (int i = 0; i < 2000000 && (w.rank[0].sent < messages || w.rank[1].done < messages);
          i++, virtual_ns += STEP) {
-        w.rank[0].dp->tx.limit = w.rank[0].dp->tx.next + BNY_DPDK_WINDOW;
+        w.rank[0].dp->tx.limit = w.rank[0].dp->tx.next + BNY_DGRAM_WINDOW;
         while (w.rank[0].sent < messages && send_one(&w.rank[0], 0, len))
             continue;
         look(&w.rank[0]);
@@ -540,7 +541,7 @@ static void ends(int lossless, uint32_t first, uint32_t second)
         look(&w.rank[0]);
         look(&w.rank[1]);
     }
-    cr_assert_eq(bny_dpdk_send(w.rank[0].ep, &hdr, source, NULL), 0);
+    cr_assert_eq(bny_dgram_send(w.rank[0].ep, &hdr, source, NULL), 0);
     if (second)
         cr_assert(send_one(&w.rank[0], 2, second));
     for (int i = 0; i < 1000 && w.rank[1].done < messages; i++, virtual_ns += STEP) {
@@ -674,11 +675,11 @@ Test(dpdk_credit, what_waits_for_memory_is_bounded, .timeout = 60)
         look(&w.rank[1]);
         if (i < 10000)
             cr_assert_eq(w.rank[1].done, 0);
-        cr_assert_leq(w.rank[1].dp->rx.cum - w.rank[1].done, 2 * BNY_DPDK_WINDOW,
+        cr_assert_leq(w.rank[1].dp->rx.cum - w.rank[1].done, 2 * BNY_DGRAM_WINDOW,
                       "more and more messages wait");
         short_of = i < 10000;
     }
     cr_assert_eq(w.rank[1].done, messages);
-    cr_assert_eq(drops_of(1, BNY_DPDK_BAD_PLACE) + drops_of(1, BNY_DPDK_NO_CREDIT), 0);
+    cr_assert_eq(drops_of(1, BNY_DGRAM_BAD_PLACE) + drops_of(1, BNY_DGRAM_NO_CREDIT), 0);
     tear_down();
 }

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "tests/support/key.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 #define STEP    1000u /* ns */
 #define ONE_WAY 5000u
@@ -45,7 +45,7 @@ struct frame {
     uint8_t bytes[];
 };
 
-struct bny_dpdk_port {
+struct bny_dgram_port {
     uint64_t in_free, out_free; /* when its link is free again: from it, to it */
     struct frame *first, **end; /* behind the switch, on their way to it */
     uint32_t waiting, most_waiting;
@@ -66,7 +66,7 @@ struct row {
 
 static struct {
     const struct row *p;
-    struct bny_dpdk_port ports[RANKS];
+    struct bny_dgram_port ports[RANKS];
     int open;
 } net;
 
@@ -75,24 +75,24 @@ static int start(const char *args, const char *device, int loud, char *text)
     return 0;
 }
 
-static int open_port(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
-                     struct bny_dpdk_info *info, char *text)
+static int open_port(const struct bny_dgram_conf *c, struct bny_dgram_port **out,
+                     struct bny_dgram_info *info, char *text)
 {
-    struct bny_dpdk_port *p = &net.ports[net.open];
+    struct bny_dgram_port *p = &net.ports[net.open];
 
     p->end = &p->first;
-    *info = (struct bny_dpdk_info){ .caps = net.p->caps,
-                                    .frame_max = c->frame_max,
-                                    .queues = 1,
-                                    .mbps = net.p->mbps,
-                                    .ring = c->ring < net.p->ring ? c->ring : net.p->ring,
-                                    .mac = { 2, 0, 0, 0, 0, (uint8_t)net.open } };
+    *info = (struct bny_dgram_info){ .caps = net.p->caps,
+                                     .frame_max = c->frame_max,
+                                     .queues = 1,
+                                     .mbps = net.p->mbps,
+                                     .ring = c->ring < net.p->ring ? c->ring : net.p->ring,
+                                     .mac = { 2, 0, 0, 0, 0, (uint8_t)net.open } };
     net.open++;
     *out = p;
     return 0;
 }
 
-static void close_port(struct bny_dpdk_port *p)
+static void close_port(struct bny_dgram_port *p)
 {
     while (p->first) {
         struct frame *f = p->first;
@@ -103,7 +103,7 @@ static void close_port(struct bny_dpdk_port *p)
     p->end = &p->first;
 }
 
-static int link_up(struct bny_dpdk_port *p)
+static int link_up(struct bny_dgram_port *p)
 {
     return 1;
 }
@@ -119,7 +119,7 @@ static void check_sums(const uint8_t *f, uint32_t len)
         sum += (uint32_t)f[i] << 8 | (i + 1 < len ? f[i + 1] : 0);
     while (sum >> 16)
         sum = (sum & 0xffff) + (sum >> 16);
-    if (net.p->caps == BNY_DPDK_VERIFIES)
+    if (net.p->caps == BNY_DGRAM_VERIFIES)
         cr_assert(udp && sum == 0xffff, "a checksum of %04x that is wrong by %04x", udp, sum);
     else
         cr_assert_eq(udp, 0, "a checksum that nobody looks at, or that the card computes");
@@ -131,12 +131,12 @@ static uint64_t wire_ns(uint32_t bytes)
 }
 
 /* Ranks are polled in turn within a step, so that frames come nearly in order. */
-static int transmit(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n)
+static int transmit(struct bny_dgram_port *p, const struct bny_dgram_tx *tx, int n)
 {
     for (int i = 0; i < n; i++) {
         uint32_t len = tx[i].head_len + tx[i].body_len;
         const uint8_t *mac = tx[i].head;
-        struct bny_dpdk_port *to = mac[0] == 2 ? &net.ports[mac[5]] : NULL;
+        struct bny_dgram_port *to = mac[0] == 2 ? &net.ports[mac[5]] : NULL;
         uint64_t at = p->in_free > virtual_ns ? p->in_free : virtual_ns;
         struct frame *f;
 
@@ -166,7 +166,7 @@ static int transmit(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n
 }
 
 /* What came while nobody looked and found no place is gone. */
-static void fill_ring(struct bny_dpdk_port *p)
+static void fill_ring(struct bny_dgram_port *p)
 {
     struct frame **at = &p->first;
 
@@ -188,7 +188,7 @@ static void fill_ring(struct bny_dpdk_port *p)
     p->most_waiting = p->waiting > p->most_waiting ? p->waiting : p->most_waiting;
 }
 
-static int receive(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
+static int receive(struct bny_dgram_port *p, struct bny_dgram_rx *rx, int n)
 {
     int got = 0;
 
@@ -199,7 +199,7 @@ static int receive(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
         p->first = f->next;
         if (!p->first)
             p->end = &p->first;
-        rx[got++] = (struct bny_dpdk_rx){ .buf = f, .data = f->bytes, .len = f->len };
+        rx[got++] = (struct bny_dgram_rx){ .buf = f, .data = f->bytes, .len = f->len };
         p->came += f->len + DP_WIRE;
     }
     return got;
@@ -211,15 +211,15 @@ static void give_back(void *const *bufs, int n)
         free(bufs[i]);
 }
 
-static void reclaim(struct bny_dpdk_port *p)
+static void reclaim(struct bny_dgram_port *p)
 {
 }
 
-static void ref_init(struct bny_dpdk_ref *ref)
+static void ref_init(struct bny_dgram_ref *ref)
 {
 }
 
-static int ref_busy(const struct bny_dpdk_ref *ref)
+static int ref_busy(const struct bny_dgram_ref *ref)
 {
     return 0;
 }
@@ -234,18 +234,18 @@ static int owns(const void *mem, size_t bytes)
     return 0;
 }
 
-static uint64_t missed(struct bny_dpdk_port *p)
+static uint64_t missed(struct bny_dgram_port *p)
 {
     return p->ring_drops;
 }
 
-static uint32_t mbps(struct bny_dpdk_port *p)
+static uint32_t mbps(struct bny_dgram_port *p)
 {
     return net.p->mbps;
 }
 
-static const struct bny_dpdk_driver driver = {
-    .version = BNY_DPDK_DRIVER_VERSION,
+static const struct bny_dgram_driver driver = {
+    .version = BNY_DGRAM_DRIVER_VERSION,
     .start = start,
     .open = open_port,
     .close = close_port,
@@ -317,7 +317,7 @@ static void set_up(const struct row *p)
 static void tear_down(void)
 {
     for (uint32_t i = 0; i < in.n; i++)
-        bny_dpdk_release(in.msg[i]);
+        bny_dgram_release(in.msg[i]);
     for (int r = 0; r < net.p->ranks; r++)
         bny_dpdk_ops.destroy(ranks[r].tp);
     for (int r = 0; r < net.p->ranks; r++)
@@ -338,8 +338,8 @@ static void send_some(int r, uint32_t messages)
                                .chan = (uint8_t)(k->sent % BNY_CHANNELS),
                                .seq = k->sent,
                                .len = k->sent ? LENGTH : 64 };
-        int rc = k->sent ? bny_dpdk_send(k->to_0, &hdr, source, NULL)
-                         : bny_dpdk_eager(k->to_0, &hdr, source);
+        int rc = k->sent ? bny_dgram_send(k->to_0, &hdr, source, NULL)
+                         : bny_dgram_eager(k->to_0, &hdr, source);
 
         cr_assert(rc == 0 || rc == BNY_AGAIN, "%s", banyan_last_error());
         if (rc)
@@ -372,7 +372,7 @@ static void take_all(void)
             long got = m->hdr.len;
 
             if (!ptr)
-                got = bny_dpdk_view(m, (uint32_t)at, m->hdr.len - (uint32_t)at, NULL, &ptr);
+                got = bny_dgram_view(m, (uint32_t)at, m->hdr.len - (uint32_t)at, NULL, &ptr);
             if (got == BNY_AGAIN)
                 break;
             cr_assert_gt(got, 0);
@@ -382,7 +382,7 @@ static void take_all(void)
         m->user = (void *)at;
         if (at < m->hdr.len)
             continue;
-        bny_dpdk_release(m);
+        bny_dgram_release(m);
         in.msg[i--] = in.msg[--in.n];
     }
 }
@@ -404,9 +404,9 @@ static const struct row rows[] = {
     { "8 to 1", 9, 9000, 100000, 1024, 100, 4000000, 0, 0, .93, 0 },
     { "8 to 1, 1500 B", 9, 1500, 100000, 4096, 100, 4000000, 0, 0, .80, 0 },
     { "8 to 1, cards verify", 9, 9000, 100000, 1024, 100, 4000000, 0, 0, .93,
-      BNY_DPDK_VERIFIES },
+      BNY_DGRAM_VERIFIES },
     { "8 to 1, cards compute and verify", 9, 9000, 100000, 1024, 100, 4000000, 0, 0, .93,
-      BNY_DPDK_VERIFIES | BNY_DPDK_CSUM },
+      BNY_DGRAM_VERIFIES | BNY_DGRAM_CSUM },
     { "64 to 1", 65, 9000, 100000, 1024, 100, 4000000, 0, 0, .93, 0 },
     { "1 to 1, 1500 B", 2, 1500, 100000, 4096, 100, 4000000, 0, 0, .80, 0 },
     { "64 to 1 that computes", 65, 9000, 100000, 1024, 100, 4000000, 2 * MS, 3 * MS, .2, 0 },
@@ -425,7 +425,7 @@ ParameterizedTestParameters(dpdk_device, many_send_to_one)
 ParameterizedTest(struct row *p, dpdk_device, many_send_to_one, .timeout = 100)
 {
     uint64_t before[RANKS], ns = 6 * MS, all = 0, least = UINT64_MAX, most = 0, drops;
-    const struct bny_dpdk_port *at = &net.ports[0];
+    const struct bny_dgram_port *at = &net.ports[0];
     double goodput;
 
     set_up(p);

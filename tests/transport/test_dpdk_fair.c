@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "transport/dpdk/flow.h"
+#include "transport/datagram/flow.h"
 
 #define SENDERS  4
 #define STEP     4000u /* ns */
@@ -41,7 +41,7 @@ struct data {
 struct answer {
     uint64_t due;
     uint32_t cum, echo;
-    struct bny_dpdk_sack sack;
+    struct bny_dgram_sack sack;
 };
 
 struct pair { /* a sender, and the receiver's end of it */
@@ -125,7 +125,7 @@ static void look(struct world *w, int i)
 
         rtt = rtt > a->sack.delay ? rtt - a->sack.delay : 0;
         cr_assert_eq(
-            bny_flow_ack(&e->tx, a->cum, BNY_DPDK_WINDOW, &a->sack, rtt, w->now, ignore, NULL),
+            bny_flow_ack(&e->tx, a->cum, BNY_DGRAM_WINDOW, &a->sack, rtt, w->now, ignore, NULL),
             0);
     }
     cr_assert_geq(bny_flow_tick(&e->tx, w->now), 0);
@@ -186,7 +186,7 @@ ParameterizedTest(struct share *p, dpdk_fair, senders_share_a_queue, .timeout = 
         w->rng = p->seed;
         w->now = 1 * MS;
         for (int i = 0; i < p->senders; i++) {
-            bny_flow_tx_init(&w->pairs[i].tx, 0, BNY_DPDK_WINDOW, p->frame);
+            bny_flow_tx_init(&w->pairs[i].tx, 0, BNY_DGRAM_WINDOW, p->frame);
             w->pairs[i].most = HELLO;
         }
         for (int i = 0; i < p->senders; i++) { /* it always has something to send from here */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "transport/dpdk/flow.h"
+#include "transport/datagram/flow.h"
 
 #define PACKETS 6000u
 #define ONE_WAY 20000u /* ns */
@@ -32,7 +32,7 @@ struct link {
 struct flying { /* a packet or an acknowledgement */
     uint64_t due;
     uint32_t seq, time, cum;
-    struct bny_dpdk_sack sack;
+    struct bny_dgram_sack sack;
     int is_ack, used;
 };
 
@@ -96,7 +96,7 @@ static void compare(const struct world *w)
         if (!w->got[s])
             cr_assert_fail("seed %llu: %u is acknowledged and did not arrive",
                            (unsigned long long)w->p->seed, s);
-    for (uint32_t i = 0; i < BNY_DPDK_WINDOW && w->rx.cum + i < PACKETS; i++)
+    for (uint32_t i = 0; i < BNY_DGRAM_WINDOW && w->rx.cum + i < PACKETS; i++)
         cr_assert_eq(w->rx.bits[i / 64] >> (i % 64) & 1, w->got[w->rx.cum + i],
                      "seed %llu: bit %u", (unsigned long long)w->p->seed, i);
 }
@@ -108,7 +108,7 @@ static void arrive(struct world *w, const struct flying *f)
     if (f->is_ack) {
         uint64_t rtt = w->now - ((uint64_t)f->time << 6);
 
-        cr_assert_eq(bny_flow_ack(&w->tx, f->cum, BNY_DPDK_WINDOW, &f->sack, rtt, w->now,
+        cr_assert_eq(bny_flow_ack(&w->tx, f->cum, BNY_DGRAM_WINDOW, &f->sack, rtt, w->now,
                                   count_acked, w),
                      0);
         return;
@@ -137,7 +137,7 @@ static void send_some(struct world *w)
             cr_assert_eq(seq, w->sent);
             w->sent++;
         }
-        cr_assert_leq(w->tx.flying + w->tx.lost, BNY_DPDK_WINDOW);
+        cr_assert_leq(w->tx.flying + w->tx.lost, BNY_DGRAM_WINDOW);
         put(w, (struct flying){ .seq = seq, .time = (uint32_t)(w->now >> 6) });
     }
 }
@@ -168,7 +168,7 @@ ParameterizedTestParameters(dpdk_flow, everything_arrives_once)
 static void run(struct world *w)
 {
     w->now = 1000000;
-    bny_flow_tx_init(&w->tx, w->p->lossless, BNY_DPDK_WINDOW, 9000);
+    bny_flow_tx_init(&w->tx, w->p->lossless, BNY_DGRAM_WINDOW, 9000);
     while (w->acked < PACKETS) {
         uint64_t next = w->now + 10000;
 
@@ -233,7 +233,7 @@ Test(dpdk_flow, numbers_wrap)
         cr_assert_eq(bny_flow_arrived(&rx, UINT32_MAX - 3 + i), 1);
     cr_assert_eq(rx.cum, 6);
     cr_assert_eq(bny_flow_arrived(&rx, UINT32_MAX), 0);
-    cr_assert_eq(bny_flow_arrived(&rx, 6 + BNY_DPDK_WINDOW), -1);
+    cr_assert_eq(bny_flow_arrived(&rx, 6 + BNY_DGRAM_WINDOW), -1);
     cr_assert_eq(bny_flow_arrived(&rx, 7), 1);
     cr_assert_eq(bny_flow_gap(&rx), 1);
 }
@@ -245,10 +245,10 @@ static void ignore(void *ctx, struct bny_flow_packet *p)
 Test(dpdk_flow, hostile_acknowledgements_change_nothing)
 {
     struct bny_flow_tx tx;
-    struct bny_dpdk_sack sack = { .twice = 0 };
+    struct bny_dgram_sack sack = { .twice = 0 };
     uint64_t rng = 11;
 
-    bny_flow_tx_init(&tx, 0, BNY_DPDK_WINDOW, 9000);
+    bny_flow_tx_init(&tx, 0, BNY_DGRAM_WINDOW, 9000);
     for (uint32_t i = 0; i < 20; i++)
         bny_flow_send(&tx, &tx, i, 1, 1000);
     cr_assert_eq(bny_flow_ack(&tx, 21, 0, NULL, 0, 2000, ignore, NULL), -1,

@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "tests/support/key.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 #define STEP  1000u /* ns */
 #define MS    1000000ull
@@ -40,10 +40,10 @@ struct frame {
     uint8_t bytes[];
 };
 
-struct bny_dpdk_port {
+struct bny_dgram_port {
     struct frame *first, **end; /* that came */
     int refs;                   /* frames that it holds, of memory that is attached */
-    struct bny_dpdk_ref *ref[4096];
+    struct bny_dgram_ref *ref[4096];
     unsigned frames, nudges, flushes, reclaims;
     int lose;                  /* frames with payload, from now on */
     unsigned free_after;       /* further frames until all is given back; 0: it keeps them */
@@ -51,7 +51,7 @@ struct bny_dpdk_port {
     uint8_t *mapped, *map_end; /* by map() */
 };
 
-static struct bny_dpdk_port ports[2];
+static struct bny_dgram_port ports[2];
 static int opened, map_refused;
 
 static int start(const char *args, const char *device, int loud, char *text)
@@ -59,41 +59,41 @@ static int start(const char *args, const char *device, int loud, char *text)
     return 0;
 }
 
-static int open_port(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
-                     struct bny_dpdk_info *info, char *text)
+static int open_port(const struct bny_dgram_conf *c, struct bny_dgram_port **out,
+                     struct bny_dgram_info *info, char *text)
 {
     *out = &ports[opened];
     (*out)->end = &(*out)->first;
-    *info = (struct bny_dpdk_info){ .caps = BNY_DPDK_GATHER | BNY_DPDK_EXT_EAL,
-                                    .frame_max = c->frame_max,
-                                    .queues = 1,
-                                    .mac = { 2, 0, 0, 0, 0, (uint8_t)opened } };
+    *info = (struct bny_dgram_info){ .caps = BNY_DGRAM_GATHER | BNY_DGRAM_EXT_EAL,
+                                     .frame_max = c->frame_max,
+                                     .queues = 1,
+                                     .mac = { 2, 0, 0, 0, 0, (uint8_t)opened } };
     opened++;
     return 0;
 }
 
-static void give_back(struct bny_dpdk_port *p)
+static void give_back(struct bny_dgram_port *p)
 {
     for (int i = 0; i < p->refs; i++)
         p->ref[i]->opaque[0]--;
     p->refs = 0;
 }
 
-static void close_port(struct bny_dpdk_port *p)
+static void close_port(struct bny_dgram_port *p)
 {
     give_back(p);
 }
 
-static int link_up(struct bny_dpdk_port *p)
+static int link_up(struct bny_dgram_port *p)
 {
     return 1;
 }
 
-static void deliver(struct bny_dpdk_port *from, const struct bny_dpdk_tx *tx)
+static void deliver(struct bny_dgram_port *from, const struct bny_dgram_tx *tx)
 {
     const uint8_t *mac = tx->head;
     struct frame *f = malloc(sizeof *f + tx->head_len + tx->body_len);
-    struct bny_dpdk_port *to = &ports[mac[5] & 1];
+    struct bny_dgram_port *to = &ports[mac[5] & 1];
 
     cr_assert(f);
     if (mac[0] != 2 || to == from) { /* ARP, and what is meant for nobody */
@@ -109,7 +109,7 @@ static void deliver(struct bny_dpdk_port *from, const struct bny_dpdk_tx *tx)
     to->end = &f->next;
 }
 
-static int transmit(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n)
+static int transmit(struct bny_dgram_port *p, const struct bny_dgram_tx *tx, int n)
 {
     for (int i = 0; i < n; i++) {
         p->frames++;
@@ -126,7 +126,7 @@ static int transmit(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n
     return n;
 }
 
-static int receive(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
+static int receive(struct bny_dgram_port *p, struct bny_dgram_rx *rx, int n)
 {
     int got = 0;
 
@@ -136,7 +136,7 @@ static int receive(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
         p->first = f->next;
         if (!p->first)
             p->end = &p->first;
-        rx[got] = (struct bny_dpdk_rx){ .buf = f, .data = f->bytes, .len = f->len };
+        rx[got] = (struct bny_dgram_rx){ .buf = f, .data = f->bytes, .len = f->len };
     }
     return got;
 }
@@ -147,24 +147,24 @@ static void free_frames(void *const *bufs, int n)
         free(bufs[i]);
 }
 
-static void reclaim(struct bny_dpdk_port *p)
+static void reclaim(struct bny_dgram_port *p)
 {
     p->reclaims++;
 }
 
-static void flush(struct bny_dpdk_port *p)
+static void flush(struct bny_dgram_port *p)
 {
     p->flushes++;
     if (!p->keeps)
         give_back(p);
 }
 
-static void ref_init(struct bny_dpdk_ref *ref)
+static void ref_init(struct bny_dgram_ref *ref)
 {
     ref->opaque[0] = 0;
 }
 
-static int ref_busy(const struct bny_dpdk_ref *ref)
+static int ref_busy(const struct bny_dgram_ref *ref)
 {
     return ref->opaque[0] > 0;
 }
@@ -194,10 +194,10 @@ static int owns(const void *mem, size_t bytes)
     return at >= ours && at + bytes <= ours + OURS;
 }
 
-static int map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text)
+static int map(struct bny_dgram_port *p, void *mem, size_t bytes, char *text)
 {
     if (map_refused) {
-        snprintf(text, BNY_DPDK_TEXT, "no more of it");
+        snprintf(text, BNY_DGRAM_TEXT, "no more of it");
         return -1;
     }
     cr_assert_eq((uintptr_t)mem % PAGE, 0);
@@ -208,7 +208,7 @@ static int map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text)
     return 0;
 }
 
-static void unmap(struct bny_dpdk_port *p, void *mem, size_t bytes)
+static void unmap(struct bny_dgram_port *p, void *mem, size_t bytes)
 {
     cr_assert_eq(p->mapped, mem);
     cr_assert_eq(p->map_end, p->mapped + bytes);
@@ -216,18 +216,18 @@ static void unmap(struct bny_dpdk_port *p, void *mem, size_t bytes)
     p->mapped = p->map_end = NULL;
 }
 
-static uint64_t missed(struct bny_dpdk_port *p)
+static uint64_t missed(struct bny_dgram_port *p)
 {
     return 0;
 }
 
-static uint32_t mbps(struct bny_dpdk_port *p)
+static uint32_t mbps(struct bny_dgram_port *p)
 {
     return 0;
 }
 
-static const struct bny_dpdk_driver driver = {
-    .version = BNY_DPDK_DRIVER_VERSION,
+static const struct bny_dgram_driver driver = {
+    .version = BNY_DGRAM_DRIVER_VERSION,
     .start = start,
     .open = open_port,
     .close = close_port,

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "transport/dpdk/flow.h"
-#include "transport/dpdk/grant.h"
+#include "transport/datagram/flow.h"
+#include "transport/datagram/grant.h"
 
 #define STEP    1000u  /* ns */
 #define RING    8192u  /* a sender's frames under way */
@@ -49,12 +49,12 @@ struct frame {
 struct answer {
     uint64_t due;
     uint32_t cum, echo, grant;
-    struct bny_dpdk_sack sack;
+    struct bny_dgram_sack sack;
 };
 
 struct sender {
     struct bny_flow_tx tx;
-    struct bny_flow_packet pk[BNY_DPDK_WIDEST];
+    struct bny_flow_packet pk[BNY_DGRAM_WIDEST];
     struct frame *wire; /* those before the switch from `switched` on */
     uint32_t first, switched, end;
     struct answer answers[ACKS];
@@ -166,7 +166,7 @@ static void look(struct world *w, struct sender *s)
         rtt = rtt > a->sack.delay ? rtt - a->sack.delay : 0;
         bny_flow_granted(&s->tx, a->grant, w->now);
         cr_assert_eq(
-            bny_flow_ack(&s->tx, a->cum, BNY_DPDK_WIDEST, &a->sack, rtt, w->now, ignore, NULL),
+            bny_flow_ack(&s->tx, a->cum, BNY_DGRAM_WIDEST, &a->sack, rtt, w->now, ignore, NULL),
             0);
         if (w->on)
             s->ask_wait = ASK;
@@ -285,10 +285,10 @@ static struct world *world_new(const struct row *p)
         s->rate = w->rate * (i < p->held ? p->held_share : 1);
         s->grant.user = s;
         s->asked = w->now + (uint64_t)i * HELLO; /* whole frames, on an idle path */
-        s->rx.size = BNY_DPDK_WIDEST;
+        s->rx.size = BNY_DGRAM_WIDEST;
         bny_grant_begin(&w->pool, &s->grant);
-        bny_flow_tx_init(&s->tx, 0, BNY_DPDK_WIDEST, p->frame);
-        bny_flow_widen(&s->tx, s->pk, BNY_DPDK_WIDEST);
+        bny_flow_tx_init(&s->tx, 0, BNY_DGRAM_WIDEST, p->frame);
+        bny_flow_widen(&s->tx, s->pk, BNY_DGRAM_WIDEST);
         bny_flow_grants(&s->tx, s->grant.limit, OVER);
     }
     return w;

@@ -7,29 +7,29 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 extern const struct bny_transport_ops bny_dpdk_ops;
 
-static struct bny_dpdk_conf asked;
+static struct bny_dgram_conf asked;
 
 static int start(const char *args, const char *device, int loud, char *text)
 {
     return 0;
 }
 
-static int refuse(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
-                  struct bny_dpdk_info *info, char *text)
+static int refuse(const struct bny_dgram_conf *conf, struct bny_dgram_port **out,
+                  struct bny_dgram_info *info, char *text)
 {
     asked = *conf;
     *out = NULL;
-    snprintf(text, BNY_DPDK_TEXT, "no memory, says the driver");
+    snprintf(text, BNY_DGRAM_TEXT, "no memory, says the driver");
     return -1;
 }
 
-static const struct bny_dpdk_driver pretended = { .version = BNY_DPDK_DRIVER_VERSION,
-                                                  .start = start,
-                                                  .open = refuse };
+static const struct bny_dgram_driver pretended = { .version = BNY_DGRAM_DRIVER_VERSION,
+                                                   .start = start,
+                                                   .open = refuse };
 
 static int create(int nranks)
 {
@@ -61,7 +61,7 @@ Test(dpdk_open, a_shared_port_has_buffers_for_every_rank)
         create(ranks[i]);
         cr_assert_eq(asked.bufs, peers * DP_BUDGET, "%d ranks: %u buffers", ranks[i],
                      asked.bufs);
-        cr_assert_geq(asked.bufs, peers * BNY_DPDK_WINDOW,
+        cr_assert_geq(asked.bufs, peers * BNY_DGRAM_WINDOW,
                       "%d ranks: a peer's first credit is not covered", ranks[i]);
     }
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 
 #define PEER 1u
 
@@ -20,7 +20,7 @@ static void give_back(void *const *bufs, int n)
     bufs_out -= n;
 }
 
-static const struct bny_dpdk_driver driver = { .free = give_back };
+static const struct bny_dgram_driver driver = { .free = give_back };
 
 struct here {
     struct dp_tp t;
@@ -33,20 +33,20 @@ static void set_up(struct here *h)
     memset(h, 0, sizeof *h);
     h->t.tp.nranks = 2;
     h->t.drv = &driver;
-    h->t.eth = BNY_DPDK_ETH;
+    h->t.eth = BNY_DGRAM_ETH;
     h->t.blob.udp_port = 4000;
     h->t.eps = h->eps;
     h->eps[PEER] = &h->e;
     h->e.ep = (struct bny_ep){ .tp = &h->t.tp, .peer = PEER, .eager_max = DP_EAGER_MAX };
     h->e.tag_in = 7;
-    h->e.limit_told = BNY_DPDK_WINDOW;
+    h->e.limit_told = BNY_DGRAM_WINDOW;
     bny_flow_tx_init(&h->e.tx, 0, 0, 1500);
     bufs_out = 0;
 }
 
 static void tear_down(struct here *h)
 {
-    bny_dpdk_forget(&h->e);
+    bny_dgram_forget(&h->e);
     cr_assert_eq(bufs_out, 0, "%d buffers are lost", bufs_out);
     while (h->t.all_msgs) {
         struct dp_msg *m = h->t.all_msgs;
@@ -67,34 +67,34 @@ static void tear_down(struct here *h)
 static int frame(struct here *h, uint32_t msg, uint32_t off, uint32_t len, uint8_t flags,
                  uint32_t whole)
 {
-    static const struct bny_dpdk_addr from = { { 2 }, 5000, BNY_DPDK_IP4(1) },
-                                      to = { { 4 }, 4000, BNY_DPDK_IP4(2) };
+    static const struct bny_dgram_addr from = { { 2 }, 5000, BNY_DGRAM_IP4(1) },
+                                       to = { { 4 }, 4000, BNY_DGRAM_IP4(2) };
     struct bny_hdr hdr = { .kind = BNY_MSG_DATA, .len = whole };
-    uint32_t head = BNY_DPDK_HEAD + (flags & BNY_DPDK_FIRST ? (uint32_t)sizeof hdr : 0);
-    struct bny_dpdk_head d = { .magic = BNY_DPDK_MAGIC,
-                               .type = BNY_DPDK_DATA,
-                               .flags = flags,
-                               .tag = 7,
-                               .seq = h->seq,
-                               .length = (uint8_t)head,
-                               .msg = msg,
-                               .off = off,
-                               .from = PEER };
-    uint8_t *f = malloc(BNY_DPDK_ETH + head + len);
-    struct bny_dpdk_rx rx = { .buf = f, .data = f, .len = BNY_DPDK_ETH + head + len };
-    uint64_t before = h->t.drops[BNY_DPDK_BAD_PLACE];
+    uint32_t head = BNY_DGRAM_HEAD + (flags & BNY_DGRAM_FIRST ? (uint32_t)sizeof hdr : 0);
+    struct bny_dgram_head d = { .magic = BNY_DGRAM_MAGIC,
+                                .type = BNY_DGRAM_DATA,
+                                .flags = flags,
+                                .tag = 7,
+                                .seq = h->seq,
+                                .length = (uint8_t)head,
+                                .msg = msg,
+                                .off = off,
+                                .from = PEER };
+    uint8_t *f = malloc(BNY_DGRAM_ETH + head + len);
+    struct bny_dgram_rx rx = { .buf = f, .data = f, .len = BNY_DGRAM_ETH + head + len };
+    uint64_t before = h->t.drops[BNY_DGRAM_BAD_PLACE];
 
     cr_assert_not_null(f);
-    bny_dpdk_eth_init(f, &from, &to);
-    memcpy(f + BNY_DPDK_ETH, &d, sizeof d);
-    if (flags & BNY_DPDK_FIRST)
-        memcpy(f + BNY_DPDK_ETH + sizeof d, &hdr, sizeof hdr);
-    memset(f + BNY_DPDK_ETH + head, (int)(off / 64), len);
-    bny_dpdk_eth_length(f, rx.len);
+    bny_dgram_eth_init(f, &from, &to);
+    memcpy(f + BNY_DGRAM_ETH, &d, sizeof d);
+    if (flags & BNY_DGRAM_FIRST)
+        memcpy(f + BNY_DGRAM_ETH + sizeof d, &hdr, sizeof hdr);
+    memset(f + BNY_DGRAM_ETH + head, (int)(off / 64), len);
+    bny_dgram_eth_length(f, rx.len);
     bufs_out++;
-    if (!bny_dpdk_frame(&h->t, &h->e, &rx))
+    if (!bny_dgram_frame(&h->t, &h->e, &rx))
         give_back(&rx.buf, 1);
-    if (h->t.drops[BNY_DPDK_BAD_PLACE] != before)
+    if (h->t.drops[BNY_DGRAM_BAD_PLACE] != before)
         return 0;
     h->seq++;
     return 1;
@@ -106,15 +106,15 @@ Test(dpdk_place, nothing_lies_beyond_the_end_that_is_told_later)
 
     set_up(&h);
     cr_assert(frame(&h, 0, 1 << 20, 64, 0, 0));
-    cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 128),
+    cr_assert_not(frame(&h, 0, 0, 64, BNY_DGRAM_FIRST, 128),
                   "a fragment is far behind the end of 128 bytes");
     cr_assert(bny_msg_list_is_empty(&h.e.ready));
     tear_down(&h);
 
     set_up(&h);
     cr_assert(frame(&h, 0, 1 << 20, 64, 0, 0));
-    frame(&h, 0, 64, 128, BNY_DPDK_LAST, 0);
-    cr_assert_not(frame(&h, 0, 0, 64, BNY_DPDK_FIRST, 192),
+    frame(&h, 0, 64, 128, BNY_DGRAM_LAST, 0);
+    cr_assert_not(frame(&h, 0, 0, 64, BNY_DGRAM_FIRST, 192),
                   "the same, with the end told before");
     cr_assert(bny_msg_list_is_empty(&h.e.ready));
     tear_down(&h);
@@ -125,9 +125,9 @@ Test(dpdk_place, no_message_is_further_away_than_packets_lead_to)
     struct here h;
 
     set_up(&h);
-    cr_assert_not(frame(&h, 2 * BNY_DPDK_WINDOW, 0, 64, BNY_DPDK_FIRST | BNY_DPDK_LAST, 64));
-    cr_assert_not(frame(&h, UINT32_MAX, 0, 64, BNY_DPDK_FIRST | BNY_DPDK_LAST, 64));
-    cr_assert(frame(&h, 2 * BNY_DPDK_WINDOW - 1, 0, 64, BNY_DPDK_FIRST | BNY_DPDK_LAST, 64));
+    cr_assert_not(frame(&h, 2 * BNY_DGRAM_WINDOW, 0, 64, BNY_DGRAM_FIRST | BNY_DGRAM_LAST, 64));
+    cr_assert_not(frame(&h, UINT32_MAX, 0, 64, BNY_DGRAM_FIRST | BNY_DGRAM_LAST, 64));
+    cr_assert(frame(&h, 2 * BNY_DGRAM_WINDOW - 1, 0, 64, BNY_DGRAM_FIRST | BNY_DGRAM_LAST, 64));
     tear_down(&h);
 }
 
@@ -145,7 +145,8 @@ static void use(struct here *h, uint64_t *rng)
         while (!m->msg.data && at < m->msg.hdr.len) {
             uint32_t want = m->msg.hdr.len - at < 4096 ? m->msg.hdr.len - at : 4096;
             const void *ptr;
-            long n = bny_dpdk_view(&m->msg, at, want, bny_rng_below(rng, 2) ? out : NULL, &ptr);
+            long n =
+                bny_dgram_view(&m->msg, at, want, bny_rng_below(rng, 2) ? out : NULL, &ptr);
 
             if (n <= 0)
                 break;
@@ -155,7 +156,7 @@ static void use(struct here *h, uint64_t *rng)
             at += (uint32_t)n;
         }
         cr_assert(sum != UINT32_MAX); /* so that the bytes are read */
-        bny_dpdk_release(&m->msg);
+        bny_dgram_release(&m->msg);
     }
 }
 
@@ -172,10 +173,10 @@ Test(dpdk_place, random_fragments_stay_in_their_buffers) /* the sanitizers watch
                      len = (uint32_t)bny_rng_below(&rng, 5) * 64;
             uint32_t whole = (uint32_t)bny_rng_below(&rng, 10) * 64 +
                              (uint32_t)bny_rng_below(&rng, 2) * DP_EAGER_MAX;
-            uint8_t flags = (uint8_t)(off ? 0 : BNY_DPDK_FIRST);
+            uint8_t flags = (uint8_t)(off ? 0 : BNY_DGRAM_FIRST);
 
             if (bny_rng_below(&rng, 4) == 0 || (!off && len >= whole))
-                flags |= BNY_DPDK_LAST;
+                flags |= BNY_DGRAM_LAST;
             frame(&h, (uint32_t)bny_rng_below(&rng, 3), off, len, flags,
                   flags == 3 ? len : whole);
             use(&h, &rng);

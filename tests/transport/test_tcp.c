@@ -125,6 +125,32 @@ Test(tcp, garbage_is_dropped_and_hurts_nobody)
     tpset_close(&s);
 }
 
+static void count_warnings(void *ctx, enum banyan_log_level level, const char *line)
+{
+    *(int *)ctx += level == BANYAN_LOG_WARN && strstr(line, "did not prove to be a rank");
+}
+
+/* The job's root probes ports where another root may listen (probe_ports() in gather_root.c).
+ */
+Test(tcp, a_connection_without_a_byte_is_no_warning)
+{
+    struct tpset s;
+    int warnings = 0;
+
+    tpset_open(&s, &bny_tcp_ops, 2, NULL);
+    banyan_set_log(count_warnings, &warnings, BANYAN_LOG_INFO);
+    for (uint32_t bytes = 0; bytes < 2; bytes++) {
+        int fd = stranger((struct tcp_blob *)s.blob[1]);
+
+        cr_assert_eq(send(fd, "b", bytes, MSG_NOSIGNAL), (ssize_t)bytes);
+        shutdown(fd, SHUT_WR);
+        expect_closed(&s, fd);
+        cr_assert_eq(warnings, (int)bytes, "%u bytes", bytes);
+    }
+    expect_traffic(&s, 0);
+    tpset_close(&s);
+}
+
 /* More silent strangers than there is room for; ranks still find each other, and the strangers
  * are thrown out. */
 Test(tcp, half_open_strangers_do_not_keep_ranks_out)

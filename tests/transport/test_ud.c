@@ -12,7 +12,7 @@
 #include "tests/support/key.h"
 #include "tests/support/tpset.h"
 #include "tests/support/verbs_sim.h"
-#include "transport/dpdk/dpdk.h"
+#include "transport/datagram/dgram.h"
 #include "transport/ud/ud.h"
 
 #define PEERS 512
@@ -54,7 +54,7 @@ static struct dp_ep *inside(struct bny_ep *ep)
     return (struct dp_ep *)ep;
 }
 
-static struct bny_dpdk_port *port_of(struct bny_tp *tp)
+static struct bny_dgram_port *port_of(struct bny_tp *tp)
 {
     return ((struct dp_tp *)tp)->port;
 }
@@ -198,7 +198,7 @@ Test(ud, a_queue_pair_that_breaks_again_and_again_ends_its_peers)
  * pair. No number of these ends anything, nor how long the port is down. */
 Test(ud, breaks_in_a_short_time_or_while_the_port_is_down_end_nothing)
 {
-    struct bny_dpdk_port *p;
+    struct bny_dgram_port *p;
     struct tpset s;
     uint64_t restarts;
 
@@ -375,7 +375,7 @@ Test(ud, long_datagrams_that_do_not_pass_are_not_sent)
     verbs_sim.lost_above = 0;
     tpset_open(&s, ud, 2, NULL);
     stream(&s, 4, 1 << 18);
-    cr_assert_eq(inside(s.ep[0][1])->frame, 4096u + BNY_DPDK_ETH);
+    cr_assert_eq(inside(s.ep[0][1])->frame, 4096u + BNY_DGRAM_ETH);
     tpset_close(&s);
 }
 
@@ -469,7 +469,7 @@ Test(ud, datagrams_of_strangers_are_dropped)
         cr_assert_eq(ud->poll(tp, ev, 8), 0);
         cr_assert_eq(ud->poll(stranger, ev, 8), 0);
     }
-    cr_assert_gt(((struct dp_tp *)tp)->drops[BNY_DPDK_BAD_TAG], 0u);
+    cr_assert_gt(((struct dp_tp *)tp)->drops[BNY_DGRAM_BAD_TAG], 0u);
     cr_assert_eq(verbs_sim.ud_bad_key, 0u);
     port_of(stranger)->ways[0].addr->qkey ^= 1;
     ahead_ns = 1000000000u; /* it says it again */

@@ -12,7 +12,7 @@
 #include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
-#include "transport/verbs/fn.h"
+#include "transport/verbs/ibv_symbols.h"
 
 TestSuite(verbs_sentences, .timeout = 60);
 

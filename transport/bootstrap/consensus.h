@@ -46,7 +46,7 @@
  * any more, nor does a rank that received the accusation, so it is too late to disagree. (If
  * only quorate views counted, the majority would still end, as its own members believe the
  * accusation; 1 of 6000 simulated jobs went on in two parts.) So ranks that lost many hosts
- * report later (control_silence.c). */
+ * report later (failure_detector.c). */
 #ifndef BNY_BOOTSTRAP_CONSENSUS_H
 #define BNY_BOOTSTRAP_CONSENSUS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the control plane: its state, the life of one link (control_link.c), and the agreement
- * over the links (control_view.c). The caller of these functions holds the lock. */
+ * over the links (membership.c). The caller of these functions holds the lock. */
 #ifndef BNY_BOOTSTRAP_CONTROL_H
 #define BNY_BOOTSTRAP_CONTROL_H
 
@@ -87,7 +87,7 @@ struct bny_control {
     struct bny_failures known;
     struct bny_foreign foreign;
     uint64_t silent_ns; /* how long a link may be lost before its peer counts as dead */
-    /* control_view.c */
+    /* membership.c */
     struct bny_consensus agree;
     uint8_t *frame;       /* [bny_consensus_message_max()] */
     uint64_t view_due_ns; /* time at which known failures become a view; 0: none pending */
@@ -143,7 +143,7 @@ void link_wait(struct bny_control *c, struct link *l);
 void link_read(struct bny_control *c, struct link *l);
 void link_close(struct link *l);
 
-/* control_silence.c: how long the peer's kernel has not answered; unknown if ours does not
+/* failure_detector.c: how long the peer's kernel has not answered; unknown if ours does not
  * report it. */
 uint64_t silence_unanswered_ns(const struct link *l, uint64_t unknown);
 /* The link was lost after the peer had not answered for silent_ns. */
@@ -156,7 +156,7 @@ int silence_may_begin(const struct link *l);
 /* Does the peer of a lost link count as dead now? */
 int silence_is_over(const struct bny_control *c, const struct link *l);
 
-/* control_blame.c: answers requests for our position; finds the rank to blame. */
+/* timeout_verdict.c: answers requests for our position; finds the rank to blame. */
 void blame_run(struct bny_control *c);
 /* Is such a request unanswered? */
 int blame_asked(const struct bny_control *c);
@@ -164,7 +164,7 @@ int blame_asked(const struct bny_control *c);
 /* control_thread.c: ends the thread if there is one. */
 void control_stop(struct bny_control *c);
 
-/* control_view.c */
+/* membership.c */
 int view_init(struct bny_control *c);
 void view_finish(struct bny_control *c);
 /* Closes links to dead ranks and repairs the ring; enters, decides and publishes decisions. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The failures that a rank knows of, from itself or from neighbours. Pure bookkeeping; the
- * owner locks. control_view.c agrees on the one that counts. */
+ * owner locks. membership.c agrees on the one that counts. */
 #ifndef BNY_BOOTSTRAP_FAILURES_H
 #define BNY_BOOTSTRAP_FAILURES_H
 

@@ -19,9 +19,9 @@
  *          later ranks
  *   CARD   struct gather_card, the sender's peer info
  *   CARDS  struct gather_cards, ranks (u32 each), their peer infos, each packed as differences
- * from the one before (wire_pack.h): includes those from below READY  empty: the sender has all peer
- * infos and is connected to all ranks, as are all ranks whose peer infos it brought; or the
- * ranks (u32 each) that are, when the deadline is near ABORT  u32 code, the sentence: the
+ * from the one before (wire_pack.h): includes those from below READY  empty: the sender has all
+ * peer infos and is connected to all ranks, as are all ranks whose peer infos it brought; or
+ * the ranks (u32 each) that are, when the deadline is near ABORT  u32 code, the sentence: the
  * sender will not join; instead of the others, or after any of them; a BNY_CONN_ABORT
  * connection sends nothing else and from above: PLACE  struct gather_place, from the root: go
  * there; or stay ALL    struct gather_all, a piece of the packed table of all peer infos GO

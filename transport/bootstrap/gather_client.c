@@ -313,7 +313,7 @@ static int is_due(struct bny_bootstrap *b)
     if (b->below.first_deadline && serves(b))
         end = b->below.first_deadline;
     if (end > now &&
-        (end - now) / 8 < wait) /* the root must know who is here at the deadline */
+        (end - now) / 8 < wait) /* the root must know at the deadline which ranks are here */
         wait = (end - now) / 8;
     k->give_ns = now + wait;
     return 1;

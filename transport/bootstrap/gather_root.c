@@ -324,7 +324,7 @@ static int gather_root_pack(struct bny_bootstrap *b)
     return 0;
 }
 
-/* What is missing. */
+/* The missing ranks, as a sentence. */
 enum lack { LACK_COMING, LACK_CARD, LACK_READY };
 
 static int lacks(const struct bny_bootstrap *b, int rank, enum lack what)

@@ -6,17 +6,17 @@
 #include "base/err.h"
 #include "base/fork.h"
 #include "base/module.h"
-#include "transport/dpdk/driver.h"
+#include "transport/datagram/driver.h"
 
 #define MODULE "libbanyan-dpdk.so"
 
 static struct bny_lock lock = BNY_LOCK(NULL);
-static const struct bny_dpdk_driver *real, *other;
+static const struct bny_dgram_driver *real, *other;
 
-static const struct bny_dpdk_driver *dpdk_load_load(void)
+static const struct bny_dgram_driver *dpdk_load_load(void)
 {
-    const struct bny_dpdk_driver *d;
-    bny_dpdk_driver_fn *get;
+    const struct bny_dgram_driver *d;
+    bny_dgram_driver_fn *get;
     char path[4200];
     void *lib, *symbol;
 
@@ -33,7 +33,7 @@ static const struct bny_dpdk_driver *dpdk_load_load(void)
     symbol = dlsym(lib, "bny_dpdk_module");
     memcpy(&get, &symbol, sizeof get);
     d = symbol ? get() : NULL;
-    if (!d || d->version != BNY_DPDK_DRIVER_VERSION) {
+    if (!d || d->version != BNY_DGRAM_DRIVER_VERSION) {
         bny_fail(
             BANYAN_EVERSION,
             "transport dpdk: %s is of another version of banyan; install both from one build",
@@ -43,9 +43,9 @@ static const struct bny_dpdk_driver *dpdk_load_load(void)
     return d;
 }
 
-const struct bny_dpdk_driver *bny_dpdk_driver(void)
+const struct bny_dgram_driver *bny_dpdk_driver(void)
 {
-    const struct bny_dpdk_driver *d;
+    const struct bny_dgram_driver *d;
 
     bny_lock_take(&lock);
     if (!other && !real)
@@ -55,7 +55,7 @@ const struct bny_dpdk_driver *bny_dpdk_driver(void)
     return d;
 }
 
-void bny_dpdk_driver_set(const struct bny_dpdk_driver *driver)
+void bny_dpdk_driver_set(const struct bny_dgram_driver *driver)
 {
     bny_lock_take(&lock);
     other = driver;

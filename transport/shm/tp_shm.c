@@ -322,10 +322,25 @@ static void shm_disarm(struct bny_tp *btp)
     bny_shm_service(tp); /* consumes the doorbells, so that the next sleep is a real one */
 }
 
+static const struct bny_shared_memory shared_memory = {
+    .mem_register = bny_shm_mem_register,
+    .mem_deregister = bny_shm_mem_deregister,
+    .is_shared = bny_shm_mem_is_shared,
+    .map = bny_shm_put_map,
+    .unmap = bny_shm_put_unmap,
+    .store = bny_shm_window_store,
+    .area_make = bny_shm_area_make,
+    .area_tell = bny_shm_area_tell,
+    .area_take = bny_shm_area_take,
+    .area_give = bny_shm_area_give,
+    .area_free = bny_shm_area_free,
+    .area_wake = bny_shm_area_wake,
+};
+
 const struct bny_transport_ops bny_shm_ops = {
     .name = "shm",
-    .caps = BNY_TP_DESC | BNY_TP_PUT | BNY_TP_PUT_SYNC | BNY_TP_LOCAL | BNY_TP_SHARED |
-            BNY_TP_MEM | BNY_TP_AREAS,
+    .caps = BNY_TP_DESC | BNY_TP_PUT | BNY_TP_LOCAL | BNY_TP_MEM,
+    .shared = &shared_memory,
     .create = shm_create,
     .address = shm_address,
     .reachable = shm_reachable,
@@ -340,9 +355,6 @@ const struct bny_transport_ops bny_shm_ops = {
     .window_open = bny_shm_window_open,
     .window_close = bny_shm_window_close,
     .put = bny_shm_put,
-    .put_map = bny_shm_put_map,
-    .put_unmap = bny_shm_put_unmap,
-    .window_store = bny_shm_window_store,
     .poll = bny_shm_poll,
     .poll_ep = bny_shm_poll_ep,
     .view = bny_shm_view,
@@ -351,13 +363,4 @@ const struct bny_transport_ops bny_shm_ops = {
     .disarm = shm_disarm,
     .mem_alloc = bny_shm_mem_alloc,
     .mem_free = bny_shm_mem_free,
-    .mem_register = bny_shm_mem_register,
-    .mem_deregister = bny_shm_mem_deregister,
-    .mem_is_shared = bny_shm_mem_is_shared,
-    .area_make = bny_shm_area_make,
-    .area_tell = bny_shm_area_tell,
-    .area_take = bny_shm_area_take,
-    .area_give = bny_shm_area_give,
-    .area_free = bny_shm_area_free,
-    .area_wake = bny_shm_area_wake,
 };

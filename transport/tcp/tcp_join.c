@@ -399,7 +399,7 @@ static void bury(struct tcp_conn *c)
     c->tp->grave = c;
 }
 
-/* why NULL: it may be a rank that gave up. */
+/* why NULL: it may be a rank that gave up, or one that probes ports. */
 static void drop_half(struct tcp_conn *c, const char *why)
 {
     struct tcp_tp *t = c->tp;
@@ -409,7 +409,9 @@ static void drop_half(struct tcp_conn *c, const char *why)
     no_half(c);
     if (c->starved)
         t->unopened_ns = 0;
-    if (!why) {
+    if (!why && c->state == TCP_HELLO) {
+        bny_info("tcp: %s closed its connection without a byte", bny_addr_text(&c->addr, text));
+    } else if (!why) {
         bny_info("tcp: %s, which claims to be rank %d, gave up on its connection",
                  bny_addr_text(&c->addr, text), c->hello.from);
     } else if (now - t->foreign_log_ns >= 1000000000u || t->foreign_log_ns == 0) {
@@ -588,7 +590,7 @@ static void take_hello(struct tcp_conn *c)
     const struct tcp_hello *h = &c->hello;
 
     if (rc < 0)
-        drop_half(c, "it closed the connection before its hello");
+        drop_half(c, c->hs_have ? "it closed the connection within its hello" : NULL);
     if (rc <= 0)
         return;
     memcpy(&c->hello, c->hs, sizeof c->hello);

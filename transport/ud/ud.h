@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Transport ud: the dpdk transport's messages (transport/dpdk/dpdk.h) over one unconnected
+/* Transport ud: the dpdk transport's messages (transport/datagram/dgram.h) over one unconnected
  * queue pair of an RDMA device, for all peers: UD, or SRD of an Amazon EFA. This is a driver as
- * described in transport/dpdk/driver.h. table.c: the driver's table; ud_open.c: device, queue
- * pair and memory; way.c: addresses; ud_io.c: frames.
+ * described in transport/datagram/driver.h. table.c: the driver's table; ud_open.c: device,
+ * queue pair and memory; way.c: addresses; ud_io.c: frames.
  *
  * A frame is sent without its first 42 bytes (Ethernet, IPv4, UDP): the network has its own
  * headers. Their destination MAC contains the rank. A frame lies at FRAME_AT of its place, so
@@ -16,11 +16,11 @@
 #ifndef BNY_UD_UD_H
 #define BNY_UD_UD_H
 
-#include "transport/dpdk/driver.h"
+#include "transport/datagram/driver.h"
 #include "transport/verbs/verbs.h"
 
 #define UD_GRH       40u
-#define UD_FRAME_AT  42u /* 2 + UD_GRH = BNY_DPDK_ETH */
+#define UD_FRAME_AT  42u /* 2 + UD_GRH = BNY_DGRAM_ETH */
 #define UD_NONE      UINT32_MAX
 #define UD_SENDS     512u        /* most places */
 #define UD_LEAST     64u         /* of receives */
@@ -58,18 +58,18 @@ struct ud_mem { /* registered */
 };
 
 struct ud_place {
-    struct bny_dpdk_port *port;
+    struct bny_dgram_port *port;
     uint32_t next; /* free list */
     int is_posted;
     uint8_t *outside; /* a copy in memory of its own, outside the pool */
 };
 
 struct ud_out {
-    struct bny_dpdk_ref *ref;
+    struct bny_dgram_ref *ref;
     int done;
 };
 
-struct bny_dpdk_port {
+struct bny_dgram_port {
     struct vb_tp vt; /* settings, and the devices */
     struct vb_rail rail;
     int number;
@@ -103,38 +103,38 @@ struct bny_dpdk_port {
 };
 
 /* ud_open.c */
-int bny_ud_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
-                struct bny_dpdk_info *info, char *text);
-void bny_ud_close(struct bny_dpdk_port *p);
+int bny_ud_open(const struct bny_dgram_conf *conf, struct bny_dgram_port **out,
+                struct bny_dgram_info *info, char *text);
+void bny_ud_close(struct bny_dgram_port *p);
 /* Restarts the queue pair. Requests in flight are lost. */
-void bny_ud_restart(struct bny_dpdk_port *p);
+void bny_ud_restart(struct bny_dgram_port *p);
 /* 1: the queue pair accepts requests. Restarts a broken one, at once, or UD_AGAIN_NS after a
  * failed restart, if the port is up. */
-int bny_ud_ready(struct bny_dpdk_port *p);
-int bny_ud_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text);
-void bny_ud_unmap(struct bny_dpdk_port *p, void *mem, size_t bytes);
-int bny_ud_link_up(struct bny_dpdk_port *p);
+int bny_ud_ready(struct bny_dgram_port *p);
+int bny_ud_map(struct bny_dgram_port *p, void *mem, size_t bytes, char *text);
+void bny_ud_unmap(struct bny_dgram_port *p, void *mem, size_t bytes);
+int bny_ud_link_up(struct bny_dgram_port *p);
 
 /* way.c */
-int bny_ud_address(struct bny_dpdk_port *p, void *out, size_t cap);
-int bny_ud_reaches(struct bny_dpdk_port *p, const void *addr, size_t len);
-int bny_ud_peer(struct bny_dpdk_port *p, int rank, const void *addr, size_t len, char *text);
-int bny_ud_way_state(struct bny_dpdk_port *p, int rank, char *text);
-struct ud_way *bny_ud_way(struct bny_dpdk_port *p, uint32_t rank); /* NULL: none */
+int bny_ud_address(struct bny_dgram_port *p, void *out, size_t cap);
+int bny_ud_reaches(struct bny_dgram_port *p, const void *addr, size_t len);
+int bny_ud_peer(struct bny_dgram_port *p, int rank, const void *addr, size_t len, char *text);
+int bny_ud_way_state(struct bny_dgram_port *p, int rank, char *text);
+struct ud_way *bny_ud_way(struct bny_dgram_port *p, uint32_t rank); /* NULL: none */
 /* Remakes all address handles. The old ones stay for requests in flight. */
-void bny_ud_ways_forget(struct bny_dpdk_port *p);
-void bny_ud_ways_sweep(struct bny_dpdk_port *p); /* no requests are in flight */
-void bny_ud_ways_close(struct bny_dpdk_port *p);
+void bny_ud_ways_forget(struct bny_dgram_port *p);
+void bny_ud_ways_sweep(struct bny_dgram_port *p); /* no requests are in flight */
+void bny_ud_ways_close(struct bny_dgram_port *p);
 
 /* ud_io.c */
-int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n);
-int bny_ud_rx(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n);
+int bny_ud_tx(struct bny_dgram_port *p, const struct bny_dgram_tx *tx, int n);
+int bny_ud_rx(struct bny_dgram_port *p, struct bny_dgram_rx *rx, int n);
 void bny_ud_free(void *const *bufs, int n);
-void bny_ud_reclaim(struct bny_dpdk_port *p);
-int bny_ud_arm(struct bny_dpdk_port *p);
-void bny_ud_disarm(struct bny_dpdk_port *p);
-void bny_ud_post(struct bny_dpdk_port *p);             /* all free places */
-void bny_ud_give(struct bny_dpdk_port *p, uint32_t i); /* frees place i */
-void bny_ud_out_done(struct bny_dpdk_port *p, uint32_t i);
+void bny_ud_reclaim(struct bny_dgram_port *p);
+int bny_ud_arm(struct bny_dgram_port *p);
+void bny_ud_disarm(struct bny_dgram_port *p);
+void bny_ud_post(struct bny_dgram_port *p);             /* all free places */
+void bny_ud_give(struct bny_dgram_port *p, uint32_t i); /* frees place i */
+void bny_ud_out_done(struct bny_dgram_port *p, uint32_t i);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/dpdk/packet.h"
+#include "transport/datagram/packet.h"
 #include "transport/ud/ud.h"
 
 #define BATCH        32
@@ -11,7 +11,7 @@
 
 /* ---- sends ---- */
 
-void bny_ud_out_done(struct bny_dpdk_port *p, uint32_t i)
+void bny_ud_out_done(struct bny_dgram_port *p, uint32_t i)
 {
     struct ud_out *o = &p->outs[i % p->nouts];
 
@@ -22,7 +22,7 @@ void bny_ud_out_done(struct bny_dpdk_port *p, uint32_t i)
 }
 
 /* UD completes in order, so the last completion of a burst covers all; SRD completes each. */
-static void sent(struct bny_dpdk_port *p, uint32_t place)
+static void sent(struct bny_dgram_port *p, uint32_t place)
 {
     uint32_t i = p->out_tail;
 
@@ -40,7 +40,7 @@ static void sent(struct bny_dpdk_port *p, uint32_t place)
         p->out_tail++;
 }
 
-void bny_ud_reclaim(struct bny_dpdk_port *p)
+void bny_ud_reclaim(struct bny_dgram_port *p)
 {
     struct ibv_wc wc[BATCH];
     int n;
@@ -68,7 +68,7 @@ static int covers(const struct ud_mem *m, const uint8_t *at, size_t bytes)
     return m && at >= m->at && bytes <= m->bytes && (size_t)(at - m->at) <= m->bytes - bytes;
 }
 
-static struct ibv_mr *registered(struct bny_dpdk_port *p, const void *at, size_t bytes)
+static struct ibv_mr *registered(struct bny_dgram_port *p, const void *at, size_t bytes)
 {
     struct ud_mem *m = p->latest;
 
@@ -94,16 +94,16 @@ struct request {
     struct ibv_sge sge[2];
 };
 
-static void ud_io_fill(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx,
+static void ud_io_fill(struct bny_dgram_port *p, const struct bny_dgram_tx *tx,
                        const struct ud_way *w, struct request *r)
 {
-    uint32_t place = p->out_head % p->nouts, head = tx->head_len - BNY_DPDK_ETH;
+    uint32_t place = p->out_head % p->nouts, head = tx->head_len - BNY_DGRAM_ETH;
     uint8_t *at = p->pool + place * p->stride + UD_FRAME_AT;
     struct ud_out *o = &p->outs[place];
     struct ibv_mr *mr =
         tx->ref && tx->body_len && p->sges > 1 ? registered(p, tx->body, tx->body_len) : NULL;
 
-    memcpy(at, (const uint8_t *)tx->head + BNY_DPDK_ETH, head);
+    memcpy(at, (const uint8_t *)tx->head + BNY_DGRAM_ETH, head);
     *o = (struct ud_out){ .ref = mr ? tx->ref : NULL };
     r->sge[0] = (struct ibv_sge){ .addr = (uintptr_t)at, .length = head, .lkey = p->mr->lkey };
     r->wr = (struct ibv_send_wr){ .wr_id = (uint64_t)p->turn << 32 | place,
@@ -127,7 +127,7 @@ static void ud_io_fill(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx,
 }
 
 /* The device refused the requests from bad on. */
-static int not_taken(struct bny_dpdk_port *p, struct request *r, int n,
+static int not_taken(struct bny_dgram_port *p, struct request *r, int n,
                      const struct ibv_send_wr *bad)
 {
     int taken = 0;
@@ -140,19 +140,19 @@ static int not_taken(struct bny_dpdk_port *p, struct request *r, int n,
 }
 
 /* A frame to no rank, or without an address handle yet, counts as taken: it is lost. */
-int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n)
+int bny_ud_tx(struct bny_dgram_port *p, const struct bny_dgram_tx *tx, int n)
 {
-    struct request r[BNY_DPDK_BURST];
-    int frame_of[BNY_DPDK_BURST + 1], m = 0, done, taken;
+    struct request r[BNY_DGRAM_BURST];
+    int frame_of[BNY_DGRAM_BURST + 1], m = 0, done, taken;
     struct ibv_send_wr *bad = NULL;
 
     if (!bny_ud_ready(p))
         return 0;
     if (p->nouts - (p->out_head - p->out_tail) < (uint32_t)n)
         bny_ud_reclaim(p);
-    for (done = 0; done < n && m < BNY_DPDK_BURST; done++) {
+    for (done = 0; done < n && m < BNY_DGRAM_BURST; done++) {
         const struct ud_way *w = bny_ud_way(p, rank_of(tx[done].head));
-        uint32_t bytes = tx[done].head_len - BNY_DPDK_ETH + tx[done].body_len;
+        uint32_t bytes = tx[done].head_len - BNY_DGRAM_ETH + tx[done].body_len;
 
         if (!w || bytes > p->payload) {
             p->missed++;
@@ -185,12 +185,12 @@ int bny_ud_tx(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n)
 
 /* ---- receives ---- */
 
-static uint8_t *place_at(const struct bny_dpdk_port *p, uint32_t i)
+static uint8_t *place_at(const struct bny_dgram_port *p, uint32_t i)
 {
     return p->pool + (size_t)(p->nouts + i) * p->stride;
 }
 
-void bny_ud_post(struct bny_dpdk_port *p)
+void bny_ud_post(struct bny_dgram_port *p)
 {
     struct ibv_recv_wr wr[BATCH], *bad;
     struct ibv_sge sge[BATCH];
@@ -223,7 +223,7 @@ void bny_ud_post(struct bny_dpdk_port *p)
     }
 }
 
-void bny_ud_give(struct bny_dpdk_port *p, uint32_t i)
+void bny_ud_give(struct bny_dgram_port *p, uint32_t i)
 {
     p->places[i].is_posted = 0;
     p->places[i].next = p->idle;
@@ -233,7 +233,7 @@ void bny_ud_give(struct bny_dpdk_port *p, uint32_t i)
 
 void bny_ud_free(void *const *bufs, int n)
 {
-    struct bny_dpdk_port *p = NULL;
+    struct bny_dgram_port *p = NULL;
 
     for (int i = 0; i < n; i++) {
         struct ud_place *b = bufs[i];
@@ -250,7 +250,7 @@ void bny_ud_free(void *const *bufs, int n)
 }
 
 /* Copies the frame to memory of its own. */
-static struct ud_place *copy_of(struct bny_dpdk_port *p, const uint8_t *from, uint32_t len)
+static struct ud_place *copy_of(struct bny_dgram_port *p, const uint8_t *from, uint32_t len)
 {
     struct ud_place *b = malloc(sizeof *b + 64 + UD_FRAME_AT + len);
 
@@ -263,7 +263,8 @@ static struct ud_place *copy_of(struct bny_dpdk_port *p, const uint8_t *from, ui
 }
 
 /* 1: *rx is a frame. */
-static int ud_io_take(struct bny_dpdk_port *p, const struct ibv_wc *wc, struct bny_dpdk_rx *rx)
+static int ud_io_take(struct bny_dgram_port *p, const struct ibv_wc *wc,
+                      struct bny_dgram_rx *rx)
 {
     uint32_t i = (uint32_t)wc->wr_id, grh = p->srd ? 0 : UD_GRH, len;
     struct ud_place *b;
@@ -281,7 +282,7 @@ static int ud_io_take(struct bny_dpdk_port *p, const struct ibv_wc *wc, struct b
     b = &p->places[i];
     b->is_posted = 0;
     len = wc->byte_len - grh;
-    *rx = (struct bny_dpdk_rx){ .buf = b, .data = place_at(p, i), .len = UD_FRAME_AT + len };
+    *rx = (struct bny_dgram_rx){ .buf = b, .data = place_at(p, i), .len = UD_FRAME_AT + len };
     if (p->posted >= p->nplaces / 2)
         return 1;
     b = copy_of(p, rx->data, len);
@@ -296,15 +297,15 @@ static int ud_io_take(struct bny_dpdk_port *p, const struct ibv_wc *wc, struct b
     return 1;
 }
 
-int bny_ud_rx(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
+int bny_ud_rx(struct bny_dgram_port *p, struct bny_dgram_rx *rx, int n)
 {
-    struct ibv_wc wc[BNY_DPDK_BURST];
+    struct ibv_wc wc[BNY_DGRAM_BURST];
     int got, frames = 0;
 
     if (!bny_ud_ready(p))
         return 0;
     bny_ud_reclaim(p);
-    got = ibv_poll_cq(p->rcq, n < BNY_DPDK_BURST ? n : BNY_DPDK_BURST, wc);
+    got = ibv_poll_cq(p->rcq, n < BNY_DGRAM_BURST ? n : BNY_DGRAM_BURST, wc);
     if (got < 0)
         p->broken = 1;
     for (int i = 0; i < got; i++)
@@ -316,14 +317,14 @@ int bny_ud_rx(struct bny_dpdk_port *p, struct bny_dpdk_rx *rx, int n)
 
 /* ---- sleep ---- */
 
-int bny_ud_arm(struct bny_dpdk_port *p)
+int bny_ud_arm(struct bny_dgram_port *p)
 {
     if (!p->channel || p->dead || ibv_req_notify_cq(p->rcq, 0) != 0)
         return -1;
     return p->channel->fd;
 }
 
-void bny_ud_disarm(struct bny_dpdk_port *p)
+void bny_ud_disarm(struct bny_dgram_port *p)
 {
     unsigned events = 0;
     struct ibv_cq *cq;

@@ -13,13 +13,13 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/text.h"
-#include "transport/dpdk/packet.h"
+#include "transport/datagram/packet.h"
 #include "transport/ud/ud.h"
 
 /* ---- which device ---- */
 
 /* As for verbs, but a single device. */
-static int ud_open_choose(struct bny_dpdk_port *p, const char *ifname)
+static int ud_open_choose(struct bny_dgram_port *p, const char *ifname)
 {
     int named = ifname[0] && ifname[0] != '^', n = 0, rc;
     char near[1][VB_NEAR_NAME];
@@ -41,7 +41,7 @@ static int ud_open_choose(struct bny_dpdk_port *p, const char *ifname)
                : rc;
 }
 
-static int find_device(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
+static int find_device(struct bny_dgram_port *p, const struct bny_dgram_conf *conf)
 {
     int rc;
 
@@ -68,7 +68,7 @@ static uint32_t ud_open_least(uint32_t a, uint32_t b)
 }
 
 /* Frame size and number of frames, limited by pinnable memory and the device. */
-static int ud_open_measure(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
+static int ud_open_measure(struct bny_dgram_port *p, const struct bny_dgram_conf *conf)
 {
     struct ibv_port_attr a = { .state = IBV_PORT_NOP };
     struct ibv_device_attr d = { .max_qp_wr = 0 };
@@ -84,7 +84,7 @@ static int ud_open_measure(struct bny_dpdk_port *p, const struct bny_dpdk_conf *
     p->payload = bny_verbs_mtu_bytes(a.active_mtu);
     if (p->srd) /* not limited to InfiniBand's sizes */
         p->payload = a.max_msg_sz;
-    p->payload = ud_open_least(p->payload, conf->frame_max - BNY_DPDK_ETH);
+    p->payload = ud_open_least(p->payload, conf->frame_max - BNY_DGRAM_ETH);
     sends =
         ud_open_least(p->srd ? p->efa.max_send : (uint32_t)d.max_qp_wr, (uint32_t)d.max_cqe);
     recvs =
@@ -94,20 +94,20 @@ static int ud_open_measure(struct bny_dpdk_port *p, const struct bny_dpdk_conf *
     places = memory / p->stride;
     p->nouts = ud_open_least(ud_open_least(UD_SENDS, sends), (uint32_t)(places / 4));
     p->nplaces = (uint32_t)(places - p->nouts < recvs ? places - p->nouts : recvs);
-    if (p->payload < 256 || p->nouts < BNY_DPDK_BURST || p->nplaces < UD_LEAST || !p->sges)
+    if (p->payload < 256 || p->nouts < BNY_DGRAM_BURST || p->nplaces < UD_LEAST || !p->sges)
         return bny_fail(BANYAN_ENOTSUP,
                         "rank %d: device %s has datagrams of %u bytes, %u requests to send and "
                         "%u to receive: transport ud needs 256 bytes, %u and %u; "
                         "BANYAN_UD=memory=%llu bounds them, too",
                         p->vt.tp.rank, p->rail.at, p->payload, p->nouts, p->nplaces,
-                        BNY_DPDK_BURST, UD_LEAST, (unsigned long long)memory);
+                        BNY_DGRAM_BURST, UD_LEAST, (unsigned long long)memory);
     return 0;
 }
 
 /* ---- memory ---- */
 
 /* 0, or errno. */
-static int reg(struct bny_dpdk_port *p, void *at, size_t bytes, int access, struct ibv_mr **mr)
+static int reg(struct bny_dgram_port *p, void *at, size_t bytes, int access, struct ibv_mr **mr)
 {
     errno = 0;
     *mr = p->fn->ibv_reg_mr(p->rail.pd, at, bytes, access);
@@ -115,7 +115,7 @@ static int reg(struct bny_dpdk_port *p, void *at, size_t bytes, int access, stru
 }
 
 /* A child process does not inherit it. */
-static int make_pool(struct bny_dpdk_port *p)
+static int make_pool(struct bny_dgram_port *p)
 {
     int err;
 
@@ -144,7 +144,7 @@ static int make_pool(struct bny_dpdk_port *p)
     return 0;
 }
 
-int bny_ud_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text)
+int bny_ud_map(struct bny_dgram_port *p, void *mem, size_t bytes, char *text)
 {
     struct ud_mem *m = malloc(sizeof *m);
     int err = m ? 0 : ENOMEM;
@@ -153,7 +153,7 @@ int bny_ud_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text)
         err = reg(p, mem, bytes, 0, &m->mr);
     if (err) {
         free(m);
-        snprintf(text, BNY_DPDK_TEXT, "%s; ulimit -l unlimited", strerror(err));
+        snprintf(text, BNY_DGRAM_TEXT, "%s; ulimit -l unlimited", strerror(err));
         return -1;
     }
     m->at = mem;
@@ -163,7 +163,7 @@ int bny_ud_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text)
     return 0;
 }
 
-void bny_ud_unmap(struct bny_dpdk_port *p, void *mem, size_t bytes)
+void bny_ud_unmap(struct bny_dgram_port *p, void *mem, size_t bytes)
 {
     for (struct ud_mem **at = &p->mems; *at; at = &(*at)->next) {
         struct ud_mem *m = *at;
@@ -181,7 +181,7 @@ void bny_ud_unmap(struct bny_dpdk_port *p, void *mem, size_t bytes)
 /* ---- the queue pair ---- */
 
 /* From RESET to ready to send. Returns 0, or errno. */
-static int make_ready(struct bny_dpdk_port *p)
+static int make_ready(struct bny_dgram_port *p)
 {
     struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
                              .pkey_index = p->rail.port.pkey_index,
@@ -206,7 +206,7 @@ static int make_ready(struct bny_dpdk_port *p)
     return err < 0 ? errno : err;
 }
 
-static int make_qp(struct bny_dpdk_port *p)
+static int make_qp(struct bny_dgram_port *p)
 {
     struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_UD };
     const char *what = "completion queues";
@@ -242,7 +242,7 @@ static int make_qp(struct bny_dpdk_port *p)
                     p->vt.tp.rank, p->rail.at, what, strerror(err ? err : errno));
 }
 
-static void announce(struct bny_dpdk_port *p)
+static void announce(struct bny_dgram_port *p)
 {
     struct ud_addr *a = &p->addr;
 
@@ -258,7 +258,7 @@ static void announce(struct bny_dpdk_port *p)
         a->gids[i].ifindex = 0;
 }
 
-static int open_all(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
+static int open_all(struct bny_dgram_port *p, const struct bny_dgram_conf *conf)
 {
     int rc = find_device(p, conf);
 
@@ -284,29 +284,29 @@ static int open_all(struct bny_dpdk_port *p, const struct bny_dpdk_conf *conf)
                                 p->vt.tp.rank, p->rail.at);
 }
 
-int bny_ud_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
-                struct bny_dpdk_info *info, char *text)
+int bny_ud_open(const struct bny_dgram_conf *conf, struct bny_dgram_port **out,
+                struct bny_dgram_info *info, char *text)
 {
-    struct bny_dpdk_port *p = calloc(1, sizeof *p);
+    struct bny_dgram_port *p = calloc(1, sizeof *p);
 
     *out = NULL;
     if (!p) {
-        snprintf(text, BNY_DPDK_TEXT, "no memory for transport ud");
+        snprintf(text, BNY_DGRAM_TEXT, "no memory for transport ud");
         return -1;
     }
     p->nranks = conf->nranks;
     if (open_all(p, conf) != 0) {
-        snprintf(text, BNY_DPDK_TEXT, "%s", banyan_last_error());
+        snprintf(text, BNY_DGRAM_TEXT, "%s", banyan_last_error());
         bny_ud_close(p);
         return -1;
     }
-    *info =
-        (struct bny_dpdk_info){ .caps = BNY_DPDK_EXT_EAL | (p->sges > 1 ? BNY_DPDK_GATHER : 0) |
-                                        (p->srd ? BNY_DPDK_UNORDERED : 0),
-                                .frame_max = BNY_DPDK_ETH + p->payload,
-                                .queues = 1,
-                                .ring = p->nplaces,
-                                .pinned = p->pool_bytes };
+    *info = (struct bny_dgram_info){ .caps = BNY_DGRAM_EXT_EAL |
+                                             (p->sges > 1 ? BNY_DGRAM_GATHER : 0) |
+                                             (p->srd ? BNY_DGRAM_UNORDERED : 0),
+                                     .frame_max = BNY_DGRAM_ETH + p->payload,
+                                     .queues = 1,
+                                     .ring = p->nplaces,
+                                     .pinned = p->pool_bytes };
     snprintf(info->driver, sizeof info->driver, "%s", p->srd ? "SRD" : "UD");
     snprintf(info->name, sizeof info->name, "%s", p->rail.at);
     snprintf(info->notes, sizeof info->notes,
@@ -317,7 +317,7 @@ int bny_ud_open(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
 }
 
 /* The last frames leave before the queue pair ends. */
-static void ud_open_finish(struct bny_dpdk_port *p)
+static void ud_open_finish(struct bny_dgram_port *p)
 {
     uint64_t until = bny_now_ns() + UD_FINISH_NS;
 
@@ -325,7 +325,7 @@ static void ud_open_finish(struct bny_dpdk_port *p)
         bny_ud_reclaim(p);
 }
 
-void bny_ud_close(struct bny_dpdk_port *p)
+void bny_ud_close(struct bny_dgram_port *p)
 {
     const struct vb_fn *fn = p->fn;
 
@@ -365,7 +365,7 @@ void bny_ud_close(struct bny_dpdk_port *p)
 }
 
 /* Fails for all peers (bny_ud_way_state). */
-static void ud_open_give_up(struct bny_dpdk_port *p, const char *why)
+static void ud_open_give_up(struct bny_dgram_port *p, const char *why)
 {
     if (!p->dead)
         bny_warn("rank %d: device %s: %s: nothing goes over it any more; see dmesg",
@@ -373,7 +373,7 @@ static void ud_open_give_up(struct bny_dpdk_port *p, const char *why)
     p->dead = 1;
 }
 
-static int is_active(struct bny_dpdk_port *p)
+static int is_active(struct bny_dgram_port *p)
 {
     struct ibv_port_attr a = { .state = IBV_PORT_NOP };
 
@@ -383,7 +383,7 @@ static int is_active(struct bny_dpdk_port *p)
 }
 
 /* Later completions of its earlier requests do not count. */
-void bny_ud_restart(struct bny_dpdk_port *p)
+void bny_ud_restart(struct bny_dgram_port *p)
 {
     struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
     struct ibv_wc wc[16];
@@ -414,7 +414,7 @@ void bny_ud_restart(struct bny_dpdk_port *p)
 }
 
 /* While the port is down, or its address has no route yet, each frame breaks the queue pair. */
-int bny_ud_ready(struct bny_dpdk_port *p)
+int bny_ud_ready(struct bny_dgram_port *p)
 {
     uint64_t now;
     char why[128];
@@ -443,7 +443,7 @@ int bny_ud_ready(struct bny_dpdk_port *p)
 }
 
 /* Asynchronous events of the device, which others in this process may share. */
-static void ud_open_hear(struct bny_dpdk_port *p)
+static void ud_open_hear(struct bny_dgram_port *p)
 {
     struct ibv_async_event ev;
 
@@ -481,7 +481,7 @@ static void ud_open_hear(struct bny_dpdk_port *p)
     p->is_stale = 0;
 }
 
-int bny_ud_link_up(struct bny_dpdk_port *p)
+int bny_ud_link_up(struct bny_dgram_port *p)
 {
     uint64_t now = bny_now_ns();
 

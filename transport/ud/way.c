@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "transport/ud/ud.h"
 
-int bny_ud_address(struct bny_dpdk_port *p, void *out, size_t cap)
+int bny_ud_address(struct bny_dgram_port *p, void *out, size_t cap)
 {
     if (cap < sizeof p->addr)
         return -1;
@@ -34,7 +34,7 @@ static int same_partition(uint16_t a, uint16_t b)
     return !((a ^ b) & 0x7fff) && ((a | b) & 0x8000);
 }
 
-int bny_ud_reaches(struct bny_dpdk_port *p, const void *addr, size_t len)
+int bny_ud_reaches(struct bny_dgram_port *p, const void *addr, size_t len)
 {
     struct ud_addr a;
     int mine, other;
@@ -44,24 +44,24 @@ int bny_ud_reaches(struct bny_dpdk_port *p, const void *addr, size_t len)
            bny_verbs_port_pair(&p->rail, a.gids, a.ngids, &mine, &other);
 }
 
-int bny_ud_peer(struct bny_dpdk_port *p, int rank, const void *addr, size_t len, char *text)
+int bny_ud_peer(struct bny_dgram_port *p, int rank, const void *addr, size_t len, char *text)
 {
     struct ud_addr a;
 
     if (rank < 0 || rank >= p->nranks || p->ways[rank].addr || way_parse(addr, len, &a) != 0) {
-        snprintf(text, BNY_DPDK_TEXT, "its address is none of transport ud");
+        snprintf(text, BNY_DGRAM_TEXT, "its address is none of transport ud");
         return -1;
     }
     p->ways[rank].addr = malloc(sizeof a);
     if (!p->ways[rank].addr) {
-        snprintf(text, BNY_DPDK_TEXT, "no memory");
+        snprintf(text, BNY_DGRAM_TEXT, "no memory");
         return -1;
     }
     *p->ways[rank].addr = a;
     return 0;
 }
 
-static void way_make(struct bny_dpdk_port *p, struct ud_way *w)
+static void way_make(struct bny_dgram_port *p, struct ud_way *w)
 {
     const struct ud_addr *to = w->addr;
     const struct vb_path *path = &p->vt.path;
@@ -94,7 +94,7 @@ static void way_make(struct bny_dpdk_port *p, struct ud_way *w)
     w->tried_ns = bny_now_ns();
 }
 
-struct ud_way *bny_ud_way(struct bny_dpdk_port *p, uint32_t rank)
+struct ud_way *bny_ud_way(struct bny_dgram_port *p, uint32_t rank)
 {
     struct ud_way *w = rank < (uint32_t)p->nranks ? &p->ways[rank] : NULL;
 
@@ -105,18 +105,18 @@ struct ud_way *bny_ud_way(struct bny_dpdk_port *p, uint32_t rank)
     return w->ah ? w : NULL;
 }
 
-int bny_ud_way_state(struct bny_dpdk_port *p, int rank, char *text)
+int bny_ud_way_state(struct bny_dgram_port *p, int rank, char *text)
 {
     const struct ud_way *w = &p->ways[rank];
 
     if (p->dead) {
-        snprintf(text, BNY_DPDK_TEXT, "device %s accepts nothing any more; see dmesg",
+        snprintf(text, BNY_DGRAM_TEXT, "device %s accepts nothing any more; see dmesg",
                  p->rail.at);
         return -2;
     }
     if (!w->err)
         return 0;
-    snprintf(text, BNY_DPDK_TEXT, "device %s finds no route there (%s): %s", p->rail.at,
+    snprintf(text, BNY_DGRAM_TEXT, "device %s finds no route there (%s): %s", p->rail.at,
              strerror(w->err),
              w->err == ETIMEDOUT || w->err == EHOSTUNREACH
                  ? "its hardware address is not resolved: ping it, check its VLAN"
@@ -124,7 +124,7 @@ int bny_ud_way_state(struct bny_dpdk_port *p, int rank, char *text)
     return -1;
 }
 
-void bny_ud_ways_forget(struct bny_dpdk_port *p)
+void bny_ud_ways_forget(struct bny_dgram_port *p)
 {
     for (int r = 0; r < p->nranks; r++) {
         struct ud_old *o = p->ways[r].ah ? malloc(sizeof *o) : NULL;
@@ -138,7 +138,7 @@ void bny_ud_ways_forget(struct bny_dpdk_port *p)
     }
 }
 
-void bny_ud_ways_sweep(struct bny_dpdk_port *p)
+void bny_ud_ways_sweep(struct bny_dgram_port *p)
 {
     while (p->olds) {
         struct ud_old *o = p->olds;
@@ -149,7 +149,7 @@ void bny_ud_ways_sweep(struct bny_dpdk_port *p)
     }
 }
 
-void bny_ud_ways_close(struct bny_dpdk_port *p)
+void bny_ud_ways_close(struct bny_dgram_port *p)
 {
     bny_ud_ways_sweep(p);
     for (int r = 0; r < p->nranks && p->ways; r++) {

@@ -40,7 +40,7 @@ struct vb_cq {
     int failed;      /* a poll did */
 };
 
-/* ---- whose ---- */
+/* ---- the owner of a completion ---- */
 
 static struct vb_lane *cq_find(const struct vb_cq *q, uint32_t number)
 {

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "transport/verbs/fn.h"
+#include "transport/verbs/ibv_symbols.h"
 
 #ifdef BNY_HAVE_EFADV
 #include <infiniband/efadv.h>

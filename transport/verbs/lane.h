@@ -104,7 +104,7 @@ void bny_verbs_down(struct vb_ep *e, const char *fmt, ...)
  * count as gone. */
 void bny_verbs_deaf(struct vb_ep *e);
 
-/* lack.c */
+/* verbs_errors.c */
 /* Does errno err concern a resource of this process rather than the peer? */
 int bny_verbs_is_lack(int err);
 /* This process lacks a resource that a connection needs, and fails. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the verbs transport: RC queue pairs on InfiniBand, RoCE and iWARP, which we make
- * ourselves (tcp_cm.c, verbs_port.c) or through rdma_cm. fn.c: the libraries; verbs_device.c:
- * the device choice; rail.c: several devices; tp_verbs.c: the table, polling, life and death;
- * verbs_join.c, accept.c: connecting and proving the secret; cq.c, srq.c: a completion queue,
- * and optionally a receive queue, for all of a device; mem.c: registered memory, cache.c: a
- * cache for unregistered memory, watch.c: detects its changes; slab.c: slab sizes. peer.h has
- * the state between two ranks, slabs and credits: peer.c, its memory; read.c, releasing
- * messages. lane.h has a queue pair and its requests: verbs_conn.c makes it; lane.c replaces a
- * broken one; verbs_path.c: sending; arrive.c: receiving; stripe.c: striping over several;
- * recall.c: returning user memory early.
+ * ourselves (tcp_cm.c, verbs_port.c) or through rdma_cm. ibv_symbols.c: the libraries;
+ * verbs_device.c: the device choice; rail.c: several devices; tp_verbs.c: the table, polling,
+ * life and death; verbs_join.c, accept.c: connecting and proving the secret; cq.c, srq.c: a
+ * completion queue, and optionally a receive queue, for all of a device; mem.c: registered
+ * memory, cache.c: a cache for unregistered memory, watch.c: detects its changes; slab.c: slab
+ * sizes. peer.h has the state between two ranks, slabs and credits: peer.c, its memory; read.c,
+ * releasing messages. lane.h has a queue pair and its requests: verbs_conn.c makes it; lane.c
+ * replaces a broken one; verbs_path.c: sending; arrive.c: receiving; stripe.c: striping over
+ * several; recall.c: returning user memory early.
  *
  * Messages. A rank writes a message (48-byte header at offset 0, payload at 64) with
  * WRITE_WITH_IMM into a slot of the receiver's slab for which it has a credit. There are two
@@ -64,7 +64,7 @@
 #include "transport/msg_list.h"
 #include "transport/proof.h"
 #include "transport/transport.h"
-#include "transport/verbs/fn.h"
+#include "transport/verbs/ibv_symbols.h"
 #include "transport/verbs/slab.h"
 
 #define VB_EAGER_TELLS 5u   /* reports of freed slots that the peer may not have taken yet */
@@ -396,7 +396,7 @@ struct vb_tp {
         int err; /* errno: the resource that connections lack; 0: none */
         char why[400];
         uint64_t first_ns, last_ns; /* requests that could not be answered */
-    } lack;                         /* lack.c */
+    } lack;                         /* verbs_errors.c */
     uint64_t home_ns;   /* next attempt for lanes that are not at home; 0: none moved */
     uint64_t home_wait; /* ns between two attempts */
     int came_home;      /* one did, since the last attempt */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The autoencoder: struct bny_lgc_net with what is behind it. Functions of encoder_net.c, as the table
- * of methods/lgc/lgc_net.h documents them; lgc_module.c limits oneDNN's threads around them. */
+/* The autoencoder: struct bny_lgc_net with what is behind it. Functions of encoder_net.c, as
+ * the table of methods/lgc/lgc_net.h documents them; lgc_module.c limits oneDNN's threads
+ * around them. */
 #ifndef BNY_METHODS_LGC_MODULE_ENCODER_NET_H
 #define BNY_METHODS_LGC_MODULE_ENCODER_NET_H
 

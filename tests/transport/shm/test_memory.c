@@ -104,22 +104,25 @@ Test(shm_memory, registered_file_is_shared_at_its_offset)
     pair_open(&p, "0");
     cr_assert_eq(ftruncate(fd, BYTES), 0);
     mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 100, BYTES, fd, 100), -BANYAN_EINVAL);
-    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 5100, 70000, fd, 5200), -BANYAN_EINVAL,
-                 "another place of the file");
-    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem, BYTES, 99999, 0), -BANYAN_EINVAL);
+    cr_assert_eq(bny_shm_ops.shared->mem_register(p.tp[0], mem + 100, BYTES, fd, 100),
+                 -BANYAN_EINVAL);
+    cr_assert_eq(bny_shm_ops.shared->mem_register(p.tp[0], mem + 5100, 70000, fd, 5200),
+                 -BANYAN_EINVAL, "another place of the file");
+    cr_assert_eq(bny_shm_ops.shared->mem_register(p.tp[0], mem, BYTES, 99999, 0),
+                 -BANYAN_EINVAL);
     cr_assert(strstr(banyan_last_error(), "fd 99999 of"), "%s", banyan_last_error());
-    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], &p, 64, fd, 0), -BANYAN_EINVAL,
+    cr_assert_eq(bny_shm_ops.shared->mem_register(p.tp[0], &p, 64, fd, 0), -BANYAN_EINVAL,
                  "no mapping");
-    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem + 5100, 70000, fd, 5100), 0);
+    cr_assert_eq(bny_shm_ops.shared->mem_register(p.tp[0], mem + 5100, 70000, fd, 5100), 0);
     close(fd);
     fill(mem + 5200, 1000, 8);
     m = send_shared(&p, mem + 5200, 1000, 8);
     cr_assert(is_filled(m->data, 0, 1000, 8));
     give_back(&p, m);
-    cr_assert_eq(bny_shm_ops.mem_deregister(p.tp[0], mem + 5100), 0);
-    cr_assert_eq(bny_shm_ops.mem_register(p.tp[0], mem, BYTES, -1, 0), 0, "without a file");
-    cr_assert_eq(bny_shm_ops.mem_deregister(p.tp[0], mem), 0);
+    cr_assert_eq(bny_shm_ops.shared->mem_deregister(p.tp[0], mem + 5100), 0);
+    cr_assert_eq(bny_shm_ops.shared->mem_register(p.tp[0], mem, BYTES, -1, 0), 0,
+                 "without a file");
+    cr_assert_eq(bny_shm_ops.shared->mem_deregister(p.tp[0], mem), 0);
     munmap(mem, BYTES);
     pair_close(&p);
 }
@@ -240,27 +243,28 @@ Test(shm_memory, an_area_is_its_takers_whatever_becomes_of_its_owner)
     void *mem, *more, *seen;
 
     pair_open(&p, "0");
-    cr_assert_eq(bny_shm_ops.area_make(p.tp[0], BYTES, 1, &mem, &id), 0);
-    cr_assert_eq(bny_shm_ops.area_make(p.tp[0], 4096, 1, &more, &other), 0);
+    cr_assert_eq(bny_shm_ops.shared->area_make(p.tp[0], BYTES, 1, &mem, &id), 0);
+    cr_assert_eq(bny_shm_ops.shared->area_make(p.tp[0], 4096, 1, &more, &other), 0);
     cr_assert_neq(id, other);
-    cr_assert_null(bny_shm_ops.area_take(p.ep[1], id, BYTES), "before it was told");
-    cr_assert_eq(bny_shm_ops.area_tell(p.ep[0], id), 0, "%s", banyan_last_error());
-    cr_assert_eq(bny_shm_ops.area_tell(p.ep[0], other), 0);
-    cr_assert_eq(bny_shm_ops.area_tell(p.ep[0], id), -BANYAN_EINVAL, "its readers have it");
+    cr_assert_null(bny_shm_ops.shared->area_take(p.ep[1], id, BYTES), "before it was told");
+    cr_assert_eq(bny_shm_ops.shared->area_tell(p.ep[0], id), 0, "%s", banyan_last_error());
+    cr_assert_eq(bny_shm_ops.shared->area_tell(p.ep[0], other), 0);
+    cr_assert_eq(bny_shm_ops.shared->area_tell(p.ep[0], id), -BANYAN_EINVAL,
+                 "its readers have it");
     cr_assert_eq(bny_shm_ops.eager(p.ep[0], &h, &h), 0);
     cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_MSG);
     bny_shm_ops.release(ev.msg);
-    cr_assert_null(bny_shm_ops.area_take(p.ep[1], id, BYTES + 4096), "another length");
-    seen = bny_shm_ops.area_take(p.ep[1], id, BYTES);
+    cr_assert_null(bny_shm_ops.shared->area_take(p.ep[1], id, BYTES + 4096), "another length");
+    seen = bny_shm_ops.shared->area_take(p.ep[1], id, BYTES);
     cr_assert(seen && seen != mem);
-    cr_assert_null(bny_shm_ops.area_take(p.ep[1], id, BYTES), "taken twice");
+    cr_assert_null(bny_shm_ops.shared->area_take(p.ep[1], id, BYTES), "taken twice");
     for (uint32_t i = 0; i < BYTES; i++)
         cr_assert_eq(((uint8_t *)seen)[i], 0);
     ((uint8_t *)seen)[BYTES - 1] = 7;
     cr_assert_eq(((uint8_t *)mem)[BYTES - 1], 7);
-    bny_shm_ops.area_free(p.tp[0], id);
+    bny_shm_ops.shared->area_free(p.tp[0], id);
     ((uint8_t *)seen)[0] = 8; /* it is still there */
     cr_assert_eq(((uint8_t *)seen)[BYTES - 1], 7);
-    bny_shm_ops.area_give(p.ep[1], seen, BYTES);
+    bny_shm_ops.shared->area_give(p.ep[1], seen, BYTES);
     pair_close(&p); /* the other one goes with its transports, taken or not */
 }

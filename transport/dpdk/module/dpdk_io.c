@@ -7,7 +7,7 @@
 
 #include "transport/dpdk/module/dpdk_module.h"
 
-_Static_assert(sizeof(struct bny_dpdk_ref) >= sizeof(struct rte_mbuf_ext_shared_info),
+_Static_assert(sizeof(struct bny_dgram_ref) >= sizeof(struct rte_mbuf_ext_shared_info),
                "room for DPDK's counter");
 
 #define TAG 4u /* size of a VLAN tag */
@@ -17,7 +17,7 @@ static void nobody_left(void *addr, void *opaque)
 {
 }
 
-void bny_io_ref_init(struct bny_dpdk_ref *ref)
+void bny_io_ref_init(struct bny_dgram_ref *ref)
 {
     struct rte_mbuf_ext_shared_info *s = (void *)ref;
 
@@ -26,14 +26,14 @@ void bny_io_ref_init(struct bny_dpdk_ref *ref)
     rte_mbuf_ext_refcnt_set(s, 1);
 }
 
-int bny_io_ref_busy(const struct bny_dpdk_ref *ref)
+int bny_io_ref_busy(const struct bny_dgram_ref *ref)
 {
     return rte_mbuf_ext_refcnt_read(
                (const struct rte_mbuf_ext_shared_info *)(const void *)ref) > 1;
 }
 
 /* Head in one segment, body attached as another. */
-static struct rte_mbuf *dpdk_io_gather(const struct bny_dpdk_tx *t)
+static struct rte_mbuf *dpdk_io_gather(const struct bny_dgram_tx *t)
 {
     struct rte_mbuf_ext_shared_info *s = (void *)t->ref;
     struct rte_mbuf *m[2];
@@ -80,7 +80,7 @@ static void leave_sums(struct rte_mbuf *m, uint32_t tag)
 
 /* Damaged if the port says so; an undecided one is accepted. Drivers report arbitrary flags for
  * IPv6's header, which has no checksum. */
-static int is_damaged(const struct bny_dpdk_port *port, const struct rte_mbuf *m)
+static int is_damaged(const struct bny_dgram_port *port, const struct rte_mbuf *m)
 {
     return port->rx_sums &&
            ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_BAD ||
@@ -88,7 +88,7 @@ static int is_damaged(const struct bny_dpdk_port *port, const struct rte_mbuf *m
              (m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_BAD));
 }
 
-static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
+static struct rte_mbuf *copied(struct bny_dgram_port *port, const struct bny_dgram_tx *t)
 {
     uint32_t len = t->head_len + t->body_len;
     struct rte_mbuf *m = rte_pktmbuf_alloc(len <= 512 ? bny_eal_heads() : port->pool);
@@ -109,7 +109,7 @@ static struct rte_mbuf *copied(struct bny_dpdk_port *port, const struct bny_dpdk
 
 /* Hashes the first frame's UDP source port and destination: frames of one peer and channel
  * mostly stay in one queue, and in order. */
-static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk_tx *t)
+static uint16_t queue_of(const struct bny_dgram_port *port, const struct bny_dgram_tx *t)
 {
     const uint8_t *head = t->head;
     uint32_t tag = port->vlan ? TAG : 0,
@@ -124,8 +124,8 @@ static uint16_t queue_of(const struct bny_dpdk_port *port, const struct bny_dpdk
 
 /* Inserts a tag behind the addresses (IEEE Std 802.1Q); to: room for n heads. Returns the
  * number of frames that have one: all before the first head that is too long. */
-static int put_tags(const struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx, int n,
-                    struct bny_dpdk_tx *tagged, uint8_t (*to)[HEAD_MOST + TAG])
+static int put_tags(const struct bny_dgram_port *p, const struct bny_dgram_tx *tx, int n,
+                    struct bny_dgram_tx *tagged, uint8_t (*to)[HEAD_MOST + TAG])
 {
     const uint8_t tag[TAG] = { 0x81, 0, (uint8_t)(p->vlan >> 8), (uint8_t)p->vlan };
 
@@ -145,7 +145,7 @@ static int put_tags(const struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx,
 }
 
 /* 1: a frame of our VLAN, without its tag now. Cards that removed the tag report it. */
-static int take_tag(const struct bny_dpdk_port *p, struct rte_mbuf *m)
+static int take_tag(const struct bny_dgram_port *p, struct rte_mbuf *m)
 {
     const uint8_t *at = rte_pktmbuf_mtod(m, const uint8_t *);
     unsigned vlan;
@@ -159,17 +159,17 @@ static int take_tag(const struct bny_dpdk_port *p, struct rte_mbuf *m)
 }
 
 /* A memif link belongs to the driver until it was seen up (memif.c). */
-static int is_ready(const struct bny_dpdk_port *p)
+static int is_ready(const struct bny_dgram_port *p)
 {
-    return p->started && (p->was_up || p->kind != BNY_DPDK_MEMIF);
+    return p->started && (p->was_up || p->kind != BNY_DGRAM_MEMIF);
 }
 
-static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n);
+static int send_burst(struct bny_dgram_port *port, const struct bny_dgram_tx *tx, int n);
 
-int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
+int bny_io_tx(struct bny_dgram_port *port, const struct bny_dgram_tx *tx, int n)
 {
-    uint8_t heads[BNY_DPDK_BURST][HEAD_MOST + TAG];
-    struct bny_dpdk_tx tagged[BNY_DPDK_BURST];
+    uint8_t heads[BNY_DGRAM_BURST][HEAD_MOST + TAG];
+    struct bny_dgram_tx tagged[BNY_DGRAM_BURST];
 
     if (!port->vlan)
         return send_burst(port, tx, n);
@@ -177,9 +177,9 @@ int bny_io_tx(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
     return send_burst(port, tagged, n);
 }
 
-static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, int n)
+static int send_burst(struct bny_dgram_port *port, const struct bny_dgram_tx *tx, int n)
 {
-    struct rte_mbuf *m[BNY_DPDK_BURST];
+    struct rte_mbuf *m[BNY_DGRAM_BURST];
     uint16_t queue;
     int made = 0, sent;
 
@@ -190,12 +190,12 @@ static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, 
         return 1; /* accepted or lost: the rest comes at once */
     }
     for (; made < n; made++) {
-        const struct bny_dpdk_tx *t = &tx[made];
+        const struct bny_dgram_tx *t = &tx[made];
 
         if (port->try_fd >= 0 && t->head_len + t->body_len > port->taken)
             break;
-        m[made] = t->ref && t->body_len && (port->caps & BNY_DPDK_GATHER) ? dpdk_io_gather(t)
-                                                                          : copied(port, t);
+        m[made] = t->ref && t->body_len && (port->caps & BNY_DGRAM_GATHER) ? dpdk_io_gather(t)
+                                                                           : copied(port, t);
         if (!m[made])
             break;
         if (port->tx_sums)
@@ -213,9 +213,9 @@ static int send_burst(struct bny_dpdk_port *port, const struct bny_dpdk_tx *tx, 
     return sent;
 }
 
-int bny_io_rx(struct bny_dpdk_port *port, struct bny_dpdk_rx *rx, int n)
+int bny_io_rx(struct bny_dgram_port *port, struct bny_dgram_rx *rx, int n)
 {
-    struct rte_mbuf *m[BNY_DPDK_BURST];
+    struct rte_mbuf *m[BNY_DGRAM_BURST];
     int got = 0, kept = 0;
 
     if (!is_ready(port))
@@ -249,7 +249,7 @@ void bny_io_free(void *const *bufs, int n)
         rte_pktmbuf_free(bufs[i]);
 }
 
-void bny_io_reclaim(struct bny_dpdk_port *port)
+void bny_io_reclaim(struct bny_dgram_port *port)
 {
     struct rte_mbuf *none[1];
 

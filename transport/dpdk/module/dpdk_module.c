@@ -17,8 +17,8 @@ static int dpdk_module_start(const char *args, const char *device, int loud, cha
     return rc;
 }
 
-static int open_port(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **out,
-                     struct bny_dpdk_info *info, char *text)
+static int open_port(const struct bny_dgram_conf *conf, struct bny_dgram_port **out,
+                     struct bny_dgram_info *info, char *text)
 {
     int rc;
 
@@ -28,14 +28,14 @@ static int open_port(const struct bny_dpdk_conf *conf, struct bny_dpdk_port **ou
     return rc;
 }
 
-static void close_port(struct bny_dpdk_port *port)
+static void close_port(struct bny_dgram_port *port)
 {
     pthread_mutex_lock(&lock);
     bny_port_close(port);
     pthread_mutex_unlock(&lock);
 }
 
-static int map(struct bny_dpdk_port *port, void *mem, size_t bytes, char *text)
+static int map(struct bny_dgram_port *port, void *mem, size_t bytes, char *text)
 {
     int rc;
 
@@ -45,15 +45,15 @@ static int map(struct bny_dpdk_port *port, void *mem, size_t bytes, char *text)
     return rc;
 }
 
-static void unmap(struct bny_dpdk_port *port, void *mem, size_t bytes)
+static void unmap(struct bny_dgram_port *port, void *mem, size_t bytes)
 {
     pthread_mutex_lock(&lock);
     bny_port_unmap(port, mem, bytes);
     pthread_mutex_unlock(&lock);
 }
 
-static const struct bny_dpdk_driver table = {
-    .version = BNY_DPDK_DRIVER_VERSION,
+static const struct bny_dgram_driver table = {
+    .version = BNY_DGRAM_DRIVER_VERSION,
     .start = dpdk_module_start,
     .open = open_port,
     .close = close_port,
@@ -76,8 +76,8 @@ static const struct bny_dpdk_driver table = {
     .way = bny_events_way,
 };
 
-bny_dpdk_driver_fn bny_dpdk_module;
-__attribute__((visibility("default"))) const struct bny_dpdk_driver *bny_dpdk_module(void)
+bny_dgram_driver_fn bny_dpdk_module;
+__attribute__((visibility("default"))) const struct bny_dgram_driver *bny_dpdk_module(void)
 {
     return &table;
 }

@@ -25,7 +25,7 @@
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
 
-#include "transport/dpdk/iface.h"
+#include "transport/datagram/iface.h"
 #include "transport/dpdk/module/dpdk_module.h"
 
 #define ETHER         14u
@@ -44,11 +44,11 @@ static const struct {
     uint32_t frame;
 } drivers[] = {
     { "net_memif",
-      BNY_DPDK_GATHER | BNY_DPDK_EXT_ANY | BNY_DPDK_PAIR | BNY_DPDK_LOSSLESS |
-          BNY_DPDK_LINK_TELLS,
+      BNY_DGRAM_GATHER | BNY_DGRAM_EXT_ANY | BNY_DGRAM_PAIR | BNY_DGRAM_LOSSLESS |
+          BNY_DGRAM_LINK_TELLS,
       65000 },
-    { "net_ring", BNY_DPDK_PAIR | BNY_DPDK_LOSSLESS, 65000 },
-    { "net_af_packet", BNY_DPDK_GATHER | BNY_DPDK_EXT_ANY | BNY_DPDK_KERNEL_IP, 60000 },
+    { "net_ring", BNY_DGRAM_PAIR | BNY_DGRAM_LOSSLESS, 65000 },
+    { "net_af_packet", BNY_DGRAM_GATHER | BNY_DGRAM_EXT_ANY | BNY_DGRAM_KERNEL_IP, 60000 },
     /* Attached memory returns only when the ring is full: a message would wait for others to
      * follow it. */
     { "net_virtio_user", 0, 9018 },
@@ -69,7 +69,7 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static void look_up(const char *driver, struct bny_dpdk_info *info, uint32_t *limit)
+static void look_up(const char *driver, struct bny_dgram_info *info, uint32_t *limit)
 {
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++)
         if (!strncmp(driver, drivers[i].driver, strlen(drivers[i].driver))) {
@@ -83,7 +83,7 @@ static void look_up(const char *driver, struct bny_dpdk_info *info, uint32_t *li
 
 /* ---- making devices ---- */
 
-static int plug(struct bny_dpdk_port *p, const char *args, char *text)
+static int plug(struct bny_dgram_port *p, const char *args, char *text)
 {
     int rc = rte_vdev_init(p->name, args);
 
@@ -108,7 +108,7 @@ static int plug(struct bny_dpdk_port *p, const char *args, char *text)
  * and is slower if the receiver adds: 4.2 instead of 5.8 GB/s from 64 MiB buffers. With copies,
  * the driver gathers from any memory. Fewer slots stay in the L2 cache: 128 6.2, 256 5.9, 1024
  * 4.7 GB/s. */
-static int make_memif(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, char *text)
+static int make_memif(struct bny_dgram_port *p, const struct bny_dgram_conf *c, char *text)
 {
     char args[400];
 
@@ -122,7 +122,7 @@ static int make_memif(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, ch
 }
 
 /* Both ends are in this process; the first one makes the two rings. */
-static int make_ring(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, char *text)
+static int make_ring(struct bny_dgram_port *p, const struct bny_dgram_conf *c, char *text)
 {
     char name[2][RTE_RING_NAMESIZE];
 
@@ -156,12 +156,12 @@ static uint32_t interface_frame(const char *name)
 {
     struct ifreq r;
 
-    return bny_dpdk_ask_iface(name, SIOCGIFMTU, &r) == 0 && r.ifr_mtu > 0
+    return bny_dgram_ask_iface(name, SIOCGIFMTU, &r) == 0 && r.ifr_mtu > 0
                ? (uint32_t)r.ifr_mtu + ETHER
                : 0;
 }
 
-static int open_try(struct bny_dpdk_port *p)
+static int open_try(struct bny_dgram_port *p)
 {
     struct sockaddr_ll at = { .sll_family = AF_PACKET,
                               .sll_ifindex = (int)if_nametoindex(p->iface) };
@@ -171,7 +171,7 @@ static int open_try(struct bny_dpdk_port *p)
     return p->try_fd < 0 ? -1 : bind(p->try_fd, (struct sockaddr *)&at, sizeof at);
 }
 
-void bny_port_try(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx)
+void bny_port_try(struct bny_dgram_port *p, const struct bny_dgram_tx *tx)
 {
     struct iovec parts[2] = { { (void *)(uintptr_t)tx->head, tx->head_len },
                               { (void *)(uintptr_t)tx->body, tx->body_len } };
@@ -186,7 +186,7 @@ void bny_port_try(struct bny_dpdk_port *p, const struct bny_dpdk_tx *tx)
  * interface, or of a process with the same number in another pid namespace, would take half of
  * ours; on another interface it cannot be made. An abstract socket name in that namespace,
  * which ends with this process, reserves the number; other DPDK programs do not check it. */
-static int keep_group(struct bny_dpdk_port *p, const char *iface, char *text)
+static int keep_group(struct bny_dgram_port *p, const char *iface, char *text)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     unsigned group = ((unsigned)getpid() ^ if_nametoindex(iface)) & 0xffff;
@@ -207,8 +207,8 @@ static int keep_group(struct bny_dpdk_port *p, const char *iface, char *text)
     return -1;
 }
 
-static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
-                          struct bny_dpdk_info *info, char *text)
+static int make_af_packet(struct bny_dgram_port *p, const struct bny_dgram_conf *c,
+                          struct bny_dgram_info *info, char *text)
 {
     uint32_t size = bny_queues_ring_frame(info->frame_max), block = size < 4096 ? 4096 : size;
     uint32_t frames = c->ring;
@@ -238,7 +238,7 @@ static int make_af_packet(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c
 
 /* Claims a port that may be in use: by the program that started DPDK, or another
  * communicator. */
-static int own(struct bny_dpdk_port *p, const char *name, char *text)
+static int own(struct bny_dgram_port *p, const char *name, char *text)
 {
     struct rte_eth_dev_owner o = { .name = "banyan" }, other;
 
@@ -282,7 +282,7 @@ static void hear_bpf(const char *name)
 }
 
 /* Our close keeps a device that existed before. */
-static int make_device(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, char *text)
+static int make_device(struct bny_dgram_port *p, const struct bny_dgram_conf *c, char *text)
 {
     const char *comma = strchr(c->device, ',');
     char name[sizeof p->name];
@@ -290,7 +290,7 @@ static int make_device(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c, c
     snprintf(name, sizeof name, "%.*s", (int)(comma ? comma - c->device : 60), c->device);
     if (rte_eth_dev_get_port_by_name(name, &p->id) == 0)
         return own(p, name, text);
-    if (c->kind == BNY_DPDK_VDEV) {
+    if (c->kind == BNY_DGRAM_VDEV) {
         snprintf(p->name, sizeof p->name, "%s", name);
         hear_bpf(name);
         return plug(p, comma ? comma + 1 : "", text) == 0 ? own(p, name, text) : -1;
@@ -316,9 +316,9 @@ static void start_there(void *p)
 }
 
 struct opening {
-    struct bny_dpdk_port *p;
-    const struct bny_dpdk_conf *c;
-    struct bny_dpdk_info *info;
+    struct bny_dgram_port *p;
+    const struct bny_dgram_conf *c;
+    struct bny_dgram_info *info;
     char *text;
     int rc;
 };
@@ -326,20 +326,20 @@ struct opening {
 static void dpdk_port_make(void *arg)
 {
     struct opening *o = arg;
-    struct bny_dpdk_port *p = o->p;
+    struct bny_dgram_port *p = o->p;
 
-    o->rc = p->kind == BNY_DPDK_MEMIF       ? make_memif(p, o->c, o->text)
-            : p->kind == BNY_DPDK_RING      ? make_ring(p, o->c, o->text)
-            : p->kind == BNY_DPDK_AF_PACKET ? make_af_packet(p, o->c, o->info, o->text)
-                                            : make_device(p, o->c, o->text);
+    o->rc = p->kind == BNY_DGRAM_MEMIF       ? make_memif(p, o->c, o->text)
+            : p->kind == BNY_DGRAM_RING      ? make_ring(p, o->c, o->text)
+            : p->kind == BNY_DGRAM_AF_PACKET ? make_af_packet(p, o->c, o->info, o->text)
+                                             : make_device(p, o->c, o->text);
     if (o->rc == 0)
         o->rc = bny_queues_set_up(p, o->c, o->info, o->text);
 }
 
-int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
-                  struct bny_dpdk_info *info, char *text)
+int bny_port_open(const struct bny_dgram_conf *c, struct bny_dgram_port **out,
+                  struct bny_dgram_info *info, char *text)
 {
-    struct bny_dpdk_port *p = calloc(1, sizeof *p);
+    struct bny_dgram_port *p = calloc(1, sizeof *p);
     struct opening o = { p, c, info, text, -1 };
     uint32_t limit;
 
@@ -353,17 +353,17 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
     p->kind = c->kind;
     p->vlan = c->vlan;
     snprintf(p->device, sizeof p->device, "%.*s", (int)strcspn(c->device, ","), c->device);
-    p->is4 = bny_dpdk_ip_none(&c->ip) || bny_dpdk_ip_is4(&c->ip);
+    p->is4 = bny_dgram_ip_none(&c->ip) || bny_dgram_ip_is4(&c->ip);
     p->iface_up = 1;
     p->try_fd = p->group_fd = p->link_fd = -1;
     p->server = c->server;
-    if (c->kind == BNY_DPDK_MEMIF)
+    if (c->kind == BNY_DGRAM_MEMIF)
         snprintf(p->link, sizeof p->link, "%s", c->link);
     snprintf(p->iface, sizeof p->iface, "%s", c->iface ? c->iface : "");
-    look_up(c->kind == BNY_DPDK_MEMIF       ? "net_memif"
-            : c->kind == BNY_DPDK_RING      ? "net_ring"
-            : c->kind == BNY_DPDK_AF_PACKET ? "net_af_packet"
-                                            : c->device,
+    look_up(c->kind == BNY_DGRAM_MEMIF       ? "net_memif"
+            : c->kind == BNY_DGRAM_RING      ? "net_ring"
+            : c->kind == BNY_DGRAM_AF_PACKET ? "net_af_packet"
+                                             : c->device,
             info, &limit);
     info->frame_max = c->frame_max < limit ? c->frame_max : limit;
     if (p->iface[0]) {
@@ -377,7 +377,7 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
         }
         info->frame_max = info->frame_max < limit ? info->frame_max : limit;
     }
-    if (p->kind == BNY_DPDK_MEMIF)
+    if (p->kind == BNY_DGRAM_MEMIF)
         bny_eal_call(dpdk_port_make, &o);
     else
         dpdk_port_make(&o);
@@ -393,7 +393,7 @@ int bny_port_open(const struct bny_dpdk_conf *c, struct bny_dpdk_port **out,
 
 static void unmake(void *arg)
 {
-    struct bny_dpdk_port *p = arg;
+    struct bny_dgram_port *p = arg;
 
     bny_events_close(p);
     bny_queues_stop(p);
@@ -401,12 +401,12 @@ static void unmake(void *arg)
         rte_eth_dev_owner_unset(p->id, p->owner);
     if (p->name[0])
         rte_vdev_uninit(p->name);
-    if (p->kind == BNY_DPDK_MEMIF)
+    if (p->kind == BNY_DGRAM_MEMIF)
         bny_memif_drain();
 }
 
 /* virtio_user writes to its socket when it is closed, and the other end may be gone. */
-static void unmake_quietly(struct bny_dpdk_port *p)
+static void unmake_quietly(struct bny_dgram_port *p)
 {
     const struct timespec now = { 0 };
     sigset_t pipe, before;
@@ -422,7 +422,7 @@ static void unmake_quietly(struct bny_dpdk_port *p)
 
 /* A memif panics if its peer leaves during the handshake: the leaving rank waits for its
  * end. */
-static void await_handshake(struct bny_dpdk_port *p)
+static void await_handshake(struct bny_dgram_port *p)
 {
     struct timespec ms = { .tv_nsec = 1000000 };
 
@@ -431,11 +431,11 @@ static void await_handshake(struct bny_dpdk_port *p)
 }
 
 /* Rings stay for the other end, and the next pair of that name reuses them. */
-void bny_port_close(struct bny_dpdk_port *p)
+void bny_port_close(struct bny_dgram_port *p)
 {
-    if (p->kind == BNY_DPDK_MEMIF && !p->was_up)
+    if (p->kind == BNY_DGRAM_MEMIF && !p->was_up)
         await_handshake(p);
-    if (p->kind == BNY_DPDK_MEMIF)
+    if (p->kind == BNY_DGRAM_MEMIF)
         bny_eal_call(unmake, p);
     else
         unmake_quietly(p);
@@ -453,7 +453,7 @@ void bny_port_close(struct bny_dpdk_port *p)
 }
 
 /* net_af_packet always reports up, so this asks the interface. A removed one is down. */
-static int interface_up(struct bny_dpdk_port *p)
+static int interface_up(struct bny_dgram_port *p)
 {
     struct ifreq r;
     int rc;
@@ -461,14 +461,14 @@ static int interface_up(struct bny_dpdk_port *p)
     if (now_ns() - p->looked_ns < LOOK_NS)
         return p->iface_up;
     p->looked_ns = now_ns();
-    rc = bny_dpdk_ask_iface(p->iface, SIOCGIFFLAGS, &r);
+    rc = bny_dgram_ask_iface(p->iface, SIOCGIFFLAGS, &r);
     if (rc <= 0)
         p->iface_up = rc == 0 && (r.ifr_flags & IFF_UP) && (r.ifr_flags & IFF_RUNNING);
     return p->iface_up;
 }
 
 /* For a memif link that came up once and was taken from the driver. */
-static int is_open(struct bny_dpdk_port *p)
+static int is_open(struct bny_dgram_port *p)
 {
     if (!p->ended && now_ns() - p->looked_ns > ENDED_NS) {
         p->looked_ns = now_ns();
@@ -477,7 +477,7 @@ static int is_open(struct bny_dpdk_port *p)
     return !p->ended;
 }
 
-int bny_port_link_up(struct bny_dpdk_port *p)
+int bny_port_link_up(struct bny_dgram_port *p)
 {
     struct rte_eth_link link;
 
@@ -492,32 +492,32 @@ int bny_port_link_up(struct bny_dpdk_port *p)
     }
     if (!p->started)
         return 0;
-    if (p->kind == BNY_DPDK_RING)
+    if (p->kind == BNY_DGRAM_RING)
         return 1;
     if (p->iface[0] && !interface_up(p))
         return 0;
     memset(&link, 0, sizeof link);
     if (rte_eth_link_get_nowait(p->id, &link) != 0 || link.link_status != RTE_ETH_LINK_UP)
         return 0;
-    if (p->kind == BNY_DPDK_MEMIF && !p->was_up)
+    if (p->kind == BNY_DGRAM_MEMIF && !p->was_up)
         bny_eal_call(bny_memif_take, p);
     p->was_up = 1;
     return 1;
 }
 
-uint32_t bny_port_mbps(struct bny_dpdk_port *p)
+uint32_t bny_port_mbps(struct bny_dgram_port *p)
 {
     struct rte_eth_link link;
 
     memset(&link, 0, sizeof link);
-    if (p->kind != BNY_DPDK_PCI || rte_eth_link_get_nowait(p->id, &link) != 0 ||
+    if (p->kind != BNY_DGRAM_PCI || rte_eth_link_get_nowait(p->id, &link) != 0 ||
         link.link_status != RTE_ETH_LINK_UP || link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN)
         return 0;
     return link.link_speed;
 }
 
 /* Ordinary memory: in the caller's page size, whatever the kernel used. */
-int bny_port_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text)
+int bny_port_map(struct bny_dgram_port *p, void *mem, size_t bytes, char *text)
 {
     struct rte_eth_dev_info dev;
     int rc = rte_eth_dev_info_get(p->id, &dev);
@@ -536,7 +536,7 @@ int bny_port_map(struct bny_dpdk_port *p, void *mem, size_t bytes, char *text)
     return -1;
 }
 
-void bny_port_unmap(struct bny_dpdk_port *p, void *mem, size_t bytes)
+void bny_port_unmap(struct bny_dgram_port *p, void *mem, size_t bytes)
 {
     struct rte_eth_dev_info dev;
 
@@ -545,7 +545,7 @@ void bny_port_unmap(struct bny_dpdk_port *p, void *mem, size_t bytes)
     rte_extmem_unregister(mem, bytes);
 }
 
-uint64_t bny_port_missed(struct bny_dpdk_port *p)
+uint64_t bny_port_missed(struct bny_dgram_port *p)
 {
     struct rte_eth_stats s;
 

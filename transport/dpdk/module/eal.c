@@ -28,7 +28,7 @@
 
 static struct rte_mempool *heads;
 static char begun_with[1024],
-    failure[BNY_DPDK_TEXT]; /* arguments and result of our own start */
+    failure[BNY_DGRAM_TEXT]; /* arguments and result of our own start */
 static int ours;
 
 /* ---- DPDK's own lines ---- */
@@ -75,7 +75,7 @@ void bny_eal_explain(char *text)
 
     pthread_mutex_lock(&lines.lock);
     if (lines.first[0])
-        snprintf(text + len, BNY_DPDK_TEXT - len, " (DPDK: %s)", lines.first);
+        snprintf(text + len, BNY_DGRAM_TEXT - len, " (DPDK: %s)", lines.first);
     pthread_mutex_unlock(&lines.lock);
 }
 

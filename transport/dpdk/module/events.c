@@ -12,20 +12,20 @@ static const enum rte_eth_event_type heard[] = {
 
 static int events_hear(uint16_t id, enum rte_eth_event_type type, void *arg, void *ret)
 {
-    struct bny_dpdk_port *p = arg;
+    struct bny_dgram_port *p = arg;
 
     atomic_fetch_or(&p->events, 1u << type);
     return 0;
 }
 
-void bny_events_open(struct bny_dpdk_port *p)
+void bny_events_open(struct bny_dgram_port *p)
 {
     for (size_t i = 0; i < NHEARD; i++)
         rte_eth_dev_callback_register(p->id, heard[i], events_hear, p);
     p->hears = 1;
 }
 
-void bny_events_close(struct bny_dpdk_port *p)
+void bny_events_close(struct bny_dgram_port *p)
 {
     for (size_t i = 0; i < NHEARD && p->hears; i++)
         rte_eth_dev_callback_unregister(p->id, heard[i], events_hear, p);
@@ -37,7 +37,7 @@ static int events_has(unsigned events, enum rte_eth_event_type type)
     return events >> type & 1;
 }
 
-void bny_events_run(struct bny_dpdk_port *p)
+void bny_events_run(struct bny_dgram_port *p)
 {
     unsigned events = atomic_exchange(&p->events, 0);
 
@@ -62,7 +62,7 @@ void bny_events_run(struct bny_dpdk_port *p)
     bny_queues_stop(p); /* returns the frames that it was to send */
 }
 
-int bny_events_way(struct bny_dpdk_port *p, int rank, char *text)
+int bny_events_way(struct bny_dgram_port *p, int rank, char *text)
 {
     if (!p->gone)
         return 0;

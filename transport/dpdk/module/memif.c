@@ -78,7 +78,7 @@ static int renew_poll_set(void)
 
 void bny_memif_take(void *port)
 {
-    struct bny_dpdk_port *p = port;
+    struct bny_dgram_port *p = port;
     int fd = find_end(p->server, p->link);
 
     if (fd < 0 ||
@@ -102,7 +102,7 @@ void bny_memif_drain(void)
         continue;
 }
 
-int bny_memif_ended(const struct bny_dpdk_port *p)
+int bny_memif_ended(const struct bny_dgram_port *p)
 {
     struct pollfd f = { .fd = p->link_fd, .events = POLLRDHUP };
 

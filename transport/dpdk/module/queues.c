@@ -34,7 +34,7 @@ static int is_bifurcated(const char *driver)
 
 /* Our frames: IPv4 or IPv6, and UDP to our address and port; to one queue, or spread over all.
  * NULL: the driver refuses the rule; why has the reason. */
-static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error *why)
+static struct rte_flow *make_rule(struct bny_dgram_port *p, struct rte_flow_error *why)
 {
     struct rte_flow_attr attr = { .ingress = 1 };
     struct rte_flow_item_ipv4 ip = { .hdr.version = 0 };
@@ -45,7 +45,7 @@ static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error
     struct rte_flow_item_vlan tag = { .tci = rte_cpu_to_be_16(p->vlan) };
     struct rte_flow_item_vlan tag_mask = { .tci = RTE_BE16(0xfff) };
     struct rte_flow_item pattern[5] = { { .type = RTE_FLOW_ITEM_TYPE_ETH } }, *item = pattern;
-    uint16_t queues[BNY_DPDK_QUEUES];
+    uint16_t queues[BNY_DGRAM_QUEUES];
     struct rte_flow_action_queue one = { .index = 0 };
     struct rte_flow_action_rss all = { .types = p->is4 ? RTE_ETH_RSS_NONFRAG_IPV4_UDP
                                                        : RTE_ETH_RSS_NONFRAG_IPV6_UDP,
@@ -57,7 +57,7 @@ static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error
         { .type = RTE_FLOW_ACTION_TYPE_END },
     };
 
-    memcpy(&ip.hdr.dst_addr, p->ip.at + BNY_DPDK_IP4_AT, 4);
+    memcpy(&ip.hdr.dst_addr, p->ip.at + BNY_DGRAM_IP4_AT, 4);
     memcpy(ip6.hdr.dst_addr, p->ip.at, 16);
     memset(ip6_mask.hdr.dst_addr, 0xff, 16);
     for (int i = 0; i < p->queues; i++)
@@ -82,7 +82,7 @@ static struct rte_flow *make_rule(struct bny_dpdk_port *p, struct rte_flow_error
     return rte_flow_create(p->id, &attr, pattern, actions, why);
 }
 
-static void queues_note(struct bny_dpdk_info *info, const char *what, const char *more)
+static void queues_note(struct bny_dgram_info *info, const char *what, const char *more)
 {
     size_t len = strlen(info->notes);
 
@@ -91,12 +91,12 @@ static void queues_note(struct bny_dpdk_info *info, const char *what, const char
 }
 
 /* For a started port. Without a rule all frames come, and software drops foreign ones. */
-static void steer(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
-                  struct bny_dpdk_info *info)
+static void steer(struct bny_dgram_port *p, const struct bny_dgram_conf *c,
+                  struct bny_dgram_info *info)
 {
     struct rte_flow_error why;
 
-    if (!c->udp_port || bny_dpdk_ip_none(&c->ip))
+    if (!c->udp_port || bny_dgram_ip_none(&c->ip))
         return;
     p->ip = c->ip;
     p->udp_port = c->udp_port;
@@ -142,7 +142,7 @@ static const char *why_copied(const struct rte_eth_dev_info *dev)
 /* Header and payload as segments of one frame. MBUF_FAST_FREE is never requested: it promises
  * that no memory is attached. */
 static void set_gather(const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
-                       struct bny_dpdk_info *info)
+                       struct bny_dgram_info *info)
 {
     const char *why = why_copied(dev);
 
@@ -150,12 +150,12 @@ static void set_gather(const struct rte_eth_dev_info *dev, struct rte_eth_conf *
     if (why)
         return;
     conf->txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
-    info->caps |= BNY_DPDK_GATHER | BNY_DPDK_EXT_EAL;
+    info->caps |= BNY_DGRAM_GATHER | BNY_DGRAM_EXT_EAL;
 }
 
 /* The frame attributes that a card reports. */
 static void set_card(const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
-                     struct bny_dpdk_info *info)
+                     struct bny_dgram_info *info)
 {
     conf->rxmode.mtu = info->frame_max > 1514 ? info->frame_max - ETHER : 0;
     if (conf->rxmode.mtu > dev->max_mtu)
@@ -178,8 +178,8 @@ static uint32_t fastest(const struct rte_eth_dev_info *dev)
 }
 
 /* Checksums that the port computes and verifies. IPv6's header has none. */
-static void set_sums(struct bny_dpdk_port *p, const struct rte_eth_dev_info *dev,
-                     struct rte_eth_conf *conf, struct bny_dpdk_info *info)
+static void set_sums(struct bny_dgram_port *p, const struct rte_eth_dev_info *dev,
+                     struct rte_eth_conf *conf, struct bny_dgram_info *info)
 {
     const uint64_t rx = (p->is4 ? RTE_ETH_RX_OFFLOAD_IPV4_CKSUM : 0) |
                         RTE_ETH_RX_OFFLOAD_UDP_CKSUM,
@@ -190,11 +190,11 @@ static void set_sums(struct bny_dpdk_port *p, const struct rte_eth_dev_info *dev
     p->tx_sums = (dev->tx_offload_capa & tx) == tx;
     if (p->rx_sums) {
         conf->rxmode.offloads |= rx;
-        info->caps |= BNY_DPDK_VERIFIES;
+        info->caps |= BNY_DGRAM_VERIFIES;
     }
     if (p->tx_sums) {
         conf->txmode.offloads |= tx;
-        info->caps |= BNY_DPDK_CSUM;
+        info->caps |= BNY_DGRAM_CSUM;
     }
     queues_note(info,
                 p->rx_sums && p->tx_sums ? "checksums by the port"
@@ -204,9 +204,9 @@ static void set_sums(struct bny_dpdk_port *p, const struct rte_eth_dev_info *dev
                 "");
 }
 
-static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
+static int choose_queues(struct bny_dgram_port *p, const struct bny_dgram_conf *c,
                          const struct rte_eth_dev_info *dev, struct rte_eth_conf *conf,
-                         struct bny_dpdk_info *info, char *text)
+                         struct bny_dgram_info *info, char *text)
 {
     int most =
         dev->max_rx_queues < dev->max_tx_queues ? dev->max_rx_queues : dev->max_tx_queues;
@@ -214,7 +214,7 @@ static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
     uint64_t spread = dev->flow_type_rss_offloads & by_udp;
     char number[24];
 
-    p->queues = (info->caps & BNY_DPDK_PAIR) || c->queues < 1 ? 1 : c->queues;
+    p->queues = (info->caps & BNY_DGRAM_PAIR) || c->queues < 1 ? 1 : c->queues;
     if (p->queues > most) {
         say(text,
             "port %.60s (%.31s) has %d queue%s each way, BANYAN_DPDK=queues=%d asks for more: "
@@ -229,13 +229,13 @@ static int choose_queues(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
         conf->rx_adv_conf.rss_conf.rss_hf = spread;
     }
-    if (!(info->caps & BNY_DPDK_PAIR)) {
+    if (!(info->caps & BNY_DGRAM_PAIR)) {
         snprintf(number, sizeof number, "%d queue%s", p->queues, p->queues > 1 ? "s" : "");
         queues_note(info, number,
-                    p->queues == 1                  ? ""
-                    : p->kind == BNY_DPDK_AF_PACKET ? " (PACKET_FANOUT by UDP ports)"
-                    : spread & by_udp               ? " (RSS by UDP ports)"
-                    : spread                        ? " (RSS by addresses)"
+                    p->queues == 1                   ? ""
+                    : p->kind == BNY_DGRAM_AF_PACKET ? " (PACKET_FANOUT by UDP ports)"
+                    : spread & by_udp                ? " (RSS by UDP ports)"
+                    : spread                         ? " (RSS by addresses)"
                              : " (the driver spreads frames as it likes)");
     }
     info->queues = p->queues;
@@ -278,13 +278,13 @@ static struct rte_mempool *pool_near(const char *name, uint32_t count, uint16_t 
     return mp ? mp : rte_pktmbuf_pool_create(name, count, CACHE, 0, room, SOCKET_ID_ANY);
 }
 
-static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
-                     const struct bny_dpdk_info *info, uint32_t desc, char *text)
+static int make_pool(struct bny_dgram_port *p, const struct bny_dgram_conf *c,
+                     const struct bny_dgram_info *info, uint32_t desc, char *text)
 {
     static atomic_uint serial;
     uint32_t count = c->bufs + (uint32_t)p->queues * 3 * desc + 2 * CACHE;
     /* af_packet needs room for a whole slot of its ring */
-    uint32_t room = RTE_PKTMBUF_HEADROOM + (p->kind == BNY_DPDK_AF_PACKET
+    uint32_t room = RTE_PKTMBUF_HEADROOM + (p->kind == BNY_DGRAM_AF_PACKET
                                                 ? bny_queues_ring_frame(info->frame_max)
                                                 : info->frame_max + 64);
     uint64_t mib;
@@ -292,7 +292,7 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 
     /* Cards have buffer sizes in steps of at most 1 KiB, and split a frame if the step below is
      * too short for it, its checksum and two tags. */
-    if (p->kind == BNY_DPDK_PCI)
+    if (p->kind == BNY_DGRAM_PCI)
         room = RTE_PKTMBUF_HEADROOM + ((info->frame_max + 12 + 1023) & ~1023u);
     if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
         room = RTE_MBUF_DEFAULT_BUF_SIZE; /* below it some drivers split frames */
@@ -312,7 +312,7 @@ static int make_pool(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
 }
 
 /* desc: receive places; updated to the actual number. */
-static int configure(struct bny_dpdk_port *p, const struct rte_eth_conf *conf, uint16_t *desc)
+static int configure(struct bny_dgram_port *p, const struct rte_eth_conf *conf, uint16_t *desc)
 {
     uint16_t segments = conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS ? 2 : 1;
     uint16_t rx = *desc, tx = (uint16_t)((rx < DEVICE_DESC ? rx : DEVICE_DESC) * segments);
@@ -330,7 +330,7 @@ static int configure(struct bny_dpdk_port *p, const struct rte_eth_conf *conf, u
     return rc;
 }
 
-int bny_queues_start(struct bny_dpdk_port *p)
+int bny_queues_start(struct bny_dgram_port *p)
 {
     if (!p->started && rte_eth_dev_start(p->id) == 0)
         p->started = 1;
@@ -339,7 +339,7 @@ int bny_queues_start(struct bny_dpdk_port *p)
 
 /* Queue by queue if the driver can, which loses no input; else the whole port, which drops its
  * rules. */
-void bny_queues_flush(struct bny_dpdk_port *p)
+void bny_queues_flush(struct bny_dgram_port *p)
 {
     struct rte_flow_error why;
     int rc = 0;
@@ -359,7 +359,7 @@ void bny_queues_flush(struct bny_dpdk_port *p)
         p->rule = make_rule(p, &why);
 }
 
-void bny_queues_stop(struct bny_dpdk_port *p)
+void bny_queues_stop(struct bny_dgram_port *p)
 {
     struct rte_flow_error why;
 
@@ -376,7 +376,7 @@ void bny_queues_stop(struct bny_dpdk_port *p)
 
 /* Neighbours ask for an IPv6 address through the multicast group of its last 24 bits (RFC 4291,
  * 2.7.1; its MAC: RFC 2464, 7); without a filter for it a port does not receive that group. */
-static void join_group(struct bny_dpdk_port *p, const struct bny_dpdk_ip *ip)
+static void join_group(struct bny_dgram_port *p, const struct bny_dgram_ip *ip)
 {
     struct rte_ether_addr group = { { 0x33, 0x33, 0xff, ip->at[13], ip->at[14], ip->at[15] } };
 
@@ -384,7 +384,7 @@ static void join_group(struct bny_dpdk_port *p, const struct bny_dpdk_ip *ip)
         rte_eth_allmulticast_enable(p->id);
 }
 
-void bny_queues_again(struct bny_dpdk_port *p)
+void bny_queues_again(struct bny_dgram_port *p)
 {
     struct rte_flow_error why;
 
@@ -395,7 +395,7 @@ void bny_queues_again(struct bny_dpdk_port *p)
         p->rule = make_rule(p, &why);
 }
 
-int bny_queues_reset(struct bny_dpdk_port *p)
+int bny_queues_reset(struct bny_dgram_port *p)
 {
     struct rte_flow_error why;
     uint16_t desc = p->desc;
@@ -412,15 +412,15 @@ int bny_queues_reset(struct bny_dpdk_port *p)
     return 0;
 }
 
-int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
-                      struct bny_dpdk_info *info, char *text)
+int bny_queues_set_up(struct bny_dgram_port *p, const struct bny_dgram_conf *c,
+                      struct bny_dgram_info *info, char *text)
 {
     struct rte_eth_conf conf = {
         0
     }; /* rxmode.mtu 0: vdevs refuse any other than 1500, but pass larger frames */
-    uint16_t desc = p->kind == BNY_DPDK_MEMIF                             ? PAIR_FRAMES
-                    : p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV ? (uint16_t)c->ring
-                                                                          : DEVICE_DESC;
+    uint16_t desc = p->kind == BNY_DGRAM_MEMIF                              ? PAIR_FRAMES
+                    : p->kind == BNY_DGRAM_PCI || p->kind == BNY_DGRAM_VDEV ? (uint16_t)c->ring
+                                                                            : DEVICE_DESC;
     struct rte_eth_dev_info dev;
     struct rte_flow_error why;
     int rc;
@@ -430,15 +430,15 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
         return -1;
     }
     snprintf(info->driver, sizeof info->driver, "%.31s", dev.driver_name);
-    if (p->kind == BNY_DPDK_PCI) {
+    if (p->kind == BNY_DGRAM_PCI) {
         set_card(&dev, &conf, info);
         set_gather(&dev, &conf, info);
     }
     if (choose_queues(p, c, &dev, &conf, info, text) != 0)
         return -1;
-    if (p->kind == BNY_DPDK_PCI || !strcmp(info->driver, "net_tap"))
+    if (p->kind == BNY_DGRAM_PCI || !strcmp(info->driver, "net_tap"))
         set_sums(p, &dev, &conf, info);
-    if (is_bifurcated(dev.driver_name) && c->udp_port && !bny_dpdk_ip_none(&c->ip))
+    if (is_bifurcated(dev.driver_name) && c->udp_port && !bny_dgram_ip_none(&c->ip))
         p->isolated = rte_flow_isolate(p->id, 1, &why) == 0; /* required before configuration */
     if (make_pool(p, c, info, desc, text) != 0)
         return -1;
@@ -451,22 +451,22 @@ int bny_queues_set_up(struct bny_dpdk_port *p, const struct bny_dpdk_conf *c,
             c->device, info->driver, rte_strerror(rc < 0 ? -rc : rc));
         return -1;
     }
-    if (p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV)
+    if (p->kind == BNY_DGRAM_PCI || p->kind == BNY_DGRAM_VDEV)
         info->ring = desc; /* of one: the frames of a few senders may all come to one queue */
-    if (p->kind == BNY_DPDK_PCI)
+    if (p->kind == BNY_DGRAM_PCI)
         info->mbps = fastest(&dev);
     if (!bny_queues_start(p) &&
-        p->kind != BNY_DPDK_MEMIF) { /* a client starts when its server is there */
+        p->kind != BNY_DGRAM_MEMIF) { /* a client starts when its server is there */
         say(text, "port %.60s (%.31s) does not start; another program may use it", c->device,
             info->driver);
         return -1;
     }
-    if (p->kind == BNY_DPDK_PCI || p->kind == BNY_DPDK_VDEV) {
+    if (p->kind == BNY_DGRAM_PCI || p->kind == BNY_DGRAM_VDEV) {
         bny_queues_again(p);
         steer(p, c, info);
         bny_events_open(p);
     }
-    if (!(info->caps & BNY_DPDK_PAIR)) {
+    if (!(info->caps & BNY_DGRAM_PAIR)) {
         struct rte_ether_addr mac;
 
         rte_eth_macaddr_get(p->id, &mac);

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The rank to blame for an operation that missed its deadline: not simply the one that a rank
+ * waits for. The members agree on the position of each (an instance that the control planes
+ * enter, so a computing rank answers, too), and from the same vector all derive the same
+ * verdict, in this order: a gone rank; one that does not answer; one that has not begun the
+ * operation; of those that have, the one at the end of the chain of waiting ranks. If the chain
+ * is a circle the network between them is to blame. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "transport/bootstrap/control.h"
+
+#define FRESH_NS 20000000u /* a rank inside the library polls every 2 ms at least */
+
+struct where { /* the wire layout */
+    uint32_t started, active, waits;
+    uint32_t flags;
+    uint64_t away_ms; /* since it was last seen waiting inside the library */
+};
+enum {
+    WHERE_KNOWN = 1,
+    WHERE_INSIDE = 2
+}; /* it has the communicator; it is inside the library */
+_Static_assert(sizeof(struct where) == 24 && sizeof(struct where) <= BNY_CONSENSUS_EACH,
+               "wire");
+
+void bny_control_position_add(struct bny_control *c, struct bny_position *p)
+{
+    pthread_mutex_lock(&c->lock);
+    p->next = c->positions;
+    c->positions = p;
+    pthread_mutex_unlock(&c->lock);
+}
+
+void bny_control_position_remove(struct bny_control *c, struct bny_position *p)
+{
+    pthread_mutex_lock(&c->lock);
+    for (struct bny_position **at = &c->positions; *at; at = &(*at)->next)
+        if (*at == p) {
+            *at = p->next;
+            break;
+        }
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- where we are ---- */
+
+static struct bny_position *position_of(const struct bny_control *c, uint32_t comm)
+{
+    struct bny_position *p = c->positions;
+
+    while (p && p->comm != comm)
+        p = p->next;
+    return p;
+}
+
+static struct where where_are_we(struct bny_control *c, struct bny_position *p)
+{
+    uint64_t here = atomic_load(&c->here_ns), now = bny_now_ns();
+    struct where w = { 0 };
+
+    if (!p)
+        return w;
+    w.flags = WHERE_KNOWN | (atomic_load(&p->fresh) ? WHERE_INSIDE : 0);
+    w.started = atomic_load(&p->started);
+    w.active = w.flags & WHERE_INSIDE ? atomic_load(&p->active) : 0;
+    w.waits = w.flags & WHERE_INSIDE ? atomic_load(&p->waits) : 0;
+    w.away_ms = here && now > here ? (now - here) / 1000000u : 0;
+    return w;
+}
+
+/* 1: published, or there is nothing to ask. The owner publishes within some ms unless it
+ * computes. */
+static int published(struct bny_position *p)
+{
+    uint64_t now = bny_now_ns();
+
+    if (!p)
+        return 1;
+    if (!p->asked_ns) {
+        p->asked_ns = now;
+        atomic_store(&p->fresh, 0);
+        atomic_store(&p->wanted, 1);
+    }
+    if (!atomic_load(&p->fresh) && now < p->asked_ns + FRESH_NS)
+        return 0;
+    p->asked_ns = 0;
+    return 1;
+}
+
+static void timeout_verdict_tell(struct bny_control *c, struct bny_instance *it)
+{
+    struct bny_position *p = position_of(c, it->id.comm);
+    struct where w;
+    struct bny_contribution mine = {
+        .members = it->members, .bits = ~(uint64_t)0, .each = sizeof w, .mine = &w
+    };
+
+    if (!published(p))
+        return;
+    w = where_are_we(c, p);
+    bny_consensus_enter(&c->agree, it->id, &mine);
+}
+
+void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
+                       const uint64_t *members, const char *what)
+{
+    struct bny_consensus_id id = { BNY_CONSENSUS_BLAME, comm, seq };
+    struct bny_failure f = { .cause = BNY_CAUSE_DEADLINE,
+                             .code = BANYAN_ETIMEDOUT,
+                             .blamed = -1,
+                             .reporter = c->rank,
+                             .comm = comm };
+    struct where w;
+    struct bny_contribution mine = { .members = members,
+                                     .bits = ~(uint64_t)0,
+                                     .records = &f,
+                                     .nrecords = 1,
+                                     .each = sizeof w,
+                                     .mine = &w };
+
+    snprintf(f.text, sizeof f.text, "%s", what);
+    pthread_mutex_lock(&c->lock);
+    if (!c->agree.leaving && !c->agree.excluded) {
+        struct bny_position *p = position_of(c, comm);
+        const struct bny_instance *it = bny_consensus_find(&c->agree, id);
+
+        if (!(it && (it->entered || it->decided)) && published(p)) {
+            w = where_are_we(c, p);
+            bny_consensus_enter(&c->agree, id, &mine);
+            c->busy = 1;
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    bny_control_wake(c);
+}
+
+int blame_asked(const struct bny_control *c)
+{
+    for (const struct bny_instance *it = c->agree.first; it; it = it->next)
+        if (it->id.kind == BNY_CONSENSUS_BLAME && !it->decided && !it->entered)
+            return 1;
+    return 0;
+}
+
+/* ---- the verdict ---- */
+
+static struct where where_is(const struct bny_instance *it, int rank)
+{
+    struct where w = { 0 };
+
+    if (it->each == sizeof w)
+        memcpy(&w, it->given + (size_t)rank * sizeof w, sizeof w);
+    return w;
+}
+
+/* The member that has begun the fewest operations, of those that have not begun this one; -1:
+ * none. Numbers wrap around. */
+static int not_begun(const struct bny_control *c, const struct bny_instance *it)
+{
+    int least = -1;
+
+    for (int r = 0; r < c->nranks; r++) {
+        struct where w = where_is(it, r);
+
+        if (!bny_bit(it->has, r) || (int32_t)(w.started - it->id.seq) > 0)
+            continue;
+        if (least < 0 || (int32_t)(w.started - where_is(it, least).started) < 0)
+            least = r;
+    }
+    return least;
+}
+
+/* Follows the waiting ranks, from the smallest that has not completed. */
+static int end_of_chain(const struct bny_control *c, const struct bny_instance *it, char *text,
+                        size_t cap)
+{
+    int r = 0, next;
+
+    while (r < c->nranks && !(bny_bit(it->has, r) && where_is(it, r).active))
+        r++;
+    if (r == c->nranks) {
+        snprintf(text, cap, "all have begun it, and none is in it any more");
+        return -1;
+    }
+    for (int steps = 0; steps <= c->nranks; steps++) {
+        next = (int)where_is(it, r).waits - 1;
+        if (next < 0 || next >= c->nranks || !bny_bit(it->has, next)) {
+            snprintf(text, cap, "all have begun it; rank %d waits for nobody and does not end",
+                     r);
+            return r;
+        }
+        if ((int)where_is(it, next).waits - 1 == r) {
+            snprintf(text, cap,
+                     "all have begun it; ranks %d and %d wait for each other: no bytes move "
+                     "between them",
+                     r < next ? r : next, r < next ? next : r);
+            return -1;
+        }
+        r = next;
+    }
+    snprintf(text, cap, "all have begun it, and wait for each other in a circle (rank %d)", r);
+    return -1;
+}
+
+static int smallest(const struct bny_control *c, const struct bny_instance *it,
+                    const uint64_t *set, const uint64_t *less)
+{
+    for (int r = 0; r < c->nranks; r++)
+        if (bny_bit(it->members, r) && bny_bit(set, r) && !(less && bny_bit(less, r)))
+            return r;
+    return -1;
+}
+
+static int verdict(const struct bny_control *c, const struct bny_instance *it, char *text,
+                   size_t cap)
+{
+    int r = smallest(c, it, it->gone, NULL);
+    struct where w;
+
+    if (r >= 0) {
+        snprintf(text, cap, "rank %d %s", r, bny_bit(it->left, r) ? "has left" : "has died");
+        return r;
+    }
+    r = smallest(c, it, it->late, it->has);
+    if (r >= 0) {
+        snprintf(text, cap, "rank %d does not answer: its process is stopped, or gets no CPU",
+                 r);
+        return r;
+    }
+    r = not_begun(c, it);
+    if (r < 0)
+        return end_of_chain(c, it, text, cap);
+    w = where_is(it, r);
+    if (!(w.flags & WHERE_KNOWN))
+        snprintf(text, cap, "nobody is dead: rank %d does not have this communicator", r);
+    else if (w.flags & WHERE_INSIDE)
+        snprintf(text, cap, "nobody is dead: rank %d has not called it; it is in another call",
+                 r);
+    else
+        bny_snprintf(
+            text, cap,
+            "nobody is dead: rank %d has not called it; it was last seen waiting in the "
+            "library %.3g s ago",
+            r, (double)w.away_ms * 1e-3);
+    return r;
+}
+
+static void judge(struct bny_control *c, struct bny_instance *it)
+{
+    struct bny_failure f;
+    char text[160];
+    size_t len;
+
+    it->judged = 1;
+    if (!it->nrecords)
+        return;
+    f = it->records[0];
+    f.blamed = verdict(c, it, text, sizeof text);
+    len = strlen(f.text);
+    if (len > sizeof f.text - sizeof text - 3)
+        len = sizeof f.text - sizeof text - 3;
+    snprintf(f.text + len, sizeof f.text - len, "; %s", text);
+    control_add(c, &f, -1);
+}
+
+void blame_run(struct bny_control *c)
+{
+    for (struct bny_instance *it = c->agree.first; it; it = it->next) {
+        if (it->id.kind != BNY_CONSENSUS_BLAME || it->judged)
+            continue;
+        if (it->decided)
+            judge(c, it);
+        else if (!it->entered && !c->agree.leaving && !c->agree.excluded &&
+                 it->each == sizeof(struct where))
+            timeout_verdict_tell(c, it);
+    }
+}

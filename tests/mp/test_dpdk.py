@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Jobs over DPDK: memif between ranks of this host, net_ring with faults between threads, other ports in a network namespace
 (test_netns_dpdk.py has af_packet between namespaces); and what goes wrong says one clear line. Prints TAP.
-Usage: test_dpdk.py memif|ring|ports|peer info RANK BANYAN_RUN BANYAN_PERF DPDK_HOST RANK_CARD"""
+Usage: test_dpdk.py memif|ring|ports|card RANK BANYAN_RUN BANYAN_PERF DPDK_HOST RANK_CARD"""
 import contextlib
 import os
 import random
@@ -127,11 +127,11 @@ def memif():
     says("no such port", ["BANYAN_DPDK_PORT=wlan", "is no port"], job(one, BANYAN_DPDK_PORT="wlan"))
     says("no such interface", ["no interface nosuch0", "BANYAN_DPDK_PORT"],
          job(one, BANYAN_DPDK_PORT="af_packet:iface=nosuch0"))
-    says("no such peer info", ["0000:fe:1f.7", "vfio"],
+    says("no such card", ["0000:fe:1f.7", "vfio"],
          job(one, BANYAN_DPDK_PORT="0000:fe:1f.7", BANYAN_DPDK_ARGS="--no-huge -m 256"))
-    says("no such peer info, with arguments for its driver", ["0000:fe:1f.7: bind it", "vfio"],
+    says("no such card, with arguments for its driver", ["0000:fe:1f.7: bind it", "vfio"],
          job(one, BANYAN_DPDK_PORT="0000:fe:1f.7,mprq_en=1", BANYAN_DPDK_ARGS="--no-huge -m 256"))
-    says("a peer info without the arguments that its comma tells of", ["BANYAN_DPDK_PORT=0000:fe:1f.7,", "is no port"],
+    says("a card without the arguments that its comma tells of", ["BANYAN_DPDK_PORT=0000:fe:1f.7,", "is no port"],
          job(one, BANYAN_DPDK_PORT="0000:fe:1f.7,"))
     says("DPDK refuses an argument", ["DPDK does not start", "BANYAN_DPDK_ARGS"], job(one, BANYAN_DPDK_ARGS="--nonsense"))
     says("too little memory", ["memory", "BANYAN_DPDK_ARGS"],
@@ -160,7 +160,7 @@ def host():
          job(both + ["none", *OWN_EAL], BANYAN_DPDK_ARGS="-m 4096"))
     says("a program's own DPDK with too little memory", ["DPDK has no memory", "-m 512", "the program that started it"],
          job(both + ["none", *OWN_EAL[:4], "8", *OWN_EAL[5:]]))
-    says("a program's own DPDK without peer infos", ["DPDK finds no port 0000:fe:1f.7", "--no-pci"],
+    says("a program's own DPDK without cards", ["DPDK finds no port 0000:fe:1f.7", "--no-pci"],
          job(both + ["none", *OWN_EAL], BANYAN_DPDK_PORT="0000:fe:1f.7"))
 
 
@@ -171,8 +171,8 @@ def need_root():
 
 
 def card_job(n, kind, case, arg="", loss=0, limit=90, net="", **kw):
-    """Ranks with a peer info that only pretends (pretended_card.c): what it reads late must not have changed."""
-    return ports("peer info", str(n), f"{kind},{loss}{net}", CARD, case, "env", "0", SEED, arg, limit=limit, **kw)
+    """Ranks with a card that only pretends (pretended_card.c): what it reads late must not have changed."""
+    return ports("card", str(n), f"{kind},{loss}{net}", CARD, case, "env", "0", SEED, arg, limit=limit, **kw)
 
 
 def sent(text):
@@ -181,10 +181,10 @@ def sent(text):
     return sum(c[0] for c in counts), sum(c[1] for c in counts), sum(int(x) for x in re.findall(r"(\d+) segments attached", text))
 
 
-def peer info():
+def card():
     need_root()
     for kind, loss in (("prompt", 0), ("lazy", 20)):
-        name = f"a peer info that is {kind}, {loss} of 1000 frames lost"
+        name = f"a card that is {kind}, {loss} of 1000 frames lost"
         works(f"{name}: collectives", card_job(2, kind, "sweep", "brief=1", loss))
         works(f"{name}: random calls", card_job(3, kind, "differential", "calls=40", loss))
         works(f"{name}: features together", card_job(3, kind, "product", "10", loss, BANYAN_LINK_GBPS="1"))
@@ -192,13 +192,13 @@ def peer info():
     for kind in "prompt", "lazy":
         code, text = card_job(3, kind, "zero_copy", BANYAN_DEBUG="info")
         total, copied, attached = sent(text)
-        report(f"a peer info that is {kind} copies nothing from memory of banyan_mem_alloc", code == 0 and "zero-copy send" in text and attached > 0,
+        report(f"a card that is {kind} copies nothing from memory of banyan_mem_alloc", code == 0 and "zero-copy send" in text and attached > 0,
                f"{code}, {total} sent, {copied} copied, {attached} attached\n{text}")
         print(f"# {total} payload bytes sent by 3 ranks, {copied} of them copied, {attached} segments attached")
     for kind, why in (("flat", "the driver sends one segment a frame"), ("physical", "addresses of DMA are physical")):
         code, text = card_job(2, kind, "sweep", "brief=1", BANYAN_DEBUG="info")
         total, copied, attached = sent(text)
-        report(f"a peer info that is {kind} gets copies", code == 0 and f"frames are copied: {why}" in text and total > 0 and copied >= total
+        report(f"a card that is {kind} gets copies", code == 0 and f"frames are copied: {why}" in text and total > 0 and copied >= total
                and attached == 0, f"{code}, {total} sent, {copied} copied\n{text}")
     works("a VLAN", card_job(2, "prompt", "sweep", "brief=1", BANYAN_TEST_VLAN="7", BANYAN_DPDK="vlan=7"))
     works("a VLAN, checks, losses",
@@ -219,12 +219,12 @@ def peer info():
            f"{code}\n{text}")
     for kind in "prompt", "lazy":
         code, text = card_job(2, kind, "sweep", "brief=1", BANYAN_TEST_EVENT="3")  # RTE_ETH_EVENT_INTR_RESET
-        report(f"a peer info that is {kind} and wants to be reset", code == 0 and len(re.findall("[1-9]\\d* resets", text)) == 2, f"{code}\n{text}")
-    says("a peer info that is removed", ["rank", "port 0000:03:00.0 failed: it was removed"],
+        report(f"a card that is {kind} and wants to be reset", code == 0 and len(re.findall("[1-9]\\d* resets", text)) == 2, f"{code}\n{text}")
+    says("a card that is removed", ["rank", "port 0000:03:00.0 failed: it was removed"],
          card_job(2, "prompt", "sweep", "brief=1", BANYAN_TEST_EVENT="6"))  # RTE_ETH_EVENT_INTR_RMV
     code, text = card_job(3, "lazy", "rank_dies", "")
     report("a killed rank is named by all survivors", code == 137 and len(re.findall("after .*: rank 2 (?:died|is gone)", text)) == 2
-           and "pretended peer info: a byte" not in text, f"{code}\n{text}")
+           and "pretended card: a byte" not in text, f"{code}\n{text}")
 
 
 def port_jobs():
@@ -277,7 +277,7 @@ def ring():
 
 start = time.time()
 print(f"# seed {SEED}")
-{"memif": memif, "ring": ring, "ports": port_jobs, "peer info": peer info}[KIND]()
+{"memif": memif, "ring": ring, "ports": port_jobs, "card": card}[KIND]()
 print(f"# {time.time() - start:.0f} s")
 print(f"1..{count}")
 sys.exit(failed > 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Error phrases and the thread's last error sentence. */
+#include "base/counts.h"
 #include "base/err.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 static _Thread_local char last_error[512];
 static _Thread_local int last_code; /* code of last_error; 0: unknown */
 
-static const char *const phrases[BANYAN_ERROR_COUNT] = {
+static const char *const phrases[BNY_ERROR_COUNT] = {
     [BANYAN_OK] = "success",
     [BANYAN_EINVAL] = "invalid argument",
     [BANYAN_ENOMEM] = "out of memory or another local resource",
@@ -31,7 +32,7 @@ static const char *const phrases[BANYAN_ERROR_COUNT] = {
 const char *banyan_strerror(int code)
 {
     unsigned c = code < 0 ? 0u - (unsigned)code : (unsigned)code;
-    return c < BANYAN_ERROR_COUNT ? phrases[c] : "unknown error";
+    return c < BNY_ERROR_COUNT ? phrases[c] : "unknown error";
 }
 
 const char *banyan_last_error(void)

@@ -4,19 +4,19 @@
 #define BNY_BASE_SIZED_H
 
 #include <stddef.h>
-#include <stdint.h>
 
-/* Is it the size of some version of a struct? Each ends on a word boundary, so that none ends
- * inside a member, such as half a pointer. least: size of the first version. */
-static inline int bny_size_is_one(size_t size, size_t least)
-{
-    return size >= least && size <= 4096 && size % sizeof(uint64_t) == 0;
-}
-
-/* Copies the members that the caller knows, if given is not NULL; out has the defaults, and
- * `size` bytes, which becomes its size. what: the called function; start: the function that
- * gives defaults. Returns 0 or -BANYAN_EINVAL. */
-int bny_sized_take(void *out, size_t size, const void *given, size_t least, const char *what,
+/* Settings: copies the members that the caller knows, if given is not NULL; out has the
+ * defaults, and `size` bytes, which becomes its size. what: the called function; start: the
+ * macro that gives defaults. Returns 0, or -BANYAN_EINVAL: a size that no version has, or a
+ * member that this version does not know is not 0. */
+int bny_sized_take(void *out, size_t size, const void *given, const char *what,
                    const char *start);
+
+/* Structs that a call fills. Before it: returns 0, or -BANYAN_EINVAL: out is NULL, or its size
+ * is of no version. */
+int bny_sized_check(const void *out, const char *what);
+/* Copies all but the size from `full`, of `size` bytes, as far as the caller knows; members
+ * that only the caller knows become 0. */
+void bny_sized_give(void *out, const void *full, size_t size);
 
 #endif

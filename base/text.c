@@ -5,9 +5,26 @@
 #include <locale.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 #include "base/lazy_cjson.h"
+
+int bny_pair_next(const char **text, struct bny_pair *out)
+{
+    const char *at = *text;
+    size_t len = strcspn(at, ",");
+
+    if (!*at)
+        return 0;
+    *out = (struct bny_pair){ .key = at, .key_len = strcspn(at, "=,") };
+    if (out->key_len < len) {
+        out->value = at + out->key_len + 1;
+        out->value_len = len - out->key_len - 1;
+    }
+    *text = at + len + (at[len] == ',');
+    return 1;
+}
 
 /* The C library has this locale built in: nothing is loaded, so it cannot fail. */
 static locale_t c_locale(void)

@@ -11,6 +11,14 @@
 
 struct cJSON;
 
+/* One part of "key=value,key=value": settings of codecs and transports. */
+struct bny_pair {
+    const char *key, *value; /* value NULL: there is no '=' */
+    size_t key_len, value_len;
+};
+/* Takes the part in front off *text. Returns 1, or 0 at the end. */
+int bny_pair_next(const char **text, struct bny_pair *out);
+
 double bny_strtod(const char *text, char **end);
 int bny_strcasecmp(const char *a, const char *b);
 

@@ -6,6 +6,7 @@
  * another. The last block may be shorter. Declines if no block is zero. */
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/err.h"
 #include "compress/codecs.h"
 
@@ -100,7 +101,7 @@ static int blocksparse_decode(const struct bny_dec *d, void *dst, const void *wi
 const struct bny_codec_ops bny_codec_blocksparse = {
     .name = "blocksparse",
     .family = BNY_CODEC_EXACT,
-    .dtypes = (1u << BANYAN_DTYPE_COUNT) - 1,
+    .dtypes = (1u << BNY_DTYPE_COUNT) - 1,
     .doc = "leaves out blocks of zeros, without loss (OmniReduce, SIGCOMM 2021)",
     .encode_ns = 2,
     .decode_ns = 1,

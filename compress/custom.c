@@ -105,14 +105,17 @@ static int custom_decode_add(const struct bny_dec *d, float *dst, const float *a
 
 int banyan_codec_register(const struct banyan_codec *codec)
 {
+    struct banyan_codec given = BANYAN_CODEC_INIT;
     struct custom *c;
-    int rc;
+    int rc = bny_sized_take(&given, sizeof given, codec, "banyan_codec_register",
+                            "BANYAN_CODEC_INIT");
 
-    if (!codec || !bny_size_is_one(codec->size, sizeof *codec) || !codec->name ||
-        !codec->bound || !codec->encode || !codec->decode)
-        return bny_fail(
-            BANYAN_EINVAL,
-            "banyan_codec_register: size, name, bound, encode and decode must be set");
+    if (rc)
+        return rc;
+    codec = &given;
+    if (!codec->name || !codec->bound || !codec->encode || !codec->decode)
+        return bny_fail(BANYAN_EINVAL,
+                        "banyan_codec_register: name, bound, encode and decode must be set");
     if (!*codec->name || strlen(codec->name) >= sizeof c->ops.name ||
         strpbrk(codec->name, ":,= "))
         return bny_fail(BANYAN_EINVAL,

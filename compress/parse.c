@@ -78,35 +78,33 @@ static int unknown_param(const struct bny_codec_ops *ops, const char *name, size
 /* Reads "param=value,param=value" into c. */
 static int params_parse(struct bny_codec *c, const char *text)
 {
-    while (*text) {
-        size_t len = strcspn(text, "=,");
-        int i = find_param(c->ops, text, len);
+    struct bny_pair pair;
+
+    while (bny_pair_next(&text, &pair)) {
+        int i = find_param(c->ops, pair.key, pair.key_len);
         const struct bny_codec_param *p = &c->ops->params[i < 0 ? 0 : i];
         char *end, digits[32];
         double v;
 
-        if (i < 0 && !strncmp(text, "force=1", 7) && (text[7] == '\0' || text[7] == ',')) {
+        if (i < 0 && pair.value_len == 1 && !strncmp(pair.key, "force=1", 7)) {
             c->force = 1;
-            text += text[7] ? 8 : 7;
             continue;
         }
         if (i < 0)
-            return unknown_param(c->ops, text, len);
-        if (text[len] != '=')
+            return unknown_param(c->ops, pair.key, pair.key_len);
+        if (!pair.value)
             return bny_fail(BANYAN_EINVAL, "codec %s: parameter %s has no value; write %s=%g",
                             c->ops->name, p->name, p->name, p->def);
-        v = bny_strtod(text + len + 1, &end);
+        v = bny_strtod(pair.value, &end);
         bny_snprintf(digits, sizeof digits, "%.10g",
                      v); /* as in the canonical text, which ranks compare */
         v = bny_strtod(digits, NULL);
-        if (end == text + len + 1 || (*end && *end != ',') || !(v >= p->min && v <= p->max) ||
-            (p->integer && v != floor(v)))
+        if (!pair.value_len || end != pair.value + pair.value_len ||
+            !(v >= p->min && v <= p->max) || (p->integer && v != floor(v)))
             return bny_fail(BANYAN_EINVAL, "codec %s: %s=%.*s must be %s from %g to %g",
-                            c->ops->name, p->name, (int)strcspn(text + len + 1, ","),
-                            text + len + 1, p->integer ? "an integer" : "a number", p->min,
-                            p->max);
+                            c->ops->name, p->name, (int)pair.value_len, pair.value,
+                            p->integer ? "an integer" : "a number", p->min, p->max);
         c->param[i] = v;
-        text = *end ? end + 1 : end;
     }
     return 0;
 }

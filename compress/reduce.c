@@ -6,12 +6,13 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/fpmode.h"
 #include "compress/kernels/kernels.h"
 
 static int is_builtin(enum banyan_dtype dtype, enum banyan_op_kind op)
 {
-    return (unsigned)dtype < BANYAN_DTYPE_COUNT && (unsigned)op < BANYAN_OP_BUILTIN_COUNT;
+    return (unsigned)dtype < BNY_DTYPE_COUNT && (unsigned)op < BNY_OP_COUNT;
 }
 
 bny_reduce_fn bny_reduce_get(enum banyan_dtype dtype, enum banyan_op_kind op,
@@ -64,7 +65,7 @@ DIVIDE(uint64_t, uint64_t)
 
 static void scale(void *dst, const void *src, size_t n, enum banyan_dtype dtype, double scalar)
 {
-    assert((unsigned)dtype < BANYAN_DTYPE_COUNT && bny_kernels()->scale[dtype]);
+    assert((unsigned)dtype < BNY_DTYPE_COUNT && bny_kernels()->scale[dtype]);
     bny_kernels()->scale[dtype](dst, src, n, scalar);
 }
 

@@ -80,26 +80,6 @@ int banyan_codec_state_create(struct banyan_codec_state **out, size_t count, uin
     return 0;
 }
 
-void banyan_codec_state_free(struct banyan_codec_state *st)
-{
-    static atomic_int told;
-
-    if (!st)
-        return;
-    if (bny_state_check(st, "banyan_codec_state_free") != 0) {
-        if (!atomic_exchange(&told, 1))
-            bny_warn("%s", banyan_last_error());
-        return;
-    }
-    free(st->ef);
-    free(st->track);
-    free(st->keep);
-    if (st->kept)
-        free(st->kept->bytes);
-    free(st->kept);
-    bny_handle_free(&handles, &st->handle);
-}
-
 static int state_check(const struct banyan_codec_state *st, const char *what)
 {
     int rc = bny_state_check(st, what);
@@ -110,6 +90,22 @@ static int state_check(const struct banyan_codec_state *st, const char *what)
         return bny_fail(BANYAN_EBUSY,
                         "%s: this state is used by an operation in flight; wait for it first",
                         what);
+    return 0;
+}
+
+int banyan_codec_state_free(struct banyan_codec_state *st)
+{
+    int rc = st ? state_check(st, "banyan_codec_state_free") : 0;
+
+    if (rc || !st)
+        return rc;
+    free(st->ef);
+    free(st->track);
+    free(st->keep);
+    if (st->kept)
+        free(st->kept->bytes);
+    free(st->kept);
+    bny_handle_free(&handles, &st->handle);
     return 0;
 }
 

@@ -63,22 +63,13 @@ struct banyan_gossip {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_gossip);
 
-void banyan_gossip_config_default(struct banyan_gossip_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_gossip_config){
-        .size = sizeof *cfg, .graph = "ring", .low_rank = 1, .iterations = 1, .seed = 1
-    };
-}
-
 static int gossip_settings(struct banyan_gossip *g, const struct banyan_gossip_config *cfg)
 {
     int rc;
 
-    banyan_gossip_config_default(&g->cfg);
-    rc = bny_sized_take(&g->cfg, sizeof g->cfg, cfg, sizeof cfg->size, "banyan_gossip_create",
-                        "banyan_gossip_config_default()");
+    g->cfg = (struct banyan_gossip_config)BANYAN_GOSSIP_CONFIG_INIT;
+    rc = bny_sized_take(&g->cfg, sizeof g->cfg, cfg, "banyan_gossip_create",
+                        "BANYAN_GOSSIP_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (g->cfg.low_rank < 0 || g->cfg.low_rank > RANK_MAX || g->cfg.iterations < 1 ||
@@ -480,10 +471,12 @@ int banyan_gossip_create(struct banyan_gossip **out, struct banyan_comm *comm,
     return rc;
 }
 
-void banyan_gossip_free(struct banyan_gossip *g)
+int banyan_gossip_free(struct banyan_gossip *g)
 {
-    if (!bny_object_may_free(g, KIND, "banyan_gossip_free"))
-        return;
+    int rc = bny_object_may_free(g, KIND, "banyan_gossip_free");
+
+    if (rc <= 0)
+        return rc;
     for (int c = 0; c < g->colours && g->link; c++) {
         for (int f = 0; f < 4; f++) {
             banyan_request_free(g->link[c].form[f].send);
@@ -499,6 +492,7 @@ void banyan_gossip_free(struct banyan_gossip *g)
     free(g->flat);
     free(g->graph);
     bny_handle_free(&handles, &g->object.handle);
+    return 0;
 }
 
 /* flat becomes the mean of all ranks' parameters. */
@@ -553,19 +547,18 @@ int banyan_gossip_stats(const struct banyan_gossip *g, struct banyan_gossip_stat
     struct banyan_gossip_stats s;
     int rc = bny_object_check(g, KIND, "banyan_gossip_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_gossip_stats");
     if (rc < 0)
         return rc;
-    if (!out || out->size < sizeof out->size || out->size > 4096)
-        return bny_fail(BANYAN_EINVAL, "banyan_gossip_stats: %s",
-                        out ? "set out->size first" : "out must not be NULL");
-    s = (struct banyan_gossip_stats){ .size = out->size,
+    s = (struct banyan_gossip_stats){ .size = sizeof s,
                                       .steps = g->steps,
                                       .bytes = g->bytes,
                                       .degree = g->degree,
                                       .rounds = g->colours };
     for (int c = 0; c < g->colours; c++)
         s.neighbours += g->link[c].peer >= 0;
-    memcpy(out, &s, s.size < sizeof s ? s.size : sizeof s);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }
 

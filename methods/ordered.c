@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ordered and lazy gradients: norms of innovations are gathered, all ranks choose the same
- * uploads from them, and the uploads are an allreduce of those ranks alone (opts.participants).
+ * uploads from them, and the uploads are an allreduce of those ranks alone (participants of
+ * opts.reduce).
  *
  * The innovation of a rank is what the sum lacks of its gradient: gradient - sent + residual,
  * where `sent` is its gradient as of its last upload and the residual is what a lossy codec
@@ -59,25 +60,14 @@ struct banyan_lazy {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_lazy);
 
-void banyan_lazy_config_default(struct banyan_lazy_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_lazy_config){ .size = sizeof *cfg,
-                                        .rule = BANYAN_LAZY_ORDERED_R2,
-                                        .xi = 0.1,
-                                        .warmup = -1,
-                                        .momentum = -1 };
-}
-
 /* ---- creation ---- */
 
 static int check_settings(const struct banyan_lazy_config *c)
 {
-    if (c->rule < 0 || c->rule >= BANYAN_LAZY_RULE_COUNT)
+    if (c->rule < 0 || c->rule > BANYAN_LAZY_CHB)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_lazy_create: rule %d is none of the %d there are", (int)c->rule,
-                        BANYAN_LAZY_RULE_COUNT);
+                        BANYAN_LAZY_CHB + 1);
     if (!(c->alpha > 0) || !isfinite(c->alpha))
         return bny_fail(
             BANYAN_EINVAL,
@@ -100,9 +90,8 @@ static int ordered_settings(struct banyan_lazy_config *out,
 {
     int chb, rc;
 
-    banyan_lazy_config_default(out);
-    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_lazy_create",
-                        "banyan_lazy_config_default()");
+    *out = (struct banyan_lazy_config)BANYAN_LAZY_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, cfg, "banyan_lazy_create", "BANYAN_LAZY_CONFIG_INIT");
     if (rc < 0)
         return rc;
     rc = check_settings(out);
@@ -241,10 +230,12 @@ int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm, size_
     return rc;
 }
 
-void banyan_lazy_free(struct banyan_lazy *l)
+int banyan_lazy_free(struct banyan_lazy *l)
 {
-    if (!bny_object_may_free(l, KIND, "banyan_lazy_free"))
-        return;
+    int rc = bny_object_may_free(l, KIND, "banyan_lazy_free");
+
+    if (rc <= 0)
+        return rc;
     banyan_codec_state_free(l->state);
     free(l->codec);
     free(l->schedule);
@@ -257,6 +248,7 @@ void banyan_lazy_free(struct banyan_lazy *l)
     free(l->order);
     free(l->chosen);
     bny_handle_free(&handles, &l->object.handle);
+    return 0;
 }
 
 /* ---- norms ---- */
@@ -401,10 +393,12 @@ static int ordered_choose(struct banyan_lazy *l)
 
 static int upload(struct banyan_lazy *l, const float *grad)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     int mine = l->chosen[l->rank], rc;
 
-    o.participants = l->chosen;
+    inputs.participants = l->chosen;
+    o.reduce = &inputs;
     o.codec = l->codec ? l->codec : "none";
     o.codec_state = l->state;
     o.schedule = l->schedule;
@@ -535,18 +529,13 @@ int banyan_lazy_set_alpha(struct banyan_lazy *l, double alpha)
 int banyan_lazy_stats(const struct banyan_lazy *l, struct banyan_lazy_stats *out)
 {
     struct banyan_lazy_stats s;
-    size_t size;
     int rc = bny_object_check(l, KIND, "banyan_lazy_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_lazy_stats");
     if (rc < 0)
         return rc;
-    if (!out)
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_stats: out must not be NULL");
-    size = out->size;
-    if (size < sizeof out->size || size > 4096)
-        return bny_fail(BANYAN_EINVAL, "banyan_lazy_stats: size is %zu; set it to sizeof *out",
-                        size);
-    s = (struct banyan_lazy_stats){ .size = size,
+    s = (struct banyan_lazy_stats){ .size = sizeof s,
                                     .steps = l->counts.steps,
                                     .uploads = l->counts.uploads,
                                     .own = l->counts.own,
@@ -556,7 +545,7 @@ int banyan_lazy_stats(const struct banyan_lazy *l, struct banyan_lazy_stats *out
                                     .upload_bytes = l->counts.upload_bytes,
                                     .norm = l->counts.norm,
                                     .rhs = l->counts.rhs };
-    memcpy(out, &s, size < sizeof s ? size : sizeof s);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }
 

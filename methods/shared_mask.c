@@ -29,23 +29,14 @@ struct banyan_shared_mask {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_shared_mask);
 
-void banyan_shared_mask_config_default(struct banyan_shared_mask_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_shared_mask_config){
-        .size = sizeof *cfg, .delta = 0.1, .block = 64, .memory = 1
-    };
-}
-
 static int shared_mask_settings(struct banyan_shared_mask_config *out,
                                 const struct banyan_shared_mask_config *cfg)
 {
     int rc;
 
-    banyan_shared_mask_config_default(out);
-    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_shared_mask_create",
-                        "banyan_shared_mask_config_default()");
+    *out = (struct banyan_shared_mask_config)BANYAN_SHARED_MASK_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, cfg, "banyan_shared_mask_create",
+                        "BANYAN_SHARED_MASK_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (!(out->delta > 0 && out->delta <= 1) || !out->block || out->order > BANYAN_MASK_BAND)
@@ -118,15 +109,18 @@ int banyan_shared_mask_create(struct banyan_shared_mask **out, struct banyan_com
     return rc;
 }
 
-void banyan_shared_mask_free(struct banyan_shared_mask *m)
+int banyan_shared_mask_free(struct banyan_shared_mask *m)
 {
-    if (!bny_object_may_free(m, KIND, "banyan_shared_mask_free"))
-        return;
+    int rc = bny_object_may_free(m, KIND, "banyan_shared_mask_free");
+
+    if (rc <= 0)
+        return rc;
     bny_tensors_free(&m->tensors);
     free(m->memory);
     free(m->values);
     free(m->chosen);
     bny_handle_free(&handles, &m->object.handle);
+    return 0;
 }
 
 /* This step's blocks: of seed and step alone. Random: each block in turn with the chance that

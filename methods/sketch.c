@@ -43,26 +43,13 @@ struct banyan_sketch {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_sketch);
 
-void banyan_sketch_config_default(struct banyan_sketch_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_sketch_config){ .size = sizeof *cfg,
-                                          .rows = 5,
-                                          .momentum = 0.9,
-                                          .beta2 = 0.999,
-                                          .epsilon = 1e-8,
-                                          .seed = 1 };
-}
-
 static int sketch_settings(struct banyan_sketch *s, const struct banyan_sketch_config *cfg)
 {
     struct banyan_sketch_config *c = &s->cfg;
     int rc;
 
-    banyan_sketch_config_default(c);
-    rc = bny_sized_take(c, sizeof *c, cfg, sizeof cfg->size, "banyan_sketch_create",
-                        "banyan_sketch_config_default()");
+    *c = (struct banyan_sketch_config)BANYAN_SKETCH_CONFIG_INIT;
+    rc = bny_sized_take(c, sizeof *c, cfg, "banyan_sketch_create", "BANYAN_SKETCH_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (c->mode > BANYAN_SKETCH_ADAM || c->rows < 1 || c->rows > BNY_SKETCH_ROWS ||
@@ -169,10 +156,12 @@ int banyan_sketch_create(struct banyan_sketch **out, struct banyan_comm *comm,
     return rc;
 }
 
-void banyan_sketch_free(struct banyan_sketch *s)
+int banyan_sketch_free(struct banyan_sketch *s)
 {
-    if (!bny_object_may_free(s, KIND, "banyan_sketch_free"))
-        return;
+    int rc = bny_object_may_free(s, KIND, "banyan_sketch_free");
+
+    if (rc <= 0)
+        return rc;
     bny_tensors_free(&s->tensors);
     free(s->sum);
     free(s->momentum);
@@ -184,6 +173,7 @@ void banyan_sketch_free(struct banyan_sketch *s)
     free(s->taken);
     free(s->histogram);
     bny_handle_free(&handles, &s->object.handle);
+    return 0;
 }
 
 /* ---- a step ---- */
@@ -307,17 +297,16 @@ int banyan_sketch_stats(const struct banyan_sketch *s, struct banyan_sketch_stat
     struct banyan_sketch_stats now;
     int rc = bny_object_check(s, KIND, "banyan_sketch_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_sketch_stats");
     if (rc < 0)
         return rc;
-    if (!out || out->size < sizeof out->size || out->size > 4096)
-        return bny_fail(BANYAN_EINVAL, "banyan_sketch_stats: %s",
-                        out ? "set out->size first" : "out must not be NULL");
-    now = (struct banyan_sketch_stats){ .size = out->size,
+    now = (struct banyan_sketch_stats){ .size = sizeof now,
                                         .steps = s->steps,
                                         .cells = s->cells,
                                         .k = s->cfg.k,
                                         .recovered = s->recovered };
-    memcpy(out, &now, now.size < sizeof now ? now.size : sizeof now);
+    bny_sized_give(out, &now, sizeof now);
     return 0;
 }
 

@@ -43,21 +43,13 @@ struct banyan_stale {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_stale);
 
-void banyan_stale_config_default(struct banyan_stale_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_stale_config){ .size = sizeof *cfg, .delay = 1 };
-}
-
 static int stale_settings(struct banyan_stale *s, const struct banyan_stale_config *cfg)
 {
     struct banyan_stale_config *c = &s->cfg;
     int rc, a, b;
 
-    banyan_stale_config_default(c);
-    rc = bny_sized_take(c, sizeof *c, cfg, sizeof cfg->size, "banyan_stale_create",
-                        "banyan_stale_config_default()");
+    *c = (struct banyan_stale_config)BANYAN_STALE_CONFIG_INIT;
+    rc = bny_sized_take(c, sizeof *c, cfg, "banyan_stale_create", "BANYAN_STALE_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (c->delay < 0 || c->delay > DELAY_MAX || c->k < 0)
@@ -114,6 +106,7 @@ static int stale_allocate(struct banyan_stale *s)
 /* The request of a slot for the ranks of a turn. */
 static int request(struct banyan_stale *s, struct slot *slot, int turn)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
 
     if (slot->with[turn])
@@ -123,7 +116,8 @@ static int request(struct banyan_stale *s, struct slot *slot, int turn)
         s->set[((long)turn * s->cfg.k + i) % s->n] = 1;
     o.codec = "none";
     o.schedule = s->schedule;
-    o.participants = s->cfg.k < s->n ? s->set : NULL;
+    inputs.participants = s->cfg.k < s->n ? s->set : NULL;
+    o.reduce = &inputs;
     return banyan_allreduce_init(slot->sum, slot->sum, s->tensors.count, BANYAN_F32, BANYAN_SUM,
                                  s->comm, &o, &slot->with[turn]);
 }
@@ -162,10 +156,12 @@ int banyan_stale_create(struct banyan_stale **out, struct banyan_comm *comm,
     return rc;
 }
 
-void banyan_stale_free(struct banyan_stale *s)
+int banyan_stale_free(struct banyan_stale *s)
 {
-    if (!bny_object_may_free(s, KIND, "banyan_stale_free"))
-        return;
+    int rc = bny_object_may_free(s, KIND, "banyan_stale_free");
+
+    if (rc <= 0)
+        return rc;
     for (int i = 0; i <= s->cfg.delay && s->slot; i++) {
         struct slot *slot = &s->slot[i];
 
@@ -182,6 +178,7 @@ void banyan_stale_free(struct banyan_stale *s)
     free(s->slot);
     free(s->waits);
     bny_handle_free(&handles, &s->object.handle);
+    return 0;
 }
 
 /* ---- a step ---- */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "objects/store.h"
 #include "objects/object_wire.h"
 
@@ -101,7 +102,7 @@ int bny_obj_parse(enum bny_object_msg kind, int n, const void *payload, size_t l
         return 0;
     return m->rank >= -1 && m->rank < n && m->owner >= -1 && m->owner < n &&
            m->bytes <= SIZE_MAX / 2 && m->offset <= m->bytes && m->code <= 0 &&
-           m->code > -BANYAN_ERROR_COUNT;
+           m->code > -BNY_ERROR_COUNT;
 }
 
 static void object_wire_enqueue(struct bny_store *st, int to, struct post *p)

@@ -75,9 +75,9 @@ static int config_take(struct banyan_objects_config *out,
 {
     int rc;
 
-    memset(out, 0, sizeof *out);
-    rc = bny_sized_take(out, sizeof *out, given, 2 * sizeof given->size,
-                        "banyan_objects_create", "zeros, and its sizeof");
+    *out = (struct banyan_objects_config)BANYAN_OBJECTS_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, given, "banyan_objects_create",
+                        "BANYAN_OBJECTS_CONFIG_INIT");
     if (rc == 0 && !(out->timeout_s >= 0))
         rc = bny_fail(BANYAN_EINVAL, "banyan_objects_create: cfg->timeout_s must be >= 0");
     return rc;
@@ -161,15 +161,13 @@ static void destroy(struct banyan_objects *s)
     bny_world_unref(w);
 }
 
-void banyan_objects_destroy(struct banyan_objects *s)
+int banyan_objects_destroy(struct banyan_objects *s)
 {
-    if (!s)
-        return;
-    if (objects_check(s, "banyan_objects_destroy") != 0) {
-        bny_warn("%s", banyan_last_error());
-        return;
-    }
-    destroy(s);
+    int rc = s ? objects_check(s, "banyan_objects_destroy") : 0;
+
+    if (s && rc == 0)
+        destroy(s);
+    return rc;
 }
 
 /* The first rank that lives and has not said goodbye; -1: none. */
@@ -764,19 +762,17 @@ int banyan_objects_stats(struct banyan_objects *s, struct banyan_objects_stats *
     struct banyan_objects_stats v = { 0 };
     int rc = objects_check(s, "banyan_objects_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_objects_stats");
     if (rc)
         return rc;
-    if (!out || out->size <= sizeof out->size || out->size > 4096)
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_objects_stats: out must not be NULL, out->size its size");
     bny_world_lock(s->store.world);
-    v.size = out->size < sizeof v ? out->size : sizeof v;
     v.objects = s->store.entries.count;
     v.records = s->store.records.count - s->store.nended;
     v.bytes = s->store.bytes;
     v.sent = s->store.sent;
     v.received = s->store.received;
     bny_world_unlock(s->store.world);
-    memcpy(out, &v, v.size);
+    bny_sized_give(out, &v, sizeof v);
     return 0;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "collectives/local/local.h"
 #include "objects/store.h"
 
@@ -223,8 +224,8 @@ static struct bny_partial *partial_find(const struct bny_store *st, const struct
 
 static int is_sound(const struct bny_obj_wire *m, const struct bny_add *add, size_t *elem)
 {
-    if (add->dtype < 0 || add->dtype >= BANYAN_DTYPE_COUNT || add->op < 0 ||
-        add->op >= BANYAN_OP_BUILTIN_COUNT || !add->count)
+    if (add->dtype < 0 || add->dtype >= BNY_DTYPE_COUNT || add->op < 0 ||
+        add->op >= BNY_OP_COUNT || !add->count)
         return 0;
     *elem = banyan_dtype_bytes((enum banyan_dtype)add->dtype);
     return *elem && m->bytes / *elem == add->count && m->bytes % *elem == 0;

@@ -23,7 +23,7 @@ UNIT = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 COLLECTIVES = "allreduce,reduce,broadcast,reduce_scatter,allgather,alltoall,gather,scatter,barrier,sendrecv"
 LEAST = 6  # pairs, from which on there is an interval of 95 %
 CLASSES = [(32 << 10, 100), (4 << 20, 25), (1 << 40, 4)]  # up to these bytes, so many timed iterations; 16 operations each in the first
-ENV = {"dpdk": {"BANYAN_DPDK_PORT": "memif", "BANYAN_DPDK_MTU": "9000"}}
+ENV = {"dpdk": {"BANYAN_DPDK_PORT": "memif", "BANYAN_DPDK": "mtu=9000"}}
 
 
 def size_of(text):

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/counts.h"
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "compress/kernels/kernels.h"
@@ -125,11 +126,11 @@ static void half_rows(const struct bench *bn, enum banyan_dtype dtype)
 
 static void isa_rows(const struct bench *bn)
 {
-    for (int t = 0; t < BANYAN_DTYPE_COUNT; t++) {
+    for (int t = 0; t < BNY_DTYPE_COUNT; t++) {
         enum banyan_dtype dtype = (enum banyan_dtype)t;
         size_t bytes = bn->place->bytes, n = bytes / type_bytes[t];
 
-        for (int op = 0; op < BANYAN_OP_BUILTIN_COUNT; op++) {
+        for (int op = 0; op < BNY_OP_COUNT; op++) {
             struct call c = { REDUCE, dtype, (enum banyan_op_kind)op, n, 3 * bytes };
 
             if (bn->k->reduce[t][op] && op != BANYAN_AVG)

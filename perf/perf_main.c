@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "perf/perf.h"
+#include "base/counts.h"
 #include "tools/local_ranks.h"
 
 static _Thread_local int my_rank = -1;
@@ -176,11 +177,11 @@ static int run_size(struct perf_run *run, struct perf_out *out, uint64_t bytes)
     const struct perf_opts *o = run->opts;
     int reduces = (o->what->flags & PERF_REDUCES) != 0,
         rooted = (o->what->flags & PERF_ROOTED) != 0;
-    unsigned nops = reduces && o->op_all ? BANYAN_OP_BUILTIN_COUNT : 1;
+    unsigned nops = reduces && o->op_all ? BNY_OP_COUNT : 1;
     int nroots = rooted && o->root < 0 ? run->nranks : 1, rc = 0;
     double roofline = o->roofline && bytes ? perf_roofline(run, bytes) : 0;
 
-    for (int d = 0; d < (o->dtype_all ? BANYAN_DTYPE_COUNT : 1); d++)
+    for (int d = 0; d < (o->dtype_all ? BNY_DTYPE_COUNT : 1); d++)
         for (unsigned p = 0; p < nops; p++)
             for (int r = 0; r < nroots && rc == 0; r++) {
                 int dtype = o->dtype_all ? d : o->dtype;
@@ -306,10 +307,9 @@ static int measure(struct perf_run *run)
 static int join(struct perf_run *run, const struct banyan_id *id, int rank, int nranks)
 {
     const struct perf_opts *o = run->opts;
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
     int rc;
 
-    banyan_config_default(&cfg);
     if (!strncmp(o->what->name, "put_", 4) &&
         (!strcmp(o->transport, "dpdk") || !strcmp(o->transport, "ud")))
         cfg.transport = "tcp"; /* the ports are for what is measured */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/nearest.h"
 #include "base/param.h"
 #include "collectives/api/job.h"
@@ -65,7 +66,7 @@ int perf_parse_dtype(const char *name)
         { "uint64", BANYAN_U64 },    { "int", BANYAN_I32 },    { "char", BANYAN_I8 },
     };
 
-    for (int d = 0; d < BANYAN_DTYPE_COUNT; d++)
+    for (int d = 0; d < BNY_DTYPE_COUNT; d++)
         if (!strcmp(banyan_dtype_name((enum banyan_dtype)d), name))
             return d;
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
@@ -76,7 +77,7 @@ int perf_parse_dtype(const char *name)
 
 int perf_parse_op(const char *name)
 {
-    for (int op = 0; op < BANYAN_OP_BUILTIN_COUNT; op++)
+    for (int op = 0; op < BNY_OP_COUNT; op++)
         if (!strcmp(op_names[op], name))
             return op;
     return strcmp(name, "mulsum") ? -1 : PERF_MULSUM;

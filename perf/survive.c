@@ -123,9 +123,8 @@ static uint64_t count(struct banyan_comm *comm, int wanted)
 
 static struct banyan_config config(void)
 {
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
 
-    banyan_config_default(&cfg);
     if (opt.transport)
         cfg.transport = opt.transport;
     return cfg;

@@ -250,14 +250,14 @@ int main(int argc, char **argv)
     struct bench x = { .comm = NULL };
 
     read_options(&x.o, argc, argv);
-    banyan_config_default(&comm_cfg);
+    comm_cfg = (struct banyan_config)BANYAN_CONFIG_INIT;
     comm_cfg.progress_thread = x.o.thread;
     ok(banyan_comm_init_env(&x.comm, &comm_cfg), "init");
     x.us = calloc((size_t)x.o.steps, sizeof *x.us);
     if (!x.us)
         die("no memory");
     make_tensors(&x);
-    banyan_buckets_config_default(&cfg);
+    cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
     cfg.bucket_bytes = x.o.bucket;
     cfg.rules = x.o.rules;
     cfg.progress = !x.o.thread;

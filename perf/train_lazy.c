@@ -37,7 +37,8 @@ struct problem {
     double *x;             /* [workers][samples][dim], each row times its label */
 };
 
-static const char *const rules[BANYAN_LAZY_RULE_COUNT] = { "gd", "r1", "r2", "lag", "chb" };
+#define RULES (BANYAN_LAZY_CHB + 1)
+static const char *const rules[RULES] = { "gd", "r1", "r2", "lag", "chb" };
 
 static void *get(size_t bytes)
 {
@@ -203,7 +204,7 @@ static double least(const struct problem *p)
 
 static enum banyan_lazy_rule rule_of(const char *name)
 {
-    for (int r = 0; r < BANYAN_LAZY_RULE_COUNT; r++)
+    for (int r = 0; r < RULES; r++)
         if (!strcmp(rules[r], name))
             return (enum banyan_lazy_rule)r;
     fprintf(stderr, "train_lazy: --rule %s: there are gd, r1, r2, lag, chb\n", name);
@@ -273,7 +274,7 @@ static int run(const struct options *o)
 
     check(banyan_comm_init_env(&comm, NULL));
     make_problem(&p, o, banyan_comm_count(comm));
-    banyan_lazy_config_default(&cfg);
+    cfg = (struct banyan_lazy_config)BANYAN_LAZY_CONFIG_INIT;
     cfg.rule = rule_of(o->rule);
     cfg.alpha = 1 / p.smooth;
     cfg.xi = o->xi;

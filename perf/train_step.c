@@ -247,11 +247,11 @@ int main(int argc, char **argv)
 
     read_options(&x.o, argc, argv);
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* else a sleep is 50 us longer than it should */
-    banyan_config_default(&comm_cfg);
+    comm_cfg = (struct banyan_config)BANYAN_CONFIG_INIT;
     comm_cfg.progress_thread = x.o.thread;
     ok(banyan_comm_init_env(&x.comm, &comm_cfg), "init");
     make_model(&x);
-    banyan_buckets_config_default(&cfg);
+    cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
     cfg.bucket_bytes = x.o.bucket;
     cfg.first_bytes = x.o.first;
     cfg.rules = x.o.rules;

@@ -77,7 +77,7 @@ static int contributors_wrong(const struct job *j, int at_least)
 }
 
 /* Of a reduction. */
-static void draw_opts(struct job *j, struct banyan_opts *o)
+static void draw_opts(struct job *j, struct banyan_opts *o, struct banyan_reduce_opts *inputs)
 {
     static const char *const codecs[] = { NULL, NULL, "blocksparse:force=1" };
     static const char *const schedules[] = { NULL, "arrival", "arrival" };
@@ -85,29 +85,31 @@ static void draw_opts(struct job *j, struct banyan_opts *o)
     o->codec = sim_work.codec;
     if (sim_work.at_least) {
         o->schedule = "arrival";
-        o->at_least = sim_work.at_least < j->n ? sim_work.at_least : j->n;
+        inputs->at_least = sim_work.at_least < j->n ? sim_work.at_least : j->n;
     }
     if (!sim_work.mix)
         return;
     o->codec = codecs[bny_rng_below(&j->mix, sizeof codecs / sizeof codecs[0])];
     o->schedule = schedules[bny_rng_below(&j->mix, sizeof schedules / sizeof schedules[0])];
     if (o->schedule && !strcmp(o->schedule, "arrival"))
-        o->at_least = bny_rng_below(&j->mix, 2)
-                          ? 1 + (int)bny_rng_below(&j->mix, (uint64_t)j->n)
-                      : j->op % 2 ? j->n
-                                  : 0;
+        inputs->at_least = bny_rng_below(&j->mix, 2)
+                               ? 1 + (int)bny_rng_below(&j->mix, (uint64_t)j->n)
+                           : j->op % 2 ? j->n
+                                       : 0;
     o->chunk_bytes = bny_rng_below(&j->mix, 2) ? 8192 : 0;
 }
 
 static int reduction(struct job *j, int is_reduce)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     int rc, gets = !is_reduce || j->me == j->root;
 
     for (size_t i = 0; i < j->count; i++)
         j->in[i] = value(j->op, j->r->rank, i);
-    draw_opts(j, &o);
-    o.contributors = j->in_sum;
+    draw_opts(j, &o, &inputs);
+    inputs.contributors = j->in_sum;
+    o.reduce = &inputs;
     if (is_reduce)
         rc = j->r->api->reduce(j->in, j->out, j->count, BANYAN_U32, BANYAN_SUM, j->root,
                                j->comm, &o);
@@ -116,7 +118,7 @@ static int reduction(struct job *j, int is_reduce)
     ended(j);
     if (rc || !gets)
         return rc;
-    if (contributors_wrong(j, o.at_least)) {
+    if (contributors_wrong(j, inputs.at_least)) {
         snprintf(j->r->text, sizeof j->r->text, "operation %d: the contributors are wrong",
                  j->op);
         return 1;
@@ -439,7 +441,7 @@ static struct {
 
 void sim_work_config(const struct sim_rank *r, struct banyan_config *cfg)
 {
-    r->api->config_default(cfg);
+    *cfg = (struct banyan_config)BANYAN_CONFIG_INIT;
     cfg->transport = "tcp";
     if (sim_work.schedule)
         cfg->schedule = sim_work.schedule;

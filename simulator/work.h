@@ -9,11 +9,10 @@
 /* The library's functions, of one copy. In the order of SIM_API_NAMES. */
 struct sim_api {
     int (*id_create)(struct banyan_id *);
-    void (*config_default)(struct banyan_config *);
     int (*comm_init)(struct banyan_comm **, const struct banyan_id *, int, int,
                      const struct banyan_config *);
     int (*comm_finalize)(struct banyan_comm *);
-    void (*comm_destroy)(struct banyan_comm *);
+    int (*comm_destroy)(struct banyan_comm *);
     int (*comm_shrink)(struct banyan_comm *, struct banyan_comm **);
     int (*comm_agree)(struct banyan_comm *, uint64_t *, int *, int);
     int (*comm_grow_id)(struct banyan_comm *, struct banyan_id *);
@@ -44,12 +43,12 @@ struct sim_api {
                      const struct banyan_opts *);
 };
 #define SIM_API_NAMES                                                                          \
-    "banyan_id_create", "banyan_config_default", "banyan_comm_init", "banyan_comm_finalize",   \
-        "banyan_comm_destroy", "banyan_comm_shrink", "banyan_comm_agree",                      \
-        "banyan_comm_grow_id", "banyan_comm_grow", "banyan_comm_join", "banyan_comm_count",    \
-        "banyan_comm_rank", "banyan_comm_stats", "banyan_async_error", "banyan_last_error",    \
-        "banyan_allreduce", "banyan_reduce", "banyan_broadcast", "banyan_allgather",           \
-        "banyan_alltoall", "banyan_barrier", "banyan_allgatherv", "banyan_alltoallv"
+    "banyan_id_create", "banyan_comm_init", "banyan_comm_finalize", "banyan_comm_destroy",     \
+        "banyan_comm_shrink", "banyan_comm_agree", "banyan_comm_grow_id", "banyan_comm_grow",  \
+        "banyan_comm_join", "banyan_comm_count", "banyan_comm_rank", "banyan_comm_stats",      \
+        "banyan_async_error", "banyan_last_error", "banyan_allreduce", "banyan_reduce",        \
+        "banyan_broadcast", "banyan_allgather", "banyan_alltoall", "banyan_barrier",           \
+        "banyan_allgatherv", "banyan_alltoallv"
 
 struct sim_work {
     uint64_t seed;

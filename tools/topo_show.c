@@ -187,7 +187,7 @@ static const int job_sizes[] = { 2, 8, 64, 256, 1024, 4096 };
 /* For a peer of a job of n ranks. */
 static uint64_t peer_bytes(int n)
 {
-    struct vb_slab s = bny_verbs_slab(n, (uint64_t)bny_param_int("BANYAN_VERBS_MEMORY"));
+    struct vb_slab s = bny_verbs_slab(n, (uint64_t)bny_param_int("BANYAN_VERBS=memory"));
 
     return bny_verbs_peer_bytes(&s, 1);
 }

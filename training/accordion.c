@@ -35,28 +35,14 @@ struct claim {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_accordion);
 
-void banyan_accordion_config_default(struct banyan_accordion_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_accordion_config){ .size = sizeof *cfg,
-                                             .eta = 0.5,
-                                             .interval = 100,
-                                             .rate_drop = 0.7,
-                                             .min_count = 1024,
-                                             .little = "none",
-                                             .much = "topk:delta=0.01",
-                                             .accumulate = 1 };
-}
-
 static int accordion_settings(struct banyan_accordion_config *out,
                               const struct banyan_accordion_config *cfg)
 {
     int rc;
 
-    banyan_accordion_config_default(out);
-    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_accordion_create",
-                        "banyan_accordion_config_default()");
+    *out = (struct banyan_accordion_config)BANYAN_ACCORDION_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, cfg, "banyan_accordion_create",
+                        "BANYAN_ACCORDION_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (!(out->eta > 0) || out->interval < 1 || out->window < 0 ||
@@ -117,10 +103,12 @@ int banyan_accordion_create(struct banyan_accordion **out, struct banyan_comm *c
     return rc;
 }
 
-void banyan_accordion_free(struct banyan_accordion *a)
+int banyan_accordion_free(struct banyan_accordion *a)
 {
-    if (!bny_object_may_free(a, KIND, "banyan_accordion_free"))
-        return;
+    int rc = bny_object_may_free(a, KIND, "banyan_accordion_free");
+
+    if (rc <= 0)
+        return rc;
     bny_tensors_free(&a->tensors);
     free(a->little);
     free(a->much);
@@ -130,6 +118,7 @@ void banyan_accordion_free(struct banyan_accordion *a)
     free(a->was);
     free(a->claims);
     bny_handle_free(&handles, &a->object.handle);
+    return 0;
 }
 
 static int check_tensor(const struct banyan_accordion *a, size_t tensor, const char *what)

@@ -19,30 +19,14 @@
 
 static struct bny_handles handles = BNY_HANDLES(BNY_BUCKETS_KIND, struct banyan_buckets);
 
-void banyan_buckets_config_default(struct banyan_buckets_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_buckets_config){ .size = sizeof *cfg,
-                                           .bucket_bytes = 1 << 20,
-                                           .first_bytes = 128 << 10,
-                                           .op = BANYAN_AVG,
-                                           .accumulate = 1,
-                                           .unused = BANYAN_UNUSED_ERROR,
-                                           .deterministic = -1,
-                                           .seed = 1,
-                                           .progress = 1,
-                                           .timeout_s = -1 };
-}
-
 static int take_config(struct banyan_buckets_config *out,
                        const struct banyan_buckets_config *given)
 {
     int rc;
 
-    banyan_buckets_config_default(out);
-    rc = bny_sized_take(out, sizeof *out, given, offsetof(struct banyan_buckets_config, codec),
-                        "banyan_buckets_create", "banyan_buckets_config_default()");
+    *out = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, given, "banyan_buckets_create",
+                        "BANYAN_BUCKETS_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (out->bucket_bytes < 1 || out->bucket_bytes > BUCKET_MOST || out->first_bytes < 1)
@@ -242,10 +226,12 @@ int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
     return bny_fail((enum banyan_error) - rc, "%s", why);
 }
 
-void banyan_buckets_free(struct banyan_buckets *b)
+int banyan_buckets_free(struct banyan_buckets *b)
 {
-    if (!bny_object_may_free(b, BNY_BUCKETS_KIND, "banyan_buckets_free"))
-        return;
+    int rc = bny_object_may_free(b, BNY_BUCKETS_KIND, "banyan_buckets_free");
+
+    if (rc <= 0)
+        return rc;
     for (size_t j = b->oldest; j < b->next; j++)
         if (!b->bucket[j].is_done)
             banyan_wait(b->bucket[j].req, -1);
@@ -265,4 +251,5 @@ void banyan_buckets_free(struct banyan_buckets *b)
     free(b->seen);
     bny_tensors_free(&b->model);
     bny_handle_free(&handles, &b->object.handle);
+    return 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/sized.h"
 #include "training/buckets.h"
 #include "training/saved.h"
 
@@ -343,20 +344,13 @@ int banyan_buckets_load(struct banyan_buckets *b, const void *buf, size_t bytes)
 
 /* ---- statistics ---- */
 
-static int check_size(size_t size, const char *what)
-{
-    return size >= sizeof size && size <= 4096
-               ? 0
-               : bny_fail(BANYAN_EINVAL, "%s: set out->size to sizeof *out", what);
-}
-
 int banyan_buckets_tensor_stats(const struct banyan_buckets *b, size_t tensor,
                                 struct banyan_buckets_tensor_stats *out)
 {
     static const char what[] = "banyan_buckets_tensor_stats";
     struct banyan_buckets_tensor_stats s = { 0 };
     const struct bny_bucketed *k;
-    int rc = out ? check_size(out->size, what) : bny_fail(BANYAN_EINVAL, "%s: out NULL", what);
+    int rc = bny_sized_check(out, what);
 
     if (rc == 0)
         rc = bny_object_check(b, BNY_BUCKETS_KIND, what);
@@ -365,13 +359,12 @@ int banyan_buckets_tensor_stats(const struct banyan_buckets *b, size_t tensor,
     if (rc < 0)
         return rc;
     k = &b->tensor[tensor];
-    s.size = out->size < sizeof s ? out->size : sizeof s;
     s.norm = k->norm;
     s.wire_bytes = k->wire_bytes;
     s.hidden_s = (double)k->hidden_ns * 1e-9;
     s.exposed_s = (double)k->exposed_ns * 1e-9;
     s.bucket = k->bucket;
-    memcpy(out, &s, s.size);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }
 
@@ -379,13 +372,12 @@ int banyan_buckets_stats(const struct banyan_buckets *b, struct banyan_buckets_s
 {
     static const char what[] = "banyan_buckets_stats";
     struct banyan_buckets_stats s = { 0 };
-    int rc = out ? check_size(out->size, what) : bny_fail(BANYAN_EINVAL, "%s: out NULL", what);
+    int rc = bny_sized_check(out, what);
 
     if (rc == 0)
         rc = bny_object_check(b, BNY_BUCKETS_KIND, what);
     if (rc < 0)
         return rc;
-    s.size = out->size < sizeof s ? out->size : sizeof s;
     s.steps = b->steps;
     s.buckets = b->nbuckets;
     s.wire_bytes = b->wire_bytes;
@@ -394,6 +386,6 @@ int banyan_buckets_stats(const struct banyan_buckets *b, struct banyan_buckets_s
     s.exposed_s = (double)b->clock.in_library_ns * 1e-9;
     s.hidden_s_sum = (double)b->hidden_ns_sum * 1e-9;
     s.exposed_s_sum = (double)b->exposed_ns_sum * 1e-9;
-    memcpy(out, &s, s.size);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }

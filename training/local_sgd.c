@@ -31,21 +31,14 @@ struct banyan_local_sgd {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_local_sgd);
 
-void banyan_local_sgd_config_default(struct banyan_local_sgd_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_local_sgd_config){ .size = sizeof *cfg, .period = 8 };
-}
-
 static int local_sgd_settings(struct banyan_local_sgd_config *out,
                               const struct banyan_local_sgd_config *cfg)
 {
     int rc;
 
-    banyan_local_sgd_config_default(out);
-    rc = bny_sized_take(out, sizeof *out, cfg, sizeof cfg->size, "banyan_local_sgd_create",
-                        "banyan_local_sgd_config_default()");
+    *out = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, cfg, "banyan_local_sgd_create",
+                        "BANYAN_LOCAL_SGD_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (out->mode > BANYAN_LOCAL_OVERLAPPED || out->period < 1 || out->warm_up < 0)
@@ -141,10 +134,12 @@ int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *c
     return rc;
 }
 
-void banyan_local_sgd_free(struct banyan_local_sgd *l)
+int banyan_local_sgd_free(struct banyan_local_sgd *l)
 {
-    if (!bny_object_may_free(l, KIND, "banyan_local_sgd_free"))
-        return;
+    int rc = bny_object_may_free(l, KIND, "banyan_local_sgd_free");
+
+    if (rc <= 0)
+        return rc;
     if (l->under_way)
         banyan_wait(l->average, -1);
     banyan_request_free(l->average);
@@ -155,6 +150,7 @@ void banyan_local_sgd_free(struct banyan_local_sgd *l)
     free(l->mean);
     free(l->sent);
     bny_handle_free(&handles, &l->object.handle);
+    return 0;
 }
 
 /* Starts to average what this rank has learnt since all agreed. */

@@ -2,11 +2,9 @@
 /* Objects: what every call with one asks first. */
 #include "training/object.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/log.h"
 
 void *bny_object_new(struct bny_handles *kind, void *out, struct banyan_comm *comm,
                      const char *what, int *rc)
@@ -45,13 +43,7 @@ int bny_object_enter(const void *object, unsigned mark, const char *what)
 
 int bny_object_may_free(const void *object, unsigned mark, const char *what)
 {
-    static atomic_int told;
+    int rc = object ? bny_object_check(object, mark, what) : 0;
 
-    if (!object)
-        return 0;
-    if (bny_object_check(object, mark, what) == 0)
-        return 1;
-    if (!atomic_exchange(&told, 1))
-        bny_warn("%s", banyan_last_error());
-    return 0;
+    return object && rc == 0 ? 1 : rc;
 }

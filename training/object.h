@@ -17,8 +17,8 @@ struct bny_object { /* the first member */
  * about, or cannot be waited for here (a group, a user operation); or no memory. */
 void *bny_object_new(struct bny_handles *kind, void *out, struct banyan_comm *comm,
                      const char *what, int *rc);
-/* Each _free begins with this. 0: there is nothing to free. Then its members are freed, and the
- * handle last. */
+/* Each _free begins with this. 1: its members are to be freed, and the handle last; 0: it is
+ * NULL; or -BANYAN_EINVAL: it was freed. */
 int bny_object_may_free(const void *object, unsigned mark, const char *what);
 /* For calls without communication: 0, or -BANYAN_EINVAL: NULL, or it was freed. */
 int bny_object_check(const void *object, unsigned mark, const char *what);

@@ -52,31 +52,13 @@ struct banyan_rows {
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_rows);
 
-void banyan_rows_config_default(struct banyan_rows_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_rows_config){ .size = sizeof *cfg,
-                                        .bits = 32,
-                                        .threshold = 0.05,
-                                        .least = 0.005,
-                                        .most = 0.1,
-                                        .grow = 1.05,
-                                        .shrink = 0.7,
-                                        .first = 32,
-                                        .slope = 5,
-                                        .steps = 100,
-                                        .seed = 1 };
-}
-
 static int rows_settings(struct banyan_rows *r, const struct banyan_rows_config *cfg)
 {
     struct banyan_rows_config *c = &r->cfg;
     int rc;
 
-    banyan_rows_config_default(c);
-    rc = bny_sized_take(c, sizeof *c, cfg, sizeof cfg->size, "banyan_rows_create",
-                        "banyan_rows_config_default()");
+    *c = (struct banyan_rows_config)BANYAN_ROWS_CONFIG_INIT;
+    rc = bny_sized_take(c, sizeof *c, cfg, "banyan_rows_create", "BANYAN_ROWS_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (c->mode > BANYAN_ROWS_VARIABLE || (c->bits != 8 && c->bits != 32))
@@ -494,6 +476,7 @@ int banyan_rows_create(struct banyan_rows **out, struct banyan_comm *comm,
                        const struct banyan_rows_plan *plan,
                        const struct banyan_rows_config *cfg)
 {
+    struct banyan_rows_plan whole = BANYAN_ROWS_PLAN_INIT;
     struct bny_setting s[SETTINGS];
     struct banyan_rows *r;
     int rc;
@@ -508,7 +491,10 @@ int banyan_rows_create(struct banyan_rows **out, struct banyan_comm *comm,
     rc = plan ? rows_settings(r, cfg)
               : bny_fail(BANYAN_EINVAL, "banyan_rows_create: plan must not be NULL");
     if (rc == 0)
-        rc = rows_make(r, plan);
+        rc = bny_sized_take(&whole, sizeof whole, plan, "banyan_rows_create",
+                            "BANYAN_ROWS_PLAN_INIT");
+    if (rc == 0)
+        rc = rows_make(r, &whole);
     r->threshold = r->cfg.threshold;
     rc = bny_all_can(comm, rc, "banyan_rows_create");
     if (rc == 0) {
@@ -537,10 +523,12 @@ static void free_list(struct list *l)
     free(l->ahead);
 }
 
-void banyan_rows_free(struct banyan_rows *r)
+int banyan_rows_free(struct banyan_rows *r)
 {
-    if (!bny_object_may_free(r, KIND, "banyan_rows_free"))
-        return;
+    int rc = bny_object_may_free(r, KIND, "banyan_rows_free");
+
+    if (rc <= 0)
+        return rc;
     free_list(&r->send);
     free_list(&r->recv);
     free(r->row);
@@ -548,6 +536,7 @@ void banyan_rows_free(struct banyan_rows *r)
     free(r->places);
     free(r->values);
     bny_handle_free(&handles, &r->object.handle);
+    return 0;
 }
 
 int banyan_rows_stats(const struct banyan_rows *r, struct banyan_rows_stats *out)
@@ -556,13 +545,12 @@ int banyan_rows_stats(const struct banyan_rows *r, struct banyan_rows_stats *out
     size_t elsewhere;
     int rc = bny_object_check(r, KIND, "banyan_rows_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_rows_stats");
     if (rc < 0)
         return rc;
-    if (!out || out->size < sizeof out->size || out->size > 4096)
-        return bny_fail(BANYAN_EINVAL, "banyan_rows_stats: %s",
-                        out ? "set out->size first" : "out must not be NULL");
     elsewhere = r->send.first[r->n] - count_of(&r->send, r->rank);
-    s = (struct banyan_rows_stats){ .size = out->size,
+    s = (struct banyan_rows_stats){ .size = sizeof s,
                                     .steps = r->steps,
                                     .rows = r->wanted,
                                     .sent = r->sent,
@@ -571,7 +559,7 @@ int banyan_rows_stats(const struct banyan_rows *r, struct banyan_rows_stats *out
                                         r->steps * elsewhere * r->width * sizeof(float),
                                     .threshold = r->threshold,
                                     .ratio = ratio_of(r) };
-    memcpy(out, &s, s.size < sizeof s ? s.size : sizeof s);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/err.h"
 
 #define NAME_MAX_BYTES 128
@@ -21,10 +22,10 @@ static int tensors_check(const struct banyan_tensor *t, size_t i, unsigned dtype
     if (!t->name || !*t->name || strlen(t->name) >= NAME_MAX_BYTES)
         return bny_fail(BANYAN_EINVAL, "tensor %zu needs a name of 1 to %d bytes", i,
                         NAME_MAX_BYTES - 1);
-    if (t->dtype >= BANYAN_DTYPE_COUNT || !(dtypes & 1u << t->dtype))
+    if (t->dtype >= BNY_DTYPE_COUNT || !(dtypes & 1u << t->dtype))
         return bny_fail(BANYAN_EINVAL, "tensor %s has type %s, which is not supported here",
                         t->name,
-                        t->dtype < BANYAN_DTYPE_COUNT ? banyan_dtype_name(t->dtype) : "?");
+                        t->dtype < BNY_DTYPE_COUNT ? banyan_dtype_name(t->dtype) : "?");
     if (t->ndim < 0 || t->ndim > BNY_TENSOR_DIMS || (t->ndim > 0 && !t->shape))
         return bny_fail(BANYAN_EINVAL, "tensor %s has %d dimensions; 0 to %d, with their shape",
                         t->name, t->ndim, BNY_TENSOR_DIMS);
@@ -213,7 +214,7 @@ static void tensors_describe(struct described *d, const struct bny_tensor *t)
 static void shape_text(char *buf, size_t cap, const struct described *d)
 {
     size_t at = (size_t)snprintf(buf, cap, "%s [",
-                                 d->dtype >= 0 && d->dtype < BANYAN_DTYPE_COUNT
+                                 d->dtype >= 0 && d->dtype < BNY_DTYPE_COUNT
                                      ? banyan_dtype_name((enum banyan_dtype)d->dtype)
                                      : "?");
 

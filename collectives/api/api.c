@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "collectives/api/arguments.h"
 #include "collectives/api/job.h"
 
@@ -334,7 +335,7 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
 static struct bny_call_shape shape_of(enum bny_collective which, size_t count,
                                       enum banyan_dtype dtype, banyan_op op, int root)
 {
-    int is_known = op < BANYAN_OP_BUILTIN_COUNT && (unsigned)dtype < BANYAN_DTYPE_COUNT;
+    int is_known = op < BNY_OP_COUNT && (unsigned)dtype < BNY_DTYPE_COUNT;
 
     return (struct bny_call_shape){ .count = count,
                                     .root = root,

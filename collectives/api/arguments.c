@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/counts.h"
 #include "base/nearest.h"
 #include "base/sized.h"
 #include "collectives/api/arguments.h"
@@ -12,10 +14,20 @@
 #include "collectives/local/memory_kind.h"
 #include "compress/linear.h"
 
-static const uint8_t *participants_of(const struct banyan_opts *opts)
+static int take_opts(struct banyan_opts *out, const struct banyan_opts *given)
 {
-    return opts && opts->size > offsetof(struct banyan_opts, participants) ? opts->participants
-                                                                           : NULL;
+    *out = (struct banyan_opts)BANYAN_OPTS_INIT;
+    return bny_sized_take(out, sizeof *out, given, "opts", "BANYAN_OPTS_INIT");
+}
+
+/* Of a call that has begun: its options could be taken. */
+static struct banyan_opts opts_of(const struct banyan_opts *given)
+{
+    struct banyan_opts o;
+    int rc = take_opts(&o, given);
+
+    BNY_ASSERT(rc == 0);
+    return o;
 }
 
 int bny_check_seconds(const char *what, double seconds)
@@ -34,6 +46,77 @@ static int take_schedule(struct bny_call *call, const char *name)
                         bny_schedule_list());
     bny_call_set_schedule(call, name);
     return 0;
+}
+
+static int take_codec(struct bny_call *call, const char *name)
+{
+    int rc = bny_codec_parse(&call->codec, name);
+
+    if (rc)
+        return bny_group_lacks(rc);
+    if (call->codec->ops->family == BNY_CODEC_RAW)
+        call->codec = NULL;
+    return 0;
+}
+
+static int take_reduce_opts(struct banyan_reduce_opts *out,
+                            const struct banyan_reduce_opts *given)
+{
+    *out = (struct banyan_reduce_opts)BANYAN_REDUCE_OPTS_INIT;
+    return bny_sized_take(out, sizeof *out, given, "opts.reduce", "BANYAN_REDUCE_OPTS_INIT");
+}
+
+/* Its participants wait for the type and the operation: bny_check_participants(). */
+static int call_take_reduce_opts(struct bny_call *call, const char *what,
+                                 const struct banyan_comm *comm,
+                                 const struct banyan_reduce_opts *given)
+{
+    struct banyan_reduce_opts o;
+    int rc;
+
+    if (call->collective != BNY_ALLREDUCE && call->collective != BNY_REDUCE)
+        return bny_fail(BANYAN_EINVAL,
+                        "opts.reduce: %s takes all inputs, only allreduce and reduce can leave "
+                        "some out; set it to NULL",
+                        what);
+    rc = take_reduce_opts(&o, given);
+    if (rc)
+        return rc;
+    if (o.at_least < 0 || o.at_least > comm->n)
+        return bny_fail(BANYAN_EINVAL, "at_least: %d is not in [0, %d], the ranks of comm",
+                        o.at_least, comm->n);
+    if (o.at_least && strcmp(call->schedule, "arrival") != 0)
+        return bny_fail(BANYAN_EINVAL,
+                        "at_least: only reductions in order of arrival need not wait for "
+                        "all ranks; set opts.schedule to \"arrival\"");
+    call->first = (size_t)o.at_least;
+    call->contributors = o.contributors;
+    return 0;
+}
+
+static int call_take_opts(struct bny_call *call, const char *what,
+                          const struct banyan_comm *comm, const struct banyan_opts *given)
+{
+    struct banyan_opts o;
+    int rc = take_opts(&o, given);
+
+    if (rc == 0 && o.schedule)
+        rc = take_schedule(call, o.schedule);
+    if (rc == 0 && o.codec)
+        rc = take_codec(call, o.codec);
+    if (rc == 0)
+        rc = bny_check_seconds("timeout_s", o.timeout_s);
+    if (rc)
+        return rc;
+    call->timeout_s = o.timeout_s;
+    call->tag = o.tag;
+    if (o.deterministic >= 0)
+        call->deterministic = o.deterministic != 0;
+    call->chunk_bytes = o.chunk_bytes;
+    call->state = o.codec_state;
+    if (o.reduce)
+        rc = call_take_reduce_opts(call, what, comm, o.reduce);
+    return rc || !call->state ? rc : bny_state_check(call->state, "opts.codec_state");
 }
 
 int bny_call_begin(struct bny_call *call, enum bny_collective collective, const char *what,
@@ -57,57 +140,12 @@ int bny_call_begin(struct bny_call *call, enum bny_collective collective, const 
             what);
     call->deterministic = comm->scope.deterministic != 0;
     call->codec = comm->scope.codec;
-    if (!opts)
-        return 0;
-    if (!bny_size_is_one(opts->size, offsetof(struct banyan_opts, tag)))
-        return bny_fail(BANYAN_EINVAL, "opts: size is %zu; start from BANYAN_OPTS_INIT",
-                        opts->size);
-    rc = opts->schedule ? take_schedule(call, opts->schedule) : 0;
-    if (rc)
-        return rc;
-    if (opts->codec) {
-        rc = bny_codec_parse(&call->codec, opts->codec);
-        if (rc)
-            return bny_group_lacks(rc);
-        if (call->codec->ops->family == BNY_CODEC_RAW)
-            call->codec = NULL;
-    }
-    rc = bny_check_seconds("timeout_s", opts->timeout_s);
-    if (rc)
-        return rc;
-    call->timeout_s = opts->timeout_s;
-    if (opts->size > offsetof(struct banyan_opts, tag))
-        call->tag = opts->tag;
-    if (opts->size > offsetof(struct banyan_opts, deterministic) && opts->deterministic >= 0)
-        call->deterministic = opts->deterministic != 0;
-    if (opts->size > offsetof(struct banyan_opts, chunk_bytes))
-        call->chunk_bytes = opts->chunk_bytes;
-    if (opts->size > offsetof(struct banyan_opts, codec_state))
-        call->state = opts->codec_state;
-    if (opts->size > offsetof(struct banyan_opts, at_least) && opts->at_least) {
-        if (opts->at_least < 0 || opts->at_least > comm->n)
-            return bny_fail(BANYAN_EINVAL, "at_least: %d is not in [0, %d], the ranks of comm",
-                            opts->at_least, comm->n);
-        if (strcmp(call->schedule, "arrival") != 0)
-            return bny_fail(BANYAN_EINVAL,
-                            "at_least: only reductions in order of arrival need not wait for "
-                            "all ranks; set opts.schedule to \"arrival\"");
-        call->first = (size_t)opts->at_least;
-    }
-    if (opts->size > offsetof(struct banyan_opts, contributors) &&
-        (collective == BNY_ALLREDUCE || collective == BNY_REDUCE))
-        call->contributors = opts->contributors;
-    if (participants_of(opts) && collective != BNY_ALLREDUCE && collective != BNY_REDUCE)
-        return bny_fail(BANYAN_EINVAL,
-                        "participants: %s takes no participation set, only allreduce and "
-                        "reduce do; leave it NULL",
-                        what);
-    return call->state ? bny_state_check(call->state, "opts.codec_state") : 0;
+    return opts ? call_take_opts(call, what, comm, opts) : 0;
 }
 
 int bny_check_type(struct bny_call *call, enum banyan_dtype dtype)
 {
-    if ((unsigned)dtype >= BANYAN_DTYPE_COUNT)
+    if ((unsigned)dtype >= BNY_DTYPE_COUNT)
         return bny_fail(BANYAN_EINVAL, "dtype: %d is not a data type", (int)dtype);
     call->dtype = dtype;
     return 0;
@@ -133,10 +171,12 @@ int bny_check_op(struct bny_call *call, banyan_op op)
 int bny_check_participants(struct bny_call *call, const struct banyan_comm *comm,
                            const struct banyan_opts *opts)
 {
-    const uint8_t *set = participants_of(opts);
+    struct banyan_reduce_opts o;
+    int rc = take_reduce_opts(&o, opts_of(opts).reduce);
+    const uint8_t *set = o.participants;
 
-    if (!set)
-        return 0;
+    if (rc || !set)
+        return rc;
     for (int r = 0; r < comm->n; r++)
         if (set[r] > 1)
             return bny_fail(BANYAN_EINVAL,
@@ -269,19 +309,19 @@ static const char *codec_lacks(const struct bny_call *call)
 /* opts.shape: its first dimension are the rows. Without: as square as the count allows. */
 static int matrix_of(struct bny_call *call, const struct banyan_opts *opts)
 {
-    int given = opts && opts->size > offsetof(struct banyan_opts, ndim) && opts->shape &&
-                opts->ndim > 0;
+    const struct banyan_opts o = opts_of(opts);
+    int given = o.shape && o.ndim > 0;
     int64_t count = (int64_t)call->count, rows = 1, all = 1;
 
-    for (int i = 0; given && i < opts->ndim; i++)
-        if (opts->shape[i] < 0 || __builtin_mul_overflow(all, opts->shape[i], &all))
+    for (int i = 0; given && i < o.ndim; i++)
+        if (o.shape[i] < 0 || __builtin_mul_overflow(all, o.shape[i], &all))
             all = -1;
     if (given && all != count)
         return bny_fail(BANYAN_EINVAL,
-                        "shape: its %d dimensions make no tensor of %zu elements", opts->ndim,
+                        "shape: its %d dimensions make no tensor of %zu elements", o.ndim,
                         call->count);
     if (given)
-        rows = opts->shape[0];
+        rows = o.shape[0];
     for (int64_t r = 2; !given && r * r <= count; r++)
         if (count % r == 0)
             rows = r;
@@ -302,7 +342,7 @@ static int check_matrix(struct bny_call *call, struct banyan_comm *comm,
         return rc;
     snprintf(why, sizeof why, "its code of a matrix of %lld x %lld is not shorter than that",
              (long long)call->rows, (long long)call->cols);
-    if (call->codec->force && opts && opts->codec)
+    if (call->codec->force && opts_of(opts).codec)
         return bny_fail(
             BANYAN_ENOTSUP,
             "codec: %s: %s; give the tensor's dimensions in opts.shape, or use none "
@@ -321,7 +361,7 @@ int bny_check_codec(struct bny_call *call, struct banyan_comm *comm,
     if (!call->codec)
         return 0;
     lacks = codec_lacks(call);
-    if (lacks && opts && opts->codec)
+    if (lacks && opts_of(opts).codec)
         return bny_fail(
             BANYAN_ENOTSUP, "codec: %s cannot do this %s of %s: %s; use none for this call",
             call->codec->spec, bny_call_name(call), banyan_dtype_name(call->dtype), lacks);
@@ -389,7 +429,7 @@ void bny_call_set_shape(struct bny_call *call, const struct banyan_comm *comm)
 
     if (call->vector || call->spread || call->codec || call->state || call->has_set ||
         call->contributors || call->via_allreduce || call->chunk_bytes || call->first ||
-        call->redop.wire >= BANYAN_OP_BUILTIN_COUNT || strcmp(call->schedule, "auto") != 0 ||
+        call->redop.wire >= BNY_OP_COUNT || strcmp(call->schedule, "auto") != 0 ||
         (is_message && call->root == comm->rank))
         return;
     call->shape = (struct bny_call_shape){ .count = call->count,

@@ -17,9 +17,9 @@ int bny_check_op(struct bny_call *call, banyan_op op); /* after type and count *
 int bny_check_op_counts(const struct bny_call *call, const size_t *counts, int n);
 int bny_check_root(const struct bny_call *call, const struct banyan_comm *comm,
                    const char *what);
-/* opts.participants, of a call that can have them, of a type and an operation: sets the call's,
- * and its sendbuf to NULL where this rank has no input. -BANYAN_EINVAL: an empty set whose
- * result would be no number. */
+/* opts.reduce's participants, of a call that can have them, of a type and an operation: sets
+ * the call's, and its sendbuf to NULL where this rank has no input. -BANYAN_EINVAL: an empty
+ * set whose result would be no number. */
 int bny_check_participants(struct bny_call *call, const struct banyan_comm *comm,
                            const struct banyan_opts *opts);
 int bny_check_buffer(const void *ptr, size_t elems, const char *what);

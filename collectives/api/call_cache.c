@@ -24,8 +24,7 @@ static int is_ordinary(const struct banyan_opts *o, const struct banyan_comm *co
         return !comm->scope.codec;
     return o->size == sizeof *o && (!o->schedule || strcmp(o->schedule, "auto") == 0) &&
            (o->codec ? strcmp(o->codec, "none") == 0 : !comm->scope.codec) &&
-           o->timeout_s == o->timeout_s && !o->chunk_bytes && !o->codec_state &&
-           !o->participants && !o->at_least && !o->contributors;
+           o->timeout_s == o->timeout_s && !o->chunk_bytes && !o->codec_state && !o->reduce;
 }
 
 /* Completes `shape`. 1: such a call may be among those that were made. */

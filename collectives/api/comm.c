@@ -7,26 +7,20 @@
 #include <unistd.h>
 
 #include "base/param.h"
+#include "base/sized.h"
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
 #include "collectives/local/memory_kind.h"
 #include "collectives/progress/progress.h"
 #include "transport/bootstrap/board.h"
 
-void banyan_comm_destroy(struct banyan_comm *comm)
+int banyan_comm_destroy(struct banyan_comm *comm)
 {
-    static atomic_int told;
-    int rc;
+    int rc = comm ? bny_comm_enter(comm, "banyan_comm_destroy") : 0;
 
-    if (!comm)
-        return;
-    rc = bny_comm_enter(comm, "banyan_comm_destroy");
-    if (rc == -BANYAN_EFORK)
-        return; /* the parent's connections are not ours to close */
-    if (rc == 0)
+    if (comm && rc == 0)
         bny_comm_end(comm);
-    else if (!atomic_exchange(&told, 1))
-        bny_warn("%s", banyan_last_error());
+    return rc == -BANYAN_EFORK ? 0 : rc; /* the parent's connections are not ours to close */
 }
 
 /* Messages that others sent before they came to the barrier have been handled by now, even if a
@@ -298,16 +292,12 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
 {
     struct banyan_stats s = { 0 };
     struct bny_world *w;
-    size_t size;
     int rc = bny_comm_check(comm, "banyan_comm_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_comm_stats");
     if (rc)
         return rc;
-    if (!out)
-        return bny_fail(BANYAN_EINVAL, "banyan_comm_stats: out must not be NULL");
-    size = out->size ? out->size : offsetof(struct banyan_stats, replaced);
-    size = size < sizeof s ? size : sizeof s;
-    s.size = size;
     w = comm->world;
     for (int i = 0; i < w->ntps; i++) {
         s.wire_bytes += bny_counter_read(&w->tps[i]->wire_bytes);
@@ -322,7 +312,7 @@ int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out)
     s.sleeps = atomic_load_explicit(&w->sleeps, memory_order_relaxed);
     s.sums_asked = atomic_load_explicit(&comm->sums_asked, memory_order_relaxed);
     s.sums_by_arrival = atomic_load_explicit(&comm->sums_by_arrival, memory_order_relaxed);
-    memcpy(out, &s, size);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }
 
@@ -365,7 +355,6 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
     if (bny_in_user_op)
         return bny_user_op_refuse("banyan_comm_init");
     bny_device_look();
-    bny_param_check_unknown();
     rc = bny_config_take(&c, cfg);
     if (rc) {
         if (id && !c.allgather && rank >= 0 && rank < nranks)
@@ -476,8 +465,7 @@ int banyan_comm_init_env(struct banyan_comm **out, const struct banyan_config *c
     rc = bny_config_take(&c, cfg);
     snprintf(wrong, sizeof wrong, "%s", banyan_last_error());
     deadline = bny_deadline_in(c.init_timeout_s);
-    launched = bny_launch_env(&launch, c.ifname ? c.ifname : "",
-                              c.port_range ? c.port_range : "", deadline);
+    launched = bny_launch_env(&launch, c.ifname, c.port_range, deadline);
     if (rc) { /* the other ranks shall know of it */
         bny_set_last_error(wrong);
         if (launched == 0)
@@ -495,7 +483,6 @@ int banyan_id_create(struct banyan_id *out)
 {
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_id_create: out must not be NULL");
-    bny_param_check_unknown();
     return bny_id_create((struct bny_id *)out, bny_param_str("BANYAN_IFNAME"),
                          bny_param_str("BANYAN_PORT_RANGE"), 1);
 }

@@ -20,6 +20,7 @@
 
 #include <sodium.h>
 
+#include "base/counts.h"
 #include "base/param.h"
 #include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
@@ -133,7 +134,7 @@ static int read_word(struct word *w)
         return 0;
     w->text[sizeof w->text - 1] = '\0';
     bny_set_last_error(w->text);
-    return w->code < 0 && w->code > -BANYAN_ERROR_COUNT ? w->code : -BANYAN_EPROTO;
+    return w->code < 0 && w->code > -BNY_ERROR_COUNT ? w->code : -BANYAN_EPROTO;
 }
 
 /* The same. Returns the code that it says, or the broadcast's own error. */

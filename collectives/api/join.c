@@ -35,14 +35,14 @@ static int wants(const char *transport, const char *name)
         return strcmp(name, "loop") != 0 && strcmp(name, "ud") != 0 &&
                (strcmp(name, "dpdk") != 0 || bny_param_is_set("BANYAN_DPDK_PORT"));
     return !strcmp(transport, name) || (!strcmp(transport, "verbs") && !strcmp(name, "tcp") &&
-                                        bny_param_int("BANYAN_ALLOW_TCP"));
+                                        bny_param_int("BANYAN_VERBS=tcp"));
 }
 
 /* May a job do without a transport that is not available? */
 static int may_lack(const char *transport)
 {
     return !strcmp(transport, "auto") ||
-           (!strcmp(transport, "verbs") && bny_param_int("BANYAN_ALLOW_TCP"));
+           (!strcmp(transport, "verbs") && bny_param_int("BANYAN_VERBS=tcp"));
 }
 
 static int create_transports(struct bny_init *in, const uint8_t *secret)
@@ -116,7 +116,7 @@ static void set_cpus(struct bny_peer_info *info)
 
 static int fill_peer_info(struct bny_init *in)
 {
-    char schedule[BNY_NAME_MAX];
+    char schedule[BNY_NAME_MAX], integrity[16];
     int rc;
 
     in->info.magic = BNY_PEER_INFO_MAGIC;
@@ -128,14 +128,15 @@ static int fill_peer_info(struct bny_init *in)
         return rc;
     set_cpus(&in->info);
     schedule_name(in, schedule);
+    bny_param_text("BANYAN_TCP=integrity", integrity, sizeof integrity);
     bny_snprintf(
         in->info.settings, sizeof in->info.settings,
         "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "
         "crc=%d force=%d link=%g integrity=%.8s verbs_memory=%lld",
         in->cfg.transport, schedule, (unsigned long long)bny_topology_hash(in->w->topology),
         in->cfg.codec, in->cfg.chunk_bytes, in->cfg.deterministic, in->w->codec_crc,
-        in->w->codec_force, in->w->link_Bps * 8e-9, bny_param_str("BANYAN_TCP_INTEGRITY"),
-        (long long)bny_param_int("BANYAN_VERBS_MEMORY"));
+        in->w->codec_force, in->w->link_Bps * 8e-9, integrity,
+        (long long)bny_param_int("BANYAN_VERBS=memory"));
     return 0;
 }
 
@@ -295,12 +296,12 @@ static struct bny_init *init_new(const struct banyan_config *cfg)
     if (!in)
         return NULL;
     in->cfg = *cfg;
-    in->cfg.transport = strdup(cfg->transport ? cfg->transport : "auto");
-    in->cfg.schedule = strdup(cfg->schedule ? cfg->schedule : "auto");
-    in->cfg.codec = strdup(cfg->codec ? cfg->codec : "none");
-    in->cfg.ifname = strdup(cfg->ifname ? cfg->ifname : "");
-    in->cfg.port_range = strdup(cfg->port_range ? cfg->port_range : "");
-    in->cfg.topology = strdup(cfg->topology ? cfg->topology : "");
+    in->cfg.transport = strdup(cfg->transport);
+    in->cfg.schedule = strdup(cfg->schedule);
+    in->cfg.codec = strdup(cfg->codec);
+    in->cfg.ifname = strdup(cfg->ifname);
+    in->cfg.port_range = strdup(cfg->port_range);
+    in->cfg.topology = strdup(cfg->topology);
     if (in->cfg.transport && in->cfg.schedule && in->cfg.codec && in->cfg.ifname &&
         in->cfg.port_range && in->cfg.topology)
         return in;
@@ -637,18 +638,19 @@ int bny_comm_loop(struct banyan_comm **out, struct bny_loop_fabric *fabric, int 
                   int rank, const struct banyan_config *cfg)
 {
     static const uint8_t secret[32];
-    struct banyan_config dflt;
     struct bny_tp_config tc = { .rank = rank,
                                 .nranks = nranks,
                                 .secret = secret,
                                 .ifname = "",
                                 .port_range = "",
                                 .fabric = fabric };
+    struct banyan_config c;
     struct bny_init *in;
-    int rc;
+    int rc = bny_config_take(&c, cfg);
 
-    banyan_config_default(&dflt);
-    in = init_new(cfg ? cfg : &dflt);
+    if (rc)
+        return rc;
+    in = init_new(&c);
     if (!in || !(in->w = bny_world_new(nranks, rank))) {
         bny_init_free(in);
         return -BANYAN_ENOMEM;

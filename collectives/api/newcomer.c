@@ -111,7 +111,6 @@ int banyan_comm_join(struct banyan_comm **out, const struct banyan_id *id,
     *out = NULL;
     if (bny_in_user_op)
         return bny_user_op_refuse(what);
-    bny_param_check_unknown();
     rc = bny_config_take(&c, cfg);
     if (rc)
         return rc;

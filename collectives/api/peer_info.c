@@ -23,8 +23,8 @@ static const struct {
     { "crc=", "BANYAN_CODEC_CRC" },
     { "force=", "BANYAN_CODEC_FORCE" },
     { "link=", "BANYAN_LINK_GBPS" },
-    { "integrity=", "BANYAN_TCP_INTEGRITY" },
-    { "verbs_memory=", "BANYAN_VERBS_MEMORY" },
+    { "integrity=", "BANYAN_TCP=integrity" },
+    { "verbs_memory=", "BANYAN_VERBS=memory" },
 };
 
 /* The setting in which these two lines differ first. */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "collectives/api/arguments.h"
 #include "collectives/progress/progress.h"
@@ -198,21 +200,17 @@ int banyan_request_stats(struct banyan_request *req, struct banyan_request_stats
     struct banyan_request_stats s = { 0 };
     int rc = request_check(req, "banyan_request_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_request_stats");
+    if (rc == 0)
+        rc = check_heard(req, "banyan_request_stats");
     if (rc)
         return rc;
-    if (!out || out->size <= offsetof(struct banyan_request_stats, wire_bytes) ||
-        out->size > 4096)
-        return bny_fail(BANYAN_EINVAL,
-                        "banyan_request_stats: out must not be NULL, out->size its size");
-    rc = check_heard(req, "banyan_request_stats");
-    if (rc)
-        return rc;
-    s.size = out->size < sizeof s ? out->size : sizeof s;
     s.wire_bytes = req->op.wire_bytes;
     s.start_ns = req->op.start_ns;
     s.end_ns = req->op.end_ns;
     req->op.is_timed = 1;
-    memcpy(out, &s, s.size);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }
 
@@ -279,7 +277,7 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
 
     if (rc)
         return rc;
-    if (!collective || !buf || (unsigned)dtype >= BANYAN_DTYPE_COUNT)
+    if (!collective || !buf || (unsigned)dtype >= BNY_DTYPE_COUNT)
         return bny_fail(BANYAN_EINVAL,
                         "banyan_comm_plan: collective, buf must not be NULL, dtype a type");
     if (!bny_collective_find(&c, collective))

@@ -18,7 +18,7 @@
  *
  * A coordinator is an operation of its own, under the number behind that of the call: it
  * outlives the call where others are still to come, for whom it keeps the result
- * (opts.at_least).
+ * (at_least).
  *
  * Who is late has the result from the last one in a line, whose port sends nothing else: first
  * from the end of the chain in which the result goes round, as long as it does, then from the

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/cpu.h"
 #include "base/err.h"
 #include "base/fork.h"
@@ -18,17 +19,17 @@
 static struct bny_lock table_lock = BNY_LOCK(NULL);
 static struct bny_redop *table[MAX_HANDLES];
 static pthread_once_t kernels_once = PTHREAD_ONCE_INIT;
-static bny_reduce_fn kernels[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
-static bny_reduce2_fn kernels2[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
-static bny_reduce_many_fn kernels4[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
-static bny_reduce_many_fn kernels8[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT];
+static bny_reduce_fn kernels[BNY_DTYPE_COUNT][BNY_OP_COUNT];
+static bny_reduce2_fn kernels2[BNY_DTYPE_COUNT][BNY_OP_COUNT];
+static bny_reduce_many_fn kernels4[BNY_DTYPE_COUNT][BNY_OP_COUNT];
+static bny_reduce_many_fn kernels8[BNY_DTYPE_COUNT][BNY_OP_COUNT];
 
-static const char *const op_names[BANYAN_OP_BUILTIN_COUNT] = { "sum",  "avg",  "min", "max",
-                                                               "prod", "band", "bor", "bxor" };
+static const char *const op_names[BNY_OP_COUNT] = { "sum",  "avg",  "min", "max",
+                                                    "prod", "band", "bor", "bxor" };
 static const struct {
     const char *name;
     size_t bytes;
-} dtypes[BANYAN_DTYPE_COUNT] = {
+} dtypes[BNY_DTYPE_COUNT] = {
     [BANYAN_F32] = { "f32", 4 },   [BANYAN_F64] = { "f64", 8 }, [BANYAN_F16] = { "f16", 2 },
     [BANYAN_BF16] = { "bf16", 2 }, [BANYAN_I8] = { "i8", 1 },   [BANYAN_U8] = { "u8", 1 },
     [BANYAN_I32] = { "i32", 4 },   [BANYAN_U32] = { "u32", 4 }, [BANYAN_I64] = { "i64", 8 },
@@ -37,12 +38,12 @@ static const struct {
 
 size_t banyan_dtype_bytes(enum banyan_dtype dtype)
 {
-    return (unsigned)dtype < BANYAN_DTYPE_COUNT ? dtypes[dtype].bytes : 0;
+    return (unsigned)dtype < BNY_DTYPE_COUNT ? dtypes[dtype].bytes : 0;
 }
 
 const char *banyan_dtype_name(enum banyan_dtype dtype)
 {
-    return (unsigned)dtype < BANYAN_DTYPE_COUNT ? dtypes[dtype].name : "unknown type";
+    return (unsigned)dtype < BNY_DTYPE_COUNT ? dtypes[dtype].name : "unknown type";
 }
 
 const char *bny_redop_name(unsigned wire)
@@ -51,15 +52,15 @@ const char *bny_redop_name(unsigned wire)
         return "user function";
     if (wire == 0xfd)
         return "premul sum";
-    return wire < BANYAN_OP_BUILTIN_COUNT ? op_names[wire] : "unknown op";
+    return wire < BNY_OP_COUNT ? op_names[wire] : "unknown op";
 }
 
 static void fill_kernels(void)
 {
     unsigned flags = bny_cpu_flags();
 
-    for (int d = 0; d < BANYAN_DTYPE_COUNT; d++)
-        for (int k = 0; k < BANYAN_OP_BUILTIN_COUNT; k++) {
+    for (int d = 0; d < BNY_DTYPE_COUNT; d++)
+        for (int k = 0; k < BNY_OP_COUNT; k++) {
             kernels[d][k] = bny_reduce_get((enum banyan_dtype)d, (enum banyan_op_kind)k, flags);
             kernels2[d][k] =
                 bny_reduce2_get((enum banyan_dtype)d, (enum banyan_op_kind)k, flags);
@@ -73,7 +74,7 @@ static void fill_kernels(void)
 int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype)
 {
     pthread_once(&kernels_once, fill_kernels);
-    if (op < BANYAN_OP_BUILTIN_COUNT) {
+    if (op < BNY_OP_COUNT) {
         if (!kernels[dtype][op])
             return bny_fail(BANYAN_EINVAL,
                             "op: %s is not defined for %s; bitwise operations take integers",

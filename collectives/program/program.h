@@ -60,7 +60,7 @@ struct bny_program {
     int rank, nranks;
     int root; /* -1 when the collective has none */
     char schedule[32];
-    uint8_t *present;     /* [nranks] 0: a rank without an operand (opts.participants), whose IN
+    uint8_t *present;     /* [nranks] 0: a rank without an operand (participants), whose IN
                              is never read; NULL: all have one */
     uint32_t nblocks;     /* of the block table */
     uint32_t *weight_num; /* [nblocks] share of the call's count, for collectives that split one

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "collectives/progress/progress.h"
 
 void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f)
@@ -13,8 +14,8 @@ void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f)
     comm->blamed = bny_rank_of(&comm->ranks, f->blamed);
     snprintf(comm->failure_text, sizeof comm->failure_text, "%s", f->text);
     atomic_store_explicit(&comm->failed,
-                          f->code > 0 && f->code < BANYAN_ERROR_COUNT ? -(int)f->code
-                                                                      : -BANYAN_EPROTO,
+                          f->code > 0 && f->code < BNY_ERROR_COUNT ? -(int)f->code
+                                                                   : -BANYAN_EPROTO,
                           memory_order_release);
     bny_info("communicator %u failed: %s", comm->id, comm->failure_text);
     for (struct bny_op *op = comm->active_first, *next; op; op = next) {

@@ -13,6 +13,7 @@
 
 #include <stddef.h>
 
+#include "base/counts.h"
 #include "compress/reduce.h"
 
 /* f32 <-> two-byte floats, little endian, any alignment; arrays do not overlap but for dst
@@ -25,11 +26,11 @@ struct bny_half_kernels {
 
 struct bny_kernels {
     char name[8];
-    bny_reduce_fn reduce[BANYAN_DTYPE_COUNT][BANYAN_OP_BUILTIN_COUNT]; /* NULL: not defined */
-    bny_reduce2_fn sum2[BANYAN_DTYPE_COUNT];                           /* NULL: not offered */
-    bny_reduce_many_fn sum4[BANYAN_DTYPE_COUNT], sum8[BANYAN_DTYPE_COUNT]; /* NULL: the same */
+    bny_reduce_fn reduce[BNY_DTYPE_COUNT][BNY_OP_COUNT];             /* NULL: not defined */
+    bny_reduce2_fn sum2[BNY_DTYPE_COUNT];                            /* NULL: not offered */
+    bny_reduce_many_fn sum4[BNY_DTYPE_COUNT], sum8[BNY_DTYPE_COUNT]; /* NULL: the same */
     /* Floats; f32, f16 and bf16 are multiplied by (float)scalar in f32. dst may be src. */
-    void (*scale[BANYAN_DTYPE_COUNT])(void *dst, const void *src, size_t n, double scalar);
+    void (*scale[BNY_DTYPE_COUNT])(void *dst, const void *src, size_t n, double scalar);
     struct bny_half_kernels f16, bf16;
 };
 

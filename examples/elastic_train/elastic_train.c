@@ -393,12 +393,11 @@ static int shrink(struct trainer *t)
  * was, or has failed, which the next operation tells. Returns 1 when they are there. */
 static int grow(struct trainer *t, int newcomers)
 {
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
     struct banyan_comm *next;
     struct banyan_id id;
     int makes = t->rank == 0 && banyan_comm_grow_id(t->comm, &id) == 0;
 
-    banyan_config_default(&cfg);
     cfg.init_timeout_s = JOIN_S;
     if (banyan_comm_grow(t->comm, makes ? &id : NULL, newcomers, &cfg, &next) < 0) {
         fprintf(stderr, "elastic_train: not grown: %s\n", banyan_last_error());

@@ -84,10 +84,9 @@ static int calls_reduce(struct method *m)
 
 static int buckets_with(struct method *m, const char *codec)
 {
-    struct banyan_buckets_config cfg;
+    struct banyan_buckets_config cfg = BANYAN_BUCKETS_CONFIG_INIT;
     char rules[160];
 
-    banyan_buckets_config_default(&cfg);
     cfg.op = BANYAN_SUM;
     cfg.seed = m->opt.seed;
     cfg.bucket_bytes = m->opt.bucket_bytes ? m->opt.bucket_bytes : cfg.bucket_bytes;
@@ -149,10 +148,9 @@ static int buckets_load(struct method *m, const void *buf, size_t bytes)
 
 static int accordion_create(struct method *m)
 {
-    struct banyan_accordion_config cfg;
+    struct banyan_accordion_config cfg = BANYAN_ACCORDION_CONFIG_INIT;
     int rc;
 
-    banyan_accordion_config_default(&cfg);
     cfg.interval = m->opt.interval;
     cfg.min_count = ENCODE_MIN;
     cfg.accumulate = m->opt.accumulate;
@@ -241,9 +239,8 @@ static int accordion_load(struct method *m, const void *buf, size_t bytes)
 
 static int lazy_create(struct method *m)
 {
-    struct banyan_lazy_config cfg;
+    struct banyan_lazy_config cfg = BANYAN_LAZY_CONFIG_INIT;
 
-    banyan_lazy_config_default(&cfg);
     cfg.rule = !strcmp(m->opt.name, "lag")   ? BANYAN_LAZY_LAG
                : !strcmp(m->opt.name, "chb") ? BANYAN_LAZY_CHB
                                              : BANYAN_LAZY_ORDERED_R2;
@@ -307,9 +304,8 @@ static int matrices(const struct method *m)
 
 static int lgc_create(struct method *m)
 {
-    struct banyan_lgc_config cfg;
+    struct banyan_lgc_config cfg = BANYAN_LGC_CONFIG_INIT;
 
-    banyan_lgc_config_default(&cfg);
     cfg.instance = strcmp(m->opt.lgc, "server") ? BANYAN_LGC_RING : BANYAN_LGC_SERVER;
     cfg.dense_steps = (uint64_t)m->opt.dense_steps;
     cfg.train_steps = (uint64_t)m->opt.train_steps;
@@ -335,7 +331,7 @@ static int lgc_describe(struct method *m, char *buf, size_t cap)
     int rc = banyan_lgc_get_stats(m->lgc, &s);
     uint64_t sent = 0;
 
-    for (int k = 0; k < BANYAN_LGC_KINDS; k++)
+    for (size_t k = 0; k < sizeof s.sent / sizeof s.sent[0]; k++)
         sent += s.sent[k];
     snprintf(buf, cap,
              "phase=%d coded=%llu correlation=%.3f error=%.3f error_largest=%.3f sent=%llu "
@@ -382,7 +378,7 @@ static int local_create(struct method *m)
 
     if (rc < 0)
         return rc;
-    banyan_local_sgd_config_default(&cfg);
+    cfg = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
     cfg.mode = !strcmp(m->opt.local, "overlapped") ? BANYAN_LOCAL_OVERLAPPED
                : !strcmp(m->opt.local, "adaptive") ? BANYAN_LOCAL_ADAPTIVE
                                                    : BANYAN_LOCAL_FIXED;
@@ -432,10 +428,9 @@ static int local_load(struct method *m, const void *buf, size_t bytes)
 
 static int gossip_create(struct method *m)
 {
-    struct banyan_gossip_config cfg;
+    struct banyan_gossip_config cfg = BANYAN_GOSSIP_CONFIG_INIT;
     int rc = parameters_as_tensors(m);
 
-    banyan_gossip_config_default(&cfg);
     cfg.graph = m->opt.graph;
     cfg.low_rank = m->opt.low_rank;
     cfg.iterations = m->opt.iterations;
@@ -486,9 +481,8 @@ static int gossip_load(struct method *m, const void *buf, size_t bytes)
 
 static int mask_create(struct method *m)
 {
-    struct banyan_shared_mask_config cfg;
+    struct banyan_shared_mask_config cfg = BANYAN_SHARED_MASK_CONFIG_INIT;
 
-    banyan_shared_mask_config_default(&cfg);
     cfg.delta = delta(m, cfg.delta);
     cfg.block = m->opt.block;
     cfg.seed = m->opt.seed;
@@ -527,9 +521,8 @@ static int mask_load(struct method *m, const void *buf, size_t bytes)
 
 static int sketch_create(struct method *m)
 {
-    struct banyan_sketch_config cfg;
+    struct banyan_sketch_config cfg = BANYAN_SKETCH_CONFIG_INIT;
 
-    banyan_sketch_config_default(&cfg);
     cfg.mode = strcmp(m->opt.sketch, "adam") ? BANYAN_SKETCH_SGD : BANYAN_SKETCH_ADAM;
     cfg.rows = m->opt.sketch_rows;
     cfg.cols = (size_t)(m->opt.sketch_part * (double)m->model.n / cfg.rows);
@@ -581,9 +574,8 @@ static int sketch_load(struct method *m, const void *buf, size_t bytes)
 
 static int stale_create(struct method *m)
 {
-    struct banyan_stale_config cfg;
+    struct banyan_stale_config cfg = BANYAN_STALE_CONFIG_INIT;
 
-    banyan_stale_config_default(&cfg);
     cfg.delay = m->opt.delay;
     cfg.k = m->opt.k;
     cfg.late = m->opt.late;

@@ -152,8 +152,13 @@ static int exchanges(struct trainer *t)
 {
     struct banyan_rows_config dense = t->opt.rows;
     struct banyan_rows_plan plan = {
-        "hidden",          (size_t)t->opt.hidden, (size_t)t->part.own, t->part.send_counts,
-        t->part.send_rows, t->part.recv_counts
+        .size = sizeof plan,
+        .name = "hidden",
+        .width = (size_t)t->opt.hidden,
+        .rows = (size_t)t->part.own,
+        .send_counts = t->part.send_counts,
+        .send_rows = t->part.send_rows,
+        .recv_counts = t->part.recv_counts,
     };
     uint32_t *all = malloc(((size_t)t->part.halo + 1) * sizeof *all);
     int rc = all ? 0 : -BANYAN_ENOMEM;
@@ -166,12 +171,11 @@ static int exchanges(struct trainer *t)
         rc = banyan_rows_create(&t->exact, t->comm, &plan, &dense);
     for (int k = 0; k < t->part.halo && rc == 0; k++)
         all[k] = (uint32_t)k;
-    plan = (struct banyan_rows_plan){ "hidden's gradient",
-                                      (size_t)t->opt.hidden,
-                                      (size_t)t->part.halo,
-                                      t->part.recv_counts,
-                                      all,
-                                      t->part.send_counts };
+    plan.name = "hidden's gradient";
+    plan.rows = (size_t)t->part.halo;
+    plan.send_counts = t->part.recv_counts;
+    plan.send_rows = all;
+    plan.recv_counts = t->part.send_counts;
     if (rc == 0)
         rc = banyan_rows_create(&t->back, t->comm, &plan, &t->opt.rows);
     free(all);
@@ -289,7 +293,7 @@ static void parse(struct options *o, int argc, char **argv)
                            .noise = 2.5,
                            .rate = 0.01,
                            .seed = 1 };
-    banyan_rows_config_default(&o->rows);
+    o->rows = (struct banyan_rows_config)BANYAN_ROWS_CONFIG_INIT;
     while ((c = getopt_long(argc, argv, "P:h", longs, NULL)) != -1) {
         switch (c) {
         case 'P': o->nlocal = (int)number("ranks", optarg, 1, 512); break;

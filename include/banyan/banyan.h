@@ -13,20 +13,23 @@
  *              communicators (and then calls their user operations). banyan_abort,
  *              banyan_async_error, banyan_comm_failed, _revoke, _rank, _count and _stats: any
  *              thread, any time.
- *   Sizes      structs begin with the caller's sizeof, which identifies the members that the
- *              caller knows. A size that no version has (it ends inside a member) returns
+ *   Sizes      structs that may grow begin with `size`, the caller's sizeof: X_INIT sets it in
+ *              struct X of settings, and the caller sets it in structs that a call fills.
+ *              Settings of an older program, which are shorter, have the defaults beyond its
+ *              size. Of a newer program, whose are longer, members that the library does not
+ *              know must be 0, which is always their default; filled structs get 0 there. Else,
+ *              or with a size that no version has (it ends inside a member), a call returns
  *              -BANYAN_EINVAL.
  *   Ownership  "borrows": until the call returns (blocking) or the request completes. The
- *              caller frees handles with the matching _free / _destroy, which take NULL. A call
- *              with a communicator, request or codec state that was freed returns
- *              -BANYAN_EINVAL, with a sentence (also a second free; if that returns nothing,
- *              the first one in a process logs a warning), until 64 more of its kind were
- *              freed: then its memory is reused.
+ *              caller frees handles with the matching _free / _destroy, which return 0, also
+ *              for NULL, or an error and free nothing. A call with a handle that was freed,
+ *              also a second free, returns -BANYAN_EINVAL until 64 more of its kind were freed:
+ *              then its memory is reused.
  *   Buffers    host memory of any alignment. In place: the same pointer for send and receive,
  *              if the call's comment allows it. Any other overlap is an error of the caller.
  *   Failure    a communicator that failed stays failed: later calls return the first cause.
  *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on it
- *              and on its requests; banyan_comm_destroy does nothing there. */
+ *              and on its requests; banyan_comm_destroy does nothing there, and returns 0. */
 #ifndef BANYAN_BANYAN_H
 #define BANYAN_BANYAN_H
 
@@ -65,8 +68,7 @@ enum banyan_error {
     BANYAN_EBUSY = 11,    /* in use: a request already started, a communicator with operations
                            * in flight */
     BANYAN_EVERSION = 12, /* ranks run incompatible library versions */
-    BANYAN_ECONFIG = 13,  /* settings are invalid, or differ between ranks */
-    BANYAN_ERROR_COUNT
+    BANYAN_ECONFIG = 13   /* settings are invalid, or differ between ranks */
 };
 
 /* A short constant English phrase for a code (sign ignored); never NULL. Any thread. */
@@ -99,8 +101,7 @@ enum banyan_dtype {
     BANYAN_I32,
     BANYAN_U32,
     BANYAN_I64,
-    BANYAN_U64,
-    BANYAN_DTYPE_COUNT
+    BANYAN_U64
 };
 /* Bytes of one element; 0 for an unknown type. */
 BANYAN_API size_t banyan_dtype_bytes(enum banyan_dtype dtype);
@@ -121,8 +122,7 @@ enum banyan_op_kind {
     BANYAN_PROD,
     BANYAN_BAND,
     BANYAN_BOR,
-    BANYAN_BXOR,
-    BANYAN_OP_BUILTIN_COUNT
+    BANYAN_BXOR
 };
 /* An operation: a built-in kind, or a handle made by the functions below. */
 typedef uint32_t banyan_op;
@@ -167,26 +167,26 @@ BANYAN_API int banyan_id_create(struct banyan_id *out);
  * calls it. */
 typedef int (*banyan_allgather_fn)(void *ctx, const void *in, void *out, size_t bytes);
 
-/* Settings of a communicator. Always start from banyan_config_default(). Members may be added
- * at the end; `size` identifies those that the caller knows. */
+/* Settings of a communicator: start from BANYAN_CONFIG_INIT. NULL, and a number below 0, stand
+ * for the variable of docs/environment.md, or else for its default, which is told here. */
 struct banyan_config {
     size_t size;            /* sizeof(struct banyan_config) of the caller */
     double init_timeout_s;  /* deadline of init; default 60; 0: none, so it waits for missing
                                ranks for ever. The earliest of all ranks counts */
     double op_timeout_s;    /* deadline of an operation without its own; default 300; 0: none */
-    const char *transport;  /* "auto", "shm", "verbs", "ud", "dpdk", "tcp", "loop"; default
-                               BANYAN_TRANSPORT or auto */
-    const char *schedule;   /* default schedule: "auto", "static", a name of
+    const char *transport;  /* "auto" (default), "shm", "verbs", "ud", "dpdk", "tcp", "loop" */
+    const char *schedule;   /* of calls without their own: "auto" (default), "static", a name of
                                banyan_schedule_name(), or the path of a plan (JSON or MSCCL XML)
                              */
-    const char *codec;      /* default codec: "none" or a codec's name */
+    const char *codec;      /* the same: "none" (default) or a codec's name */
     const char *ifname;     /* interface(s) for TCP and verbs: "eth0,ib", or "^lo,docker" to
-                             * exclude; for verbs also an RDMA device: "mlx5_0:1" */
-    const char *port_range; /* "20000-20100"; default: any */
-    size_t chunk_bytes;     /* 0: chosen by size */
+                             * exclude; for verbs also an RDMA device: "mlx5_0:1"; "": any */
+    const char *port_range; /* "20000-20100"; "" (default): any */
+    size_t chunk_bytes;     /* 0: BANYAN_CHUNK, or chosen by size */
     int progress_thread;    /* 1: a thread of the library progresses this communicator */
     int progress_cpu;       /* CPU to bind that thread to; -1: unbound */
-    int deterministic; /* 1: same bits for any size and schedule (one canonical association) */
+    int deterministic; /* 1: same bits for any size and schedule (one canonical association); 0
+                          (default): not */
     void (*progress_hook)(
         void *ctx); /* called in wait loops, to drive the caller's own progress */
     void *progress_hook_ctx;
@@ -197,7 +197,11 @@ struct banyan_config {
                              banyan_topo --help; NULL or "": BANYAN_TOPO, or none. Its ranks are
                              this job's, or its hosts in order of their lowest ranks */
 };
-BANYAN_API void banyan_config_default(struct banyan_config *cfg);
+#define BANYAN_CONFIG_INIT                                                                     \
+    {                                                                                          \
+        sizeof(struct banyan_config), -1.0, -1.0, NULL, NULL, NULL, NULL, NULL, 0, 0, -1, -1,  \
+            NULL, NULL, NULL, NULL, NULL                                                       \
+    }
 
 /* Joins the job `id` as `rank` of `nranks`. Blocks until all ranks have joined or the deadline
  * passes. Compares settings that must agree (version, transport, schedule, topology, codec,
@@ -235,8 +239,8 @@ BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
  * job is gone it waits, at most 10 s, until the data that this rank sent is on its way. Peers
  * that still need this rank, or whose operation with it is in flight here, see it as gone. Free
  * comm's requests before. Its calls in an open group are dropped: banyan_group_end then returns
- * -EINVAL. */
-BANYAN_API void banyan_comm_destroy(struct banyan_comm *comm);
+ * -EINVAL. Returns 0; -EINVAL: it was freed; -EBUSY inside a user operation. */
+BANYAN_API int banyan_comm_destroy(struct banyan_comm *comm);
 BANYAN_API int banyan_comm_rank(const struct banyan_comm *comm);
 BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);
 /* Fails the communicator on all ranks with -BANYAN_EABORTED. Returns at once. Any thread, also
@@ -350,10 +354,9 @@ BANYAN_API int banyan_comm_create_group(struct banyan_comm *comm, const int *ran
                                         int tag, struct banyan_comm **out);
 
 /* Counters since init, for tools. They include all that calls which have returned sent. Any
- * thread, also a user operation. Members may be added at the end; only those within the
- * caller's size are written. */
+ * thread, also a user operation. */
 struct banyan_stats {
-    size_t size;  /* sizeof of the caller; set before the call. 0: up to sleeps */
+    size_t size;  /* sizeof of the caller; set before the call */
     uint64_t ops; /* operations completed */
     uint64_t
         wire_bytes; /* payload bytes this rank handed to transports (puts and pulls included) */
@@ -373,6 +376,7 @@ struct banyan_stats {
     uint64_t sums_by_arrival; /* of these, those that ran in order of arrival, as ranks had been
                                  late */
 };
+/* Returns 0, -EINVAL. */
 BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out);
 /* One line: the plan for such a call: schedule, transport ("shm+tcp" if peers differ, "none"
  * alone), chunk, codec, predicted microseconds. */
@@ -411,10 +415,11 @@ struct banyan_codec_state; /* opaque */
 /* Makes a state for a tensor of count elements: allreduce, reduce, broadcast: the call's count;
  * reduce_scatter and allgather: the count of all ranks' blocks together. seed: any number, the
  * same on all ranks, for codecs that choose at random. Returns 0, -EINVAL, -ENOMEM. The caller
- * frees it (NULL allowed), not while an operation uses it. */
+ * frees it. */
 BANYAN_API int banyan_codec_state_create(struct banyan_codec_state **out, size_t count,
                                          uint64_t seed);
-BANYAN_API void banyan_codec_state_free(struct banyan_codec_state *st);
+/* Takes NULL. Returns 0, -EINVAL, -EBUSY while an operation uses it. */
+BANYAN_API int banyan_codec_state_free(struct banyan_codec_state *st);
 /* Resets it to new. These return 0, -EINVAL, -EBUSY while an operation uses it. */
 BANYAN_API int banyan_codec_state_reset(struct banyan_codec_state *st);
 /* The next operation multiplies residuals by factor: the ratio of learning rates, old to new,
@@ -468,6 +473,10 @@ struct banyan_codec {
      * encoding of n elements. */
     int (*decode)(void *ctx, float *dst, const void *wire, size_t len, size_t n);
 };
+#define BANYAN_CODEC_INIT                                                                      \
+    {                                                                                          \
+        sizeof(struct banyan_codec), NULL, NULL, NULL, NULL, NULL                              \
+    }
 /* Registers it, on all ranks, before it is named; for the life of the process. Returns 0,
  * -EINVAL (the name is taken, a member missing), -ENOMEM (there are 16). Any thread. */
 BANYAN_API int banyan_codec_register(const struct banyan_codec *codec);
@@ -477,6 +486,24 @@ BANYAN_API int banyan_codec_register(const struct banyan_codec *codec);
  * request: start it, wait, start it again. All ranks call the same collectives in the same
  * order.
  */
+/* Which ranks' inputs are in the result: of allreduce and reduce alone (opts.reduce). */
+struct banyan_reduce_opts {
+    size_t size;                 /* sizeof(struct banyan_reduce_opts) of the caller */
+    const uint8_t *participants; /* [ranks of comm] 1: this rank's input counts, 0: it does not;
+                                    NULL: all count; see below. Borrowed for the call; functions
+                                    that make requests copy it */
+    uint8_t *contributors;       /* [ranks of comm] or NULL: the call sets [r] to 1 if rank r's
+                                    input is in the result, else to 0. Borrowed until the call
+                                    or request is over */
+    int at_least; /* schedule arrival: least number of ranks' inputs in the result; 0: all; see
+                     below */
+};
+#define BANYAN_REDUCE_OPTS_INIT                                                                \
+    {                                                                                          \
+        sizeof(struct banyan_reduce_opts), NULL, NULL, 0                                       \
+    }
+
+/* Options of any call. */
 struct banyan_opts {
     size_t size;          /* sizeof(struct banyan_opts) of the caller */
     const char *schedule; /* NULL: the communicator's; else "static", or a name of
@@ -497,24 +524,18 @@ struct banyan_opts {
     struct banyan_codec_state
         *codec_state; /* the codec's state for this tensor; NULL: none. On all ranks or on none,
                          with the same seed, used equally often */
-    const uint8_t *participants; /* [ranks of comm] 1: this rank's input counts, 0: it does not;
-                                    NULL: all count. Allreduce and reduce; see below. Borrowed
-                                    for the call; functions that make requests copy it */
-    int at_least; /* schedule arrival: least number of ranks' inputs in the result; 0: all; see
-                     below */
-    uint8_t *contributors; /* [ranks of comm] or NULL: allreduce and reduce set [r] to 1 if rank
-                              r's input is in the result, else to 0. Borrowed until the call or
-                              request is over */
+    const struct banyan_reduce_opts *reduce; /* allreduce and reduce; NULL, also for all other
+                                                calls: all inputs. Borrowed for the call */
 };
 #define BANYAN_OPTS_INIT                                                                       \
     {                                                                                          \
-        sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL, NULL, 0, NULL   \
+        sizeof(struct banyan_opts), NULL, NULL, -1.0, 0, -1, 0, NULL, 0, NULL, NULL            \
     }
 
-/* Participation sets (opts.participants, allreduce and reduce): the result is that of the ranks
- * in the set alone, in rank order if order matters, and goes to all ranks that usually get it.
- * All ranks call, with the same set: if sets differ the call fails with -EMISMATCH, detected
- * surely up to 15 ranks, beyond by a hash of 23 bits. A rank outside the set has no input: its
+/* Participation sets (participants of opts.reduce): the result is that of the ranks in the set
+ * alone, in rank order if order matters, and goes to all ranks that usually get it. All ranks
+ * call, with the same set: if sets differ the call fails with -EMISMATCH, detected surely up to
+ * 15 ranks, beyond by a hash of 23 bits. A rank outside the set has no input: its
  * sendbuf is not read and may be NULL, it sends no payload but finished results that it
  * forwards (none at all if at least half of the ranks are in the set, nor in a reduce), and its
  * codec_state's residuals do not change. AVG divides by the number of ranks in the set. The
@@ -739,8 +760,7 @@ BANYAN_API int banyan_wait_all(struct banyan_request *const *reqs, size_t n, dou
 /* *index = one of the active requests that completed; -EINVAL if none is active. */
 BANYAN_API int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout_s,
                                size_t *index);
-/* The cost of a request's latest operation to this rank. Members may be added at the end; only
- * those within the caller's size are written. */
+/* The cost of a request's latest operation to this rank. */
 struct banyan_request_stats {
     size_t size;         /* sizeof of the caller; set before the call */
     uint64_t wire_bytes; /* payload bytes this rank handed to transports for it */
@@ -768,8 +788,8 @@ BANYAN_API int banyan_progress_fd(struct banyan_comm *comm);
 BANYAN_API const char *banyan_schedule_name(size_t i);
 BANYAN_API const char *banyan_codec_name(size_t i);
 BANYAN_API const char *banyan_transport_name(size_t i);
-/* The i-th environment variable: name, type, default, description; 0, or -EINVAL past the
- * end. */
+/* The i-th environment variable, or key of one ("BANYAN_VERBS=qps"): name, type, default,
+ * description; 0, or -EINVAL past the end. */
 BANYAN_API int banyan_param(size_t i, const char **name, const char **type, const char **def,
                             const char **doc);
 

@@ -34,14 +34,17 @@ struct banyan_shared_mask_config {
                    by delta, so that the mean is right */
     uint64_t seed; /* the same on all ranks */
 };
-BANYAN_API void banyan_shared_mask_config_default(struct banyan_shared_mask_config *cfg);
+#define BANYAN_SHARED_MASK_CONFIG_INIT                                                         \
+    {                                                                                          \
+        sizeof(struct banyan_shared_mask_config), 0.1, 64, BANYAN_MASK_RANDOM, 1, 0            \
+    }
 /* Collective. Borrows comm; tensors: F32. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH. */
 BANYAN_API int banyan_shared_mask_create(struct banyan_shared_mask **out,
                                          struct banyan_comm *comm,
                                          const struct banyan_tensor *tensors, size_t n,
                                          const struct banyan_shared_mask_config *cfg);
 /* Takes NULL. */
-BANYAN_API void banyan_shared_mask_free(struct banyan_shared_mask *m);
+BANYAN_API int banyan_shared_mask_free(struct banyan_shared_mask *m);
 /* Collective. Replaces the gradients by the mean over ranks of this step's coordinates, zero
  * elsewhere; the same bits on all ranks. Returns 0; -EINVAL: a gradient that is not finite
  * (tensor and rank). */
@@ -96,8 +99,7 @@ BANYAN_API int banyan_shared_mask_load(struct banyan_shared_mask *m, const void 
 enum banyan_lgc_instance { BANYAN_LGC_RING, BANYAN_LGC_SERVER };
 enum banyan_lgc_optimiser { BANYAN_LGC_ADAM, BANYAN_LGC_SGD };
 
-/* Start from banyan_lgc_config_default(). All members but module and threads must be the same
- * on all ranks. */
+/* All members but module and threads must be the same on all ranks. */
 struct banyan_lgc_config {
     size_t size;                         /* sizeof of the caller's */
     enum banyan_lgc_instance instance;   /* default: ring */
@@ -136,12 +138,10 @@ enum banyan_lgc_kind {
     BANYAN_LGC_MEANS,       /* from the root to all */
     BANYAN_LGC_WEIGHTS,     /* the autoencoder's */
     BANYAN_LGC_GATE,        /* for measuring the correlation */
-    BANYAN_LGC_CHECKS, /* whether all gradients are finite, and all ranks at the same step */
-    BANYAN_LGC_KINDS
+    BANYAN_LGC_CHECKS /* whether all gradients are finite, and all ranks at the same step */
 };
 
-/* Members may be added at the end; only those within the caller's size are written. Those
- * marked (all) are the same on all ranks. */
+/* Members marked (all) are the same on all ranks. */
 struct banyan_lgc_stats {
     size_t size;    /* sizeof of the caller's; set before the call */
     uint64_t step;  /* steps done (all) */
@@ -157,10 +157,10 @@ struct banyan_lgc_stats {
      * training on it; and with the mu/4 largest values of x as y, which are as many numbers
      * (all). */
     double error, error_largest;
-    /* Bytes of all steps, by kind, summed over ranks (all). sent: each rank's own contribution,
-     * once, as papers count. wire: bytes that ranks handed to transports, including forwarding;
-     * wrong if others used the communicator meanwhile. */
-    uint64_t sent[BANYAN_LGC_KINDS], wire[BANYAN_LGC_KINDS];
+    /* Bytes of all steps, by enum banyan_lgc_kind, summed over ranks (all). sent: each rank's
+     * own contribution, once, as papers count. wire: bytes that ranks handed to transports,
+     * including forwarding; wrong if others used the communicator meanwhile. */
+    uint64_t sent[16], wire[16];
     uint64_t sent_dense; /* the same for averaging without compression */
     /* Microseconds per call on this rank, means since creation: encoding one vector, decoding
      * one, one training step. 0: never. */
@@ -169,7 +169,11 @@ struct banyan_lgc_stats {
 
 struct banyan_lgc; /* opaque */
 
-BANYAN_API void banyan_lgc_config_default(struct banyan_lgc_config *cfg);
+#define BANYAN_LGC_CONFIG_INIT                                                                 \
+    {                                                                                          \
+        sizeof(struct banyan_lgc_config), BANYAN_LGC_RING, BANYAN_LGC_ADAM, 0, 1, 200, 300,    \
+            .001, .00001, NULL, NULL, 1024, .5, 20, 1024, 1, .001, .5, .5, NULL                \
+    }
 /* Collective. Prepares averaging the gradients of n f32 tensors over comm; borrows both until
  * the object is freed. cfg: NULL, or settings, which are copied. Returns 0; -EINVAL: a setting
  * or tensor is invalid (named), or nothing is left to encode; -EMISMATCH: tensors or settings
@@ -196,17 +200,17 @@ BANYAN_API size_t banyan_lgc_bytes(const struct banyan_lgc *lgc);
 BANYAN_API int banyan_lgc_save(const struct banyan_lgc *lgc, void *buf, size_t cap);
 BANYAN_API int banyan_lgc_load(struct banyan_lgc *lgc, const void *buf, size_t bytes);
 /* Takes NULL. Local. */
-BANYAN_API void banyan_lgc_free(struct banyan_lgc *lgc);
+BANYAN_API int banyan_lgc_free(struct banyan_lgc *lgc);
 
 /* ---------------------------------------------------------------------------------------------
  * Ordered and lazy gradients: a rank sends the change of its gradient only when that is worth
  * it. Every rank m keeps the gradient that the others have of it, g_m; all ranks keep the sum
  * of these. In a step each rank computes the norm of its innovation, delta_m = gradient - g_m;
  * one allgather gives all ranks the norms (24 bytes per rank); all select the same ranks; only
- * their innovations are summed (opts.participants of banyan.h) and added to the sum. A step may
- * have no upload at all: only the norms travel, and the sum does not change. It pays for full
- * or large-batch gradients of ranks with different data; the noise of small batches looks like
- * news.
+ * their innovations are summed (reduce.participants of banyan.h) and added to the sum. A step
+ * may have no upload at all: only the norms travel, and the sum does not change. It pays for
+ * full or large-batch gradients of ranks with different data; the noise of small batches looks
+ * like news.
  *
  * Which of W ranks send, with rhs = xi / alpha^2 * (sum of the last `history` squared steps of
  * the parameters) and the norms in descending order, d_1 >= d_2 >= ... :
@@ -224,8 +228,7 @@ BANYAN_API void banyan_lgc_free(struct banyan_lgc *lgc);
  * that was not among the latest few makes a plan, and so allocates.
  *
  * A loop in which the library takes the steps:
- *     struct banyan_lazy_config cfg;
- *     banyan_lazy_config_default(&cfg);
+ *     struct banyan_lazy_config cfg = BANYAN_LAZY_CONFIG_INIT;
  *     cfg.alpha = 0.01;
  *     banyan_lazy_create(&lazy, comm, n, &cfg);
  *     for (;;) {
@@ -239,8 +242,7 @@ enum banyan_lazy_rule {
     BANYAN_LAZY_ORDERED_R1,
     BANYAN_LAZY_ORDERED_R2,
     BANYAN_LAZY_LAG,
-    BANYAN_LAZY_CHB,
-    BANYAN_LAZY_RULE_COUNT
+    BANYAN_LAZY_CHB
 };
 /* The same on all ranks, or -EMISMATCH. */
 struct banyan_lazy_config {
@@ -262,13 +264,17 @@ struct banyan_lazy_config {
         *schedule; /* for uploads, as opts.schedule of banyan.h; NULL: the communicator's */
     uint64_t seed; /* of a codec's random choices */
 };
-BANYAN_API void banyan_lazy_config_default(struct banyan_lazy_config *cfg);
+#define BANYAN_LAZY_CONFIG_INIT                                                                \
+    {                                                                                          \
+        sizeof(struct banyan_lazy_config), BANYAN_LAZY_ORDERED_R2, 0.0, 0.1, 0, -1, -1.0,      \
+            NULL, NULL, 0                                                                      \
+    }
 /* An object for a gradient of count f32. Collective; borrows comm. Returns 0; -EINVAL (an
  * invalid setting); -EMISMATCH: settings differ, the sentence names which, and on which rank;
  * -ENOMEM; or the communicator's failure. */
 BANYAN_API int banyan_lazy_create(struct banyan_lazy **out, struct banyan_comm *comm,
                                   size_t count, const struct banyan_lazy_config *cfg);
-BANYAN_API void banyan_lazy_free(struct banyan_lazy *lazy); /* takes NULL */
+BANYAN_API int banyan_lazy_free(struct banyan_lazy *lazy); /* takes NULL */
 /* One step. Collective. grad [count]: this rank's gradient; only read. sum [count] gets the sum
  * over the ranks of the gradients as last sent, the same bits on all ranks; NULL: not needed.
  * Returns 0; -EINVAL, on all ranks, if a gradient is not finite: the sentence names the rank,
@@ -336,7 +342,10 @@ struct banyan_gossip_config {
     int rounds;        /* colours per step, in turn; 0, the default: all */
     uint64_t seed;     /* for the first q; 1 */
 };
-BANYAN_API void banyan_gossip_config_default(struct banyan_gossip_config *cfg);
+#define BANYAN_GOSSIP_CONFIG_INIT                                                              \
+    {                                                                                          \
+        sizeof(struct banyan_gossip_config), "ring", 1, 1, 0, 1                                \
+    }
 /* Collective. tensors: F32; their grad points to the parameters, which are set to rank 0's.
  * Borrows comm. Returns 0, -EINVAL (settings, tensors; no such graph for this number of ranks),
  * -ENOMEM, -EMISMATCH. */
@@ -344,7 +353,7 @@ BANYAN_API int banyan_gossip_create(struct banyan_gossip **out, struct banyan_co
                                     const struct banyan_tensor *tensors, size_t n,
                                     const struct banyan_gossip_config *cfg);
 /* Takes NULL. Local. */
-BANYAN_API void banyan_gossip_free(struct banyan_gossip *g);
+BANYAN_API int banyan_gossip_free(struct banyan_gossip *g);
 /* Call it after a local step: averages with the neighbours. All ranks take the same number of
  * steps. Returns 0; -EINVAL: a parameter of this rank is not finite; -EMISMATCH: a neighbour is
  * at another step (a state was not loaded on all ranks). Both fail the communicator, as more
@@ -400,12 +409,15 @@ struct banyan_sketch_config {
     double beta2, epsilon; /* ADAM: 0.999, 1e-8 */
     uint64_t seed;         /* 1 */
 };
-BANYAN_API void banyan_sketch_config_default(struct banyan_sketch_config *cfg);
+#define BANYAN_SKETCH_CONFIG_INIT                                                              \
+    {                                                                                          \
+        sizeof(struct banyan_sketch_config), BANYAN_SKETCH_SGD, 5, 0, 0, 0.9, 0.999, 1e-8, 1   \
+    }
 /* Collective. Borrows comm; tensors: F32. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH. */
 BANYAN_API int banyan_sketch_create(struct banyan_sketch **out, struct banyan_comm *comm,
                                     const struct banyan_tensor *tensors, size_t n,
                                     const struct banyan_sketch_config *cfg);
-BANYAN_API void banyan_sketch_free(struct banyan_sketch *s); /* takes NULL */
+BANYAN_API int banyan_sketch_free(struct banyan_sketch *s); /* takes NULL */
 /* Collective. Replaces the gradients by the update of their mean over ranks: k elements, zero
  * elsewhere; the same bits on all ranks. The caller subtracts it, times the learning rate,
  * without other momentum. Returns 0; -EINVAL: a gradient that is not finite (tensor and rank);
@@ -450,14 +462,17 @@ struct banyan_stale_config {
     int late;    /* 1: a gradient that is left out comes later; 0, the default: it is lost */
     const char *schedule; /* as banyan_opts.schedule; NULL: the communicator's */
 };
-BANYAN_API void banyan_stale_config_default(struct banyan_stale_config *cfg);
+#define BANYAN_STALE_CONFIG_INIT                                                               \
+    {                                                                                          \
+        sizeof(struct banyan_stale_config), 1, 0, 0, NULL                                      \
+    }
 /* Collective. Borrows comm; tensors: F32. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH, -ENOTSUP (a
  * schedule that does not support sets of ranks, with k). */
 BANYAN_API int banyan_stale_create(struct banyan_stale **out, struct banyan_comm *comm,
                                    const struct banyan_tensor *tensors, size_t n,
                                    const struct banyan_stale_config *cfg);
 /* Takes NULL. Waits for exchanges in flight, so all ranks call it alike. */
-BANYAN_API void banyan_stale_free(struct banyan_stale *s);
+BANYAN_API int banyan_stale_free(struct banyan_stale *s);
 /* Collective. Takes the gradients, and replaces them by the mean of those from `delay` steps
  * before, the same bits on all ranks. Returns 1; 0 in the first `delay` steps: there is no
  * update yet, and the gradients are zeros; -EINVAL: one of those gradients is not finite

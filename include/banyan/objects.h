@@ -40,13 +40,17 @@ struct banyan_object_id {
     unsigned char bytes[16];
 };
 
-/* Settings. Zero, except for size, is the default. Members may be added at the end. */
+/* Settings: start from BANYAN_OBJECTS_CONFIG_INIT. */
 struct banyan_objects_config {
     size_t size;           /* sizeof(struct banyan_objects_config) of the caller */
     uint64_t memory_bytes; /* most memory for objects on this rank; 0: no limit */
     double timeout_s;      /* deadline of calls without their own; 0: the communicator's */
     int progress_cpu;      /* 1 + the CPU to bind the progress thread to; 0: unbound */
 };
+#define BANYAN_OBJECTS_CONFIG_INIT                                                             \
+    {                                                                                          \
+        sizeof(struct banyan_objects_config), 0, 0.0, 0                                        \
+    }
 
 /* A store over the ranks of comm, which can be used and destroyed independently. Collective.
  * cfg: may differ between ranks; NULL: defaults. Starts a progress thread if the process has
@@ -61,8 +65,9 @@ BANYAN_API int banyan_objects_create(struct banyan_comm *comm,
  * connections, or comm's failure: all these destroy the store; -BANYAN_EBUSY if views or
  * requests are not released: it stays. */
 BANYAN_API int banyan_objects_finalize(struct banyan_objects *store);
-/* Frees it, even if others need it: for a rank that ends. Takes NULL. Views become invalid. */
-BANYAN_API void banyan_objects_destroy(struct banyan_objects *store);
+/* Frees it, even if others need it: for a rank that ends. Takes NULL. Views become invalid.
+ * Returns 0, -BANYAN_EINVAL. */
+BANYAN_API int banyan_objects_destroy(struct banyan_objects *store);
 
 /* A view of an object's copy on this rank. Lent until released, even after a delete. */
 struct banyan_object {
@@ -140,8 +145,7 @@ BANYAN_API int banyan_object_contributors(struct banyan_objects *store,
                                           const struct banyan_object_id *target, uint8_t *in,
                                           size_t n);
 
-/* State and counters of this rank. Members may be added at the end; only those within the
- * caller's size are written. */
+/* State and counters of this rank. */
 struct banyan_objects_stats {
     size_t size;       /* sizeof of the caller; set before the call */
     uint64_t objects;  /* copies here, complete or not */

@@ -11,8 +11,8 @@
  *   Decisions  (levels, stops, phases) are functions of values that all ranks agreed on, so
  *              that all ranks decide alike.
  *   Handles    NULL, and an object that was freed, return -EINVAL, as in banyan.h (0 and NULL
- *              from functions that return bytes or pointers; _config_default and _free take
- *              NULL).
+ *              from functions that return bytes or pointers). _free returns 0, also for
+ *              NULL, or -EINVAL.
  *   Groups     inside banyan_group_start and _end, and in user operations, all communicating
  *              calls return -EBUSY: their own operations would be delayed.
  *   State      the state between steps can be saved to the caller's memory and loaded again; a
@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 /* One tensor of a model. Arrays of these describe a model, in an order that all ranks share;
- * functions copy what they need, except the memory of grad. */
+ * functions copy what they need, except the memory of grad. It never gets other members. */
 struct banyan_tensor {
     const char *name;        /* unique in the model: rules and errors use it */
     enum banyan_dtype dtype; /* F32; buckets: any floating type */
@@ -66,14 +66,18 @@ struct banyan_accordion_config {
     const char *little, *much; /* codecs: "none" and "topk:delta=0.01" */
     int accumulate; /* 1: codecs adapt; more: the batch does, and little and much are unused */
 };
-BANYAN_API void banyan_accordion_config_default(struct banyan_accordion_config *cfg);
+#define BANYAN_ACCORDION_CONFIG_INIT                                                           \
+    {                                                                                          \
+        sizeof(struct banyan_accordion_config), 0.5, 100, 0, 0.7, 1024, "none",                \
+            "topk:delta=0.01", 1                                                               \
+    }
 /* Collective. Borrows comm; tensors: F32. cfg NULL: the default. Returns 0, -EINVAL, -ENOMEM,
  * -EMISMATCH (tensors differ between ranks). */
 BANYAN_API int banyan_accordion_create(struct banyan_accordion **out, struct banyan_comm *comm,
                                        const struct banyan_tensor *tensors, size_t n,
                                        const struct banyan_accordion_config *cfg);
 /* Takes NULL. */
-BANYAN_API void banyan_accordion_free(struct banyan_accordion *a);
+BANYAN_API int banyan_accordion_free(struct banyan_accordion *a);
 /* Call it once per step and tensor, when this rank's gradient is complete and not yet reduced.
  * -EINVAL: no such tensor. */
 BANYAN_API int banyan_accordion_observe(struct banyan_accordion *a, size_t tensor);
@@ -116,14 +120,17 @@ struct banyan_local_sgd_config {
     const char *codec; /* of the differences; NULL: none. With a residual */
     uint64_t seed;     /* of the codec; the same on all ranks */
 };
-BANYAN_API void banyan_local_sgd_config_default(struct banyan_local_sgd_config *cfg);
+#define BANYAN_LOCAL_SGD_CONFIG_INIT                                                           \
+    {                                                                                          \
+        sizeof(struct banyan_local_sgd_config), BANYAN_LOCAL_FIXED, 8, 0, NULL, 0              \
+    }
 /* Collective. tensors: F32; their grad points to the parameters, which are set to rank 0's.
  * Borrows comm. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH. */
 BANYAN_API int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *comm,
                                        const struct banyan_tensor *tensors, size_t n,
                                        const struct banyan_local_sgd_config *cfg);
 /* Takes NULL. Do not call it while others wait for this rank's average: finish first. */
-BANYAN_API void banyan_local_sgd_free(struct banyan_local_sgd *l);
+BANYAN_API int banyan_local_sgd_free(struct banyan_local_sgd *l);
 /* Call it after a local step; loss: of that step, used in adaptive mode. Collective when a
  * period ends. Returns 1 if an average was merged into the parameters, else 0; -EINVAL: a
  * parameter or loss that is not finite (tensor and rank). */
@@ -144,10 +151,9 @@ BANYAN_API int banyan_local_sgd_load(struct banyan_local_sgd *l, const void *buf
  * Buckets: gradients averaged over all ranks while backward still runs (as PyTorch's
  * DistributedDataParallel, Li et al., VLDB 2020, section 3.2). A training loop:
  *
- *     struct banyan_buckets_config cfg;
+ *     struct banyan_buckets_config cfg = BANYAN_BUCKETS_CONFIG_INIT;
  *     struct banyan_buckets *b;
  *
- *     banyan_buckets_config_default(&cfg);
  *     cfg.rules = "*:<16384=none; *=topk:delta=0.01";
  *     if (banyan_buckets_create(&b, comm, tensors, n, &cfg) < 0)
  *         return fail(banyan_last_error());
@@ -232,7 +238,11 @@ struct banyan_buckets_config {
     int profile; /* number of latest steps whose times are kept for banyan_buckets_profile(), at
                     most 10000; default 0: none. May differ between ranks */
 };
-BANYAN_API void banyan_buckets_config_default(struct banyan_buckets_config *cfg);
+#define BANYAN_BUCKETS_CONFIG_INIT                                                             \
+    {                                                                                          \
+        sizeof(struct banyan_buckets_config), 1 << 20, 128 << 10, BANYAN_AVG, NULL, NULL, 1,   \
+            BANYAN_UNUSED_ERROR, -1, 1, 0, 0, 1, -1.0, 0                                       \
+    }
 
 /* Collective: compares tensors and settings between ranks. Copies names and shapes and borrows
  * each grad. tensors: F32, F64, F16, BF16. cfg may be NULL. Borrows comm until freed. 0;
@@ -244,7 +254,7 @@ BANYAN_API int banyan_buckets_create(struct banyan_buckets **out, struct banyan_
                                      const struct banyan_buckets_config *cfg);
 /* Takes NULL. Call it before comm is destroyed. Within a step it waits for started operations,
  * so all ranks must call it alike, or after their communicator has failed. */
-BANYAN_API void banyan_buckets_free(struct banyan_buckets *b);
+BANYAN_API int banyan_buckets_free(struct banyan_buckets *b);
 
 /* The gradient of tensors[tensor] is complete on this rank and may be sent from now on. 0;
  * -EINVAL: no such tensor, or it was marked before in this micro-step (nothing is sent again,
@@ -290,8 +300,7 @@ BANYAN_API int banyan_buckets_scale_residuals(struct banyan_buckets *b, double f
  * codec. */
 BANYAN_API const float *banyan_buckets_residual(const struct banyan_buckets *b, size_t tensor);
 
-/* The cost of a tensor in the latest step. Only members within the caller's size are
- * written. */
+/* The cost of a tensor in the latest step. */
 struct banyan_buckets_tensor_stats {
     size_t size; /* sizeof of the caller; set before the call */
     double norm; /* L2 of this rank's gradient as marked; 0 without cfg.norms */
@@ -379,10 +388,15 @@ struct banyan_rows_config {
     uint64_t steps; /* variable: length of the training: 100 */
     uint64_t seed;  /* variable: 1 */
 };
-BANYAN_API void banyan_rows_config_default(struct banyan_rows_config *cfg);
+#define BANYAN_ROWS_CONFIG_INIT                                                                \
+    {                                                                                          \
+        sizeof(struct banyan_rows_config), BANYAN_ROWS_DENSE, 32, 0.05, 0.005, 0.1, 1.05, 0.7, \
+            32.0, 5.0, 100, 1                                                                  \
+    }
 /* The exchange between all ranks; each rank's own, copied. Rows to rank p follow those to the
  * ranks before it; so do received ones. A rank may send to itself. */
 struct banyan_rows_plan {
+    size_t size;               /* sizeof of the caller */
     const char *name;          /* for errors: "layer1" */
     size_t width;              /* numbers per row; the same on all ranks */
     size_t rows;               /* of this rank's matrix */
@@ -390,12 +404,16 @@ struct banyan_rows_plan {
     const uint32_t *send_rows; /* [sum of send_counts] indices, below rows */
     const size_t *recv_counts; /* [ranks] rows from each */
 };
+#define BANYAN_ROWS_PLAN_INIT                                                                  \
+    {                                                                                          \
+        sizeof(struct banyan_rows_plan), NULL, 0, 0, NULL, NULL, NULL                          \
+    }
 /* Collective. Borrows comm. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH: settings or widths differ,
  * or a rank expects other counts than another sends (names them). */
 BANYAN_API int banyan_rows_create(struct banyan_rows **out, struct banyan_comm *comm,
                                   const struct banyan_rows_plan *plan,
                                   const struct banyan_rows_config *cfg);
-BANYAN_API void banyan_rows_free(struct banyan_rows *r); /* takes NULL */
+BANYAN_API int banyan_rows_free(struct banyan_rows *r); /* takes NULL */
 /* Collective. in [rows * width]: this rank's matrix; out [sum of recv_counts * width]: the
  * received rows, in order of ranks and lists. Returns 0; -EINVAL, on all ranks: a value to be
  * sent is not finite (name, rank; nothing has changed); -EMISMATCH, on all ranks: ranks are at

@@ -8,10 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/counts.h"
+#include "base/param.h"
 #include "base/text.h"
 #include "integrations/mpi/shim.h"
 
-#define JOIN_S 60.0 /* for all ranks to come from MPI_Init into ours */
 /* Nobody else has sent anything yet. */
 #define TAG_AGREE 32766
 /* Non-blocking calls of fewer bytes are the MPI's. With 2 ranks that share memory an Iallreduce
@@ -82,14 +83,14 @@ static int add_code(int class, const char *text)
 
 int shim_code(int rc)
 {
-    static int codes[BANYAN_ERROR_COUNT]; /* by banyan's code: the MPI's codes are few; the text
+    static int codes[BNY_ERROR_COUNT]; /* by banyan's code: the MPI's codes are few; the text
                                              is the last one's */
     int kind = -rc, class = class_of(rc);
     char text[MPI_MAX_ERROR_STRING];
 
     if (rc >= 0)
         return MPI_SUCCESS;
-    if (kind >= BANYAN_ERROR_COUNT)
+    if (kind >= BNY_ERROR_COUNT)
         return class;
     snprintf(text, sizeof text, "banyan: %.200s", banyan_last_error());
     if (!codes[kind])
@@ -130,13 +131,6 @@ void shim_raise_late(void)
 }
 
 /* ---- init ---- */
-
-static int setting(const char *name, int dflt)
-{
-    const char *text = getenv(name);
-
-    return text && *text ? atoi(text) : dflt;
-}
 
 /* The settings that all ranks must share, as a number. */
 static unsigned settings_hash(void)
@@ -185,7 +179,7 @@ static int greatest(unsigned *most, double until)
  * it later in a collective that it runs by other means. */
 static int life_agree(void)
 {
-    const int limit = setting("BANYAN_MPI_JOIN_TIMEOUT", JOIN_S);
+    const int limit = (int)bny_param_int("BANYAN_MPI=join");
     unsigned most[2];
     int heard;
 
@@ -205,9 +199,10 @@ static int life_agree(void)
     if (most[0] == (unsigned)~most[1])
         return 1;
     if (shim.rank == 0)
-        shim_say("ranks differ in the version of banyan or MPI, or in BANYAN_MPI_CODEC, "
-                 "BANYAN_MPI_AFTER or BANYAN_MPI_NONBLOCKING: all "
-                 "collectives stay on MPI");
+        shim_say(
+            "ranks differ in the version of banyan or MPI, or in BANYAN_MPI_CODEC, or in after "
+            "or nonblocking of BANYAN_MPI: all "
+            "collectives stay on MPI");
     return 0;
 }
 
@@ -222,7 +217,7 @@ static int is_open_mpi(void)
 
 static void life_start(void)
 {
-    const char *codec = getenv("BANYAN_MPI_CODEC");
+    int64_t nonblocking = bny_param_int("BANYAN_MPI=nonblocking");
     int level = MPI_THREAD_SINGLE;
 
     shim.open_mpi = is_open_mpi();
@@ -230,11 +225,12 @@ static void life_start(void)
     shim.multiple = level == MPI_THREAD_MULTIPLE;
     real.Comm_rank(MPI_COMM_WORLD, &shim.rank);
     real.Comm_size(MPI_COMM_WORLD, &shim.n);
-    shim.stats = setting("BANYAN_MPI_STATS", 0);
-    shim.after = setting("BANYAN_MPI_AFTER", 128);
-    shim.nonblocking = (size_t)setting("BANYAN_MPI_NONBLOCKING",
-                                       shim.open_mpi ? NONBLOCKING_OPEN : NONBLOCKING_MPICH);
-    snprintf(shim.codec, sizeof shim.codec, "%s", codec && *codec ? codec : "none");
+    shim.stats = (int)bny_param_int("BANYAN_MPI=stats");
+    shim.after = (int)bny_param_int("BANYAN_MPI=after");
+    shim.nonblocking = nonblocking >= 0 ? (size_t)nonblocking
+                       : shim.open_mpi  ? NONBLOCKING_OPEN
+                                        : NONBLOCKING_MPICH;
+    snprintf(shim.codec, sizeof shim.codec, "%s", bny_param_str("BANYAN_MPI_CODEC"));
     shim_types_start();
     shim.ready = life_agree() && shim_progress_start() == 0 && shim_comms_start() == 0;
     if (shim.ready)

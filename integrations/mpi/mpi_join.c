@@ -83,7 +83,7 @@ static int mpi_join_init(void)
 
     if (rc)
         return rc;
-    banyan_config_default(&cfg);
+    cfg = (struct banyan_config)BANYAN_CONFIG_INIT;
     cfg.codec = shim.codec;
     if (!getenv("BANYAN_SCHEDULE"))
         cfg.schedule = "static"; /* MPI wants the same bits in each run (advice of 6.9.1) */

@@ -94,9 +94,9 @@ struct shim_state {
     int ready; /* between MPI_Init and MPI_Finalize, and all ranks have the same interposer */
     int open_mpi; /* else MPICH or what follows it; the interface may be MPI 5's of either */
     int multiple; /* MPI_THREAD_MULTIPLE */
-    int stats;    /* BANYAN_MPI_STATS */
-    int after;    /* BANYAN_MPI_AFTER */
-    size_t nonblocking;    /* BANYAN_MPI_NONBLOCKING, bytes */
+    int stats;    /* BANYAN_MPI=stats */
+    int after;    /* BANYAN_MPI=after */
+    size_t nonblocking;    /* BANYAN_MPI=nonblocking, bytes */
     int rank, n;           /* in MPI_COMM_WORLD */
     atomic_int in_flight;  /* our operations that are not complete */
     atomic_int nested;     /* calls into the MPI library that any thread is in */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* BANYAN_MPI_STATS=1: which calls ran where, counted per process and summed at MPI_Finalize. */
+/* BANYAN_MPI=stats=1: which calls ran where, counted per process and summed at MPI_Finalize. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "methods/lgc/lgc.h"
 
 static struct bny_handles handles = BNY_HANDLES(BNY_LGC_KIND, struct banyan_lgc);
@@ -115,10 +116,12 @@ int banyan_lgc_create(struct banyan_lgc **out, struct banyan_comm *comm,
     return 0;
 }
 
-void banyan_lgc_free(struct banyan_lgc *lgc)
+int banyan_lgc_free(struct banyan_lgc *lgc)
 {
-    if (!bny_object_may_free(lgc, BNY_LGC_KIND, "banyan_lgc_free"))
-        return;
+    int rc = bny_object_may_free(lgc, BNY_LGC_KIND, "banyan_lgc_free");
+
+    if (rc <= 0)
+        return rc;
     if (lgc->net)
         lgc->ops->destroy(lgc->net);
     bny_tensors_free(&lgc->tensors);
@@ -140,6 +143,7 @@ void banyan_lgc_free(struct banyan_lgc *lgc)
     free(lgc->sample_index);
     free(lgc->counts);
     bny_handle_free(&handles, &lgc->object.handle);
+    return 0;
 }
 
 /* ---- the step ---- */
@@ -307,7 +311,7 @@ static int lgc_collect(struct banyan_lgc *lgc, uint64_t *wire)
     lgc->v.error = v[1];
     lgc->v.error_largest = v[2];
     memcpy(wire, lgc->v.wire, sizeof lgc->v.wire);
-    return banyan_allreduce(wire, wire, BANYAN_LGC_KINDS, BANYAN_U64, BANYAN_SUM, lgc->comm,
+    return banyan_allreduce(wire, wire, BNY_LGC_KINDS, BANYAN_U64, BANYAN_SUM, lgc->comm,
                             &lgc->opts);
 }
 
@@ -321,15 +325,12 @@ int banyan_lgc_get_stats(struct banyan_lgc *lgc, struct banyan_lgc_stats *out)
     struct banyan_lgc_stats s = { 0 };
     int rc = bny_object_enter(lgc, BNY_LGC_KIND, "banyan_lgc_get_stats");
 
+    if (rc == 0)
+        rc = bny_sized_check(out, "banyan_lgc_get_stats");
+    if (rc == 0)
+        rc = lgc_collect(lgc, s.wire);
     if (rc < 0)
         return rc;
-    if (!out || out->size < sizeof s.size || out->size > 16 * sizeof s)
-        return bny_fail(BANYAN_EINVAL, "banyan_lgc_get_stats: %s",
-                        out ? "set out->size to its size" : "out must not be NULL");
-    rc = lgc_collect(lgc, s.wire);
-    if (rc < 0)
-        return rc;
-    s.size = out->size;
     s.step = lgc->v.step;
     s.phase = phase(lgc);
     s.open = s.phase == 3 && lgc->v.open;
@@ -341,11 +342,11 @@ int banyan_lgc_get_stats(struct banyan_lgc *lgc, struct banyan_lgc_stats *out)
     s.loss = lgc->v.loss;
     s.error = lgc->v.error;
     s.error_largest = lgc->v.error_largest;
-    memcpy(s.sent, lgc->v.sent, sizeof s.sent);
+    memcpy(s.sent, lgc->v.sent, sizeof lgc->v.sent);
     s.sent_dense = lgc->v.sent_dense;
     s.encode_us = mean_us(lgc, BNY_LGC_ENCODING);
     s.decode_us = mean_us(lgc, BNY_LGC_DECODING);
     s.train_us = mean_us(lgc, BNY_LGC_TRAINING);
-    memcpy(out, &s, out->size < sizeof s ? out->size : sizeof s);
+    bny_sized_give(out, &s, sizeof s);
     return 0;
 }

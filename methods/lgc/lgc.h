@@ -22,6 +22,8 @@ struct bny_lgc_part {
     float *residual; /* NULL: dense */
 };
 
+#define BNY_LGC_KINDS (BANYAN_LGC_CHECKS + 1) /* of bytes */
+
 /* The saved values that are no arrays. It has no padding. */
 struct bny_lgc_vars {
     uint64_t id;         /* of tensors, settings, rank and ranks: a state fits, or not */
@@ -30,7 +32,7 @@ struct bny_lgc_vars {
     uint64_t rng;        /* root: choices of training */
     uint64_t updates;    /* root: of the optimiser */
     uint64_t sent_dense; /* all below, and this: struct banyan_lgc_stats */
-    uint64_t sent[BANYAN_LGC_KINDS], wire[BANYAN_LGC_KINDS];
+    uint64_t sent[BNY_LGC_KINDS], wire[BNY_LGC_KINDS];
     double correlation, loss, error, error_largest;
     double sum; /* of correlations measured since the last decision, and their number */
     uint64_t measured;

@@ -10,30 +10,6 @@
 #include "base/sized.h"
 #include "methods/lgc/lgc.h"
 
-void banyan_lgc_config_default(struct banyan_lgc_config *cfg)
-{
-    if (!cfg)
-        return;
-    *cfg = (struct banyan_lgc_config){
-        .size = sizeof *cfg,
-        .instance = BANYAN_LGC_RING,
-        .optimiser = BANYAN_LGC_ADAM,
-        .threads = 1,
-        .dense_steps = 200,
-        .train_steps = 300,
-        .delta = .001,
-        .delta_innovation = .00001,
-        .dense_below = 1024,
-        .gate = .5,
-        .gate_every = 20,
-        .gate_sample = 1024,
-        .seed = 1,
-        .learning_rate = .001,
-        .lambda_reconstruction = .5,
-        .lambda_similarity = .5,
-    };
-}
-
 /* ---- settings ---- */
 static int lgc_config_wrong(const char *name, const char *must, double is)
 {
@@ -64,9 +40,8 @@ int bny_lgc_config_take(struct banyan_lgc_config *out, const struct banyan_lgc_c
 {
     int rc;
 
-    banyan_lgc_config_default(out);
-    rc = bny_sized_take(out, sizeof *out, cfg, offsetof(struct banyan_lgc_config, module),
-                        "banyan_lgc_create", "banyan_lgc_config_default()");
+    *out = (struct banyan_lgc_config)BANYAN_LGC_CONFIG_INIT;
+    rc = bny_sized_take(out, sizeof *out, cfg, "banyan_lgc_create", "BANYAN_LGC_CONFIG_INIT");
     if (rc < 0)
         return rc;
     if (out->instance != BANYAN_LGC_RING && out->instance != BANYAN_LGC_SERVER)

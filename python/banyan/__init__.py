@@ -50,13 +50,19 @@ class Config(ctypes.Structure):
     ]
 
 
+class ReduceOpts(ctypes.Structure):
+    """struct banyan_reduce_opts"""
+    _fields_ = [("size", c_size_t), ("participants", POINTER(c_uint8)), ("contributors", POINTER(c_uint8)),
+                ("at_least", c_int)]
+
+
 class Opts(ctypes.Structure):
     """struct banyan_opts"""
     _fields_ = [
         ("size", c_size_t), ("schedule", c_char_p), ("codec", c_char_p), ("timeout_s", c_double),
         ("tag", c_uint32), ("deterministic", c_int), ("chunk_bytes", c_size_t),
         ("shape", POINTER(c_int64)), ("ndim", c_int), ("codec_state", c_void_p),
-        ("participants", POINTER(c_uint8)), ("at_least", c_int), ("contributors", POINTER(c_uint8)),
+        ("reduce", POINTER(ReduceOpts)),
     ]
 
 
@@ -81,11 +87,11 @@ def _candidates():
     try:
         from . import _where
     except ImportError:  # used from the source tree
-        return ["libbanyan.so.0"]
-    installed = [str(parent / _where.LIBDIR / "libbanyan.so.0")
+        return ["libbanyan.so.1"]
+    installed = [str(parent / _where.LIBDIR / "libbanyan.so.1")
                  for parent in pathlib.Path(__file__).resolve().parents]
-    installed.append(os.path.join(_where.PREFIX, _where.LIBDIR, "libbanyan.so.0"))
-    return [name for name in installed if os.path.exists(name)] + ["libbanyan.so.0"]
+    installed.append(os.path.join(_where.PREFIX, _where.LIBDIR, "libbanyan.so.1"))
+    return [name for name in installed if os.path.exists(name)] + ["libbanyan.so.1"]
 
 
 def _load():
@@ -95,7 +101,7 @@ def _load():
             return ctypes.CDLL(name)
         except OSError as why:
             failures.append(str(why))
-    raise ImportError("libbanyan.so.0 cannot be loaded (" + "; ".join(failures) + "); install it, or "
+    raise ImportError("libbanyan.so.1 cannot be loaded (" + "; ".join(failures) + "); install it, or "
                       "set BANYAN_LIBRARY to its path")
 
 
@@ -303,8 +309,7 @@ def wait_all(requests, timeout=None):
 
 
 def _config(settings, keep):
-    cfg = Config()
-    _lib.banyan_config_default(byref(cfg))
+    cfg = Config(ctypes.sizeof(Config), -1, -1, progress_cpu=-1, deterministic=-1)  # BANYAN_CONFIG_INIT
     hook, allgather = settings.pop("progress_hook", None), settings.pop("allgather", None)
     for name, function in ("progress_hook", hook), ("allgather", allgather):
         if function is not None and not callable(function):
@@ -347,11 +352,20 @@ def _opts(schedule=None, codec=None, timeout=None, tag=0, deterministic=None, ch
                 -1 if deterministic is None else _whole(deterministic, 32, True, "deterministic"),
                 _whole(chunk_bytes, 8 * ctypes.sizeof(c_size_t), False, "chunk_bytes"),
                 (c_int64 * len(dims))(*dims) if dims else None, len(dims), None,
-                None if participants is None else
-                (c_uint8 * len(participants))(*[1 if p else 0 for p in participants]),
-                _int(at_least, "at_least").value,
-                None if contributors is None else
-                (c_uint8 * len(contributors)).from_buffer(contributors))
+                _reduce_opts(participants, contributors, at_least))
+
+
+def _reduce_opts(participants, contributors, at_least):
+    """A pointer for Opts, which keeps all of it; None if the result has all inputs, and nobody asks."""
+    if participants is None and contributors is None and not at_least:
+        return None
+    return ctypes.pointer(ReduceOpts(
+        ctypes.sizeof(ReduceOpts),
+        None if participants is None else
+        (c_uint8 * len(participants))(*[1 if p else 0 for p in participants]),
+        None if contributors is None else
+        (c_uint8 * len(contributors)).from_buffer(contributors),
+        _int(at_least, "at_least").value))
 
 
 class Comm:
@@ -647,7 +661,7 @@ def _add_collective(name):
         _check(getattr(_lib, f"banyan_{name}_init")(*c_args, byref(handle)))
         return Request(self, handle, keep, result)
 
-    options = "\n\n        Options: " + ", ".join(_OPTIONS) + " as in struct banyan_opts."
+    options = "\n\n        Options: " + ", ".join(_OPTIONS) + " as in struct banyan_opts and its reduce."
     blocking.__name__, blocking.__doc__ = name, prepare.__doc__ + options
     persistent.__name__ = name + "_init"
     persistent.__doc__ = f"A Request of {name}, not started. {prepare.__doc__}{options}"

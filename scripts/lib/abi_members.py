@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Structs and enumerations that may grow at their end, and change in no other way.
-Usage: abi_members.py OLD.abi NEW.abi STRUCT...
+"""Structs that begin with their `size`, and enumerations, may grow at their end, and change in no other way.
+Usage: abi_members.py OLD.abi NEW.abi
 
 Both are descriptions by abidw. Names each member of an old struct that is not in the new one at the same place, with the
 same name and type, and each enumerator that is gone or has another value; exits 1 then. (abidiff 2.2 lets such changes
@@ -44,23 +44,22 @@ class Description:
 def main():
     old, new = Description(sys.argv[1]), Description(sys.argv[2])
     changed = 0
-    for struct in sys.argv[3:]:
-        if struct not in old.structs or struct not in new.structs:
-            continue  # abidiff tells of structs that came and went
+    for struct in sorted(set(old.structs) & set(new.structs)):  # abidiff tells of structs that came and went
         before, after = list(old.members(struct)), list(new.members(struct))
+        if not before or before[0][:2] != (0, "size"):
+            continue
         for number, (offset, name, type_text) in enumerate(before):
             if after[number:number + 1] != [(offset, name, type_text)]:
                 print(f"struct {struct}: {type_text} {name} at byte {offset // 8} changed or is gone")
                 changed = 1
                 break
-        last = before[-1][0] if before else -1
+        last = before[-1][0]
         if any(offset <= last for offset, _, _ in after[len(before):]):
             print(f"struct {struct}: a member was added before the end")
             changed = 1
     for name, values in old.enums.items():
         for enumerator, value in values.items():
-            # Those that count the others grow with them.
-            if name in new.enums and not enumerator.endswith("_COUNT") and new.enums[name].get(enumerator) != value:
+            if name in new.enums and new.enums[name].get(enumerator) != value:
                 print(f"enum {name}: {enumerator} is not {value} any more, or is gone")
                 changed = 1
     return changed

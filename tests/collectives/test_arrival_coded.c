@@ -109,18 +109,20 @@ static void run(struct job *j)
     const struct call *c = &j->c;
     long comes[MAX_N];
     int done[MAX_N] = { 0 }, begun[MAX_N] = { 0 }, left = g->n;
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
 
     o.schedule = "arrival";
     o.codec = c->spec;
-    o.at_least = c->at_least;
+    o.reduce = &inputs;
+    inputs.at_least = c->at_least;
     o.chunk_bytes = c->chunk;
     for (int r = 0; r < g->n; r++) {
         const void *in = c->in_place && gets_result(c, r) ? j->out[r] : j->in[r];
         int rc;
 
         o.codec_state = c->has_state ? j->state[r] : NULL;
-        o.contributors = j->in_sum[r];
+        inputs.contributors = j->in_sum[r];
         comes[r] = (long)bny_rng_below(&g->rng, bny_rng_below(&g->rng, 3) ? 20 : 20000);
         rc = c->reduce ? banyan_reduce_init(in, j->out[r], c->count, c->dtype, c->op, c->root,
                                             g->comm[r], &o, &g->req[r])

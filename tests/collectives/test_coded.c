@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
@@ -270,6 +271,7 @@ Test(coded, what_a_codec_declines_travels_raw)
 static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype,
                       const char *schedule, banyan_op op)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     size_t bytes = banyan_dtype_bytes(dtype) * g->count;
     char *want[MAX_N];
@@ -277,7 +279,9 @@ static void exact_one(struct rig *g, const char *codec, enum banyan_dtype dtype,
     if (!strcmp(schedule, "arrival") && op == BANYAN_AVG)
         return; /* no two runs need add in the same order */
     o.schedule = schedule;
-    o.at_least = !strcmp(schedule, "arrival") ? g->n : 0; /* in order of arrival for sure */
+    o.reduce = &inputs;
+    inputs.at_least =
+        !strcmp(schedule, "arrival") ? g->n : 0; /* in order of arrival for sure */
     o.chunk_bytes = 4096;
     for (int pass = 0; pass < 2; pass++) {
         o.codec = pass ? codec : "none";
@@ -311,7 +315,7 @@ Test(coded, exact_codecs_change_no_bit, .timeout = 120)
         struct rig g;
         rig_open(&g, n, 5003, NULL);
         for (size_t i = 0; bny_codecs[i]; i++)
-            for (int d = 0; d < BANYAN_DTYPE_COUNT && bny_codecs[i]->family == BNY_CODEC_EXACT;
+            for (int d = 0; d < BNY_DTYPE_COUNT && bny_codecs[i]->family == BNY_CODEC_EXACT;
                  d++)
                 for (size_t s = 0; banyan_schedule_name(s); s++) {
                     if (!((bny_codecs[i]->dtypes ? bny_codecs[i]->dtypes : 1) >> d & 1) ||
@@ -386,6 +390,7 @@ Test(coded, a_state_serves_one_operation)
     cr_assert_eq(banyan_start(g.req[0]), 0);
     cr_assert_eq(banyan_start(second), -BANYAN_EBUSY);
     cr_assert_eq(banyan_codec_state_reset(g.state[0]), -BANYAN_EBUSY);
+    cr_assert_eq(banyan_codec_state_free(g.state[0]), -BANYAN_EBUSY);
     for (int d = 0; !d;) {
         d = bny_op_is_done(&g.req[0]->op);
         if (!bny_op_is_done(&g.req[1]->op) && atomic_load(&g.req[1]->op.state) == BNY_OP_IDLE)

@@ -39,9 +39,8 @@ static uint64_t seed_of_run(void)
 static void rig_open_on(struct rig *g, int n, const struct bny_loop_faults *faults,
                         const char *topology)
 {
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
 
-    banyan_config_default(&cfg);
     cfg.topology = topology;
     memset(g, 0, sizeof *g);
     g->n = n;
@@ -451,9 +450,8 @@ Test(engine_loop, a_topology_of_another_size_is_refused)
 {
     struct bny_loop_fabric *fabric = bny_loop_fabric_create(6, NULL);
     struct banyan_comm *comm = NULL;
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
 
-    banyan_config_default(&cfg);
     cfg.topology = "torus:3x3";
     cr_assert_eq(bny_comm_loop(&comm, fabric, 6, 0, &cfg), -BANYAN_EINVAL);
     cr_assert_not_null(strstr(banyan_last_error(), "is for 9 ranks; this job has 6"), "%s",

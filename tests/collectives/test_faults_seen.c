@@ -18,9 +18,8 @@ static struct bny_transport_ops failing; /* of rank 0, once it is told to fail *
 
 static void open_two(void)
 {
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
 
-    banyan_config_default(&cfg);
     fabric = bny_loop_fabric_create(2, NULL);
     for (int r = 0; r < 2; r++)
         cr_assert_eq(bny_comm_loop(&comm[r], fabric, 2, r, &cfg), 0, "%s", banyan_last_error());

@@ -135,9 +135,8 @@ static void add(void *ctx, const void *in, void *inout, size_t n, enum banyan_dt
 
 static void rig_open(struct rig *g, int n)
 {
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
 
-    banyan_config_default(&cfg);
     *g = (struct rig){ .n = n, .rng = 7 + (uint64_t)n };
     g->fabric = bny_loop_fabric_create(n, NULL);
     g->host = malloc(hidden_bytes);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "collectives/api/job.h"
 #include "transport/loop/loop.h"
 
@@ -56,15 +57,14 @@ static void compare_all(int n, const char *codec, int deterministic)
 {
     static const size_t counts[] = { 1, 1000, 100000 };
     struct bny_loop_fabric *fabric = bny_loop_fabric_create(n, NULL);
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
     struct banyan_comm *c;
 
-    banyan_config_default(&cfg);
     cfg.codec = codec;
     cfg.deterministic = deterministic;
     cr_assert_eq(bny_comm_loop(&c, fabric, n, n - 1, &cfg), 0, "%s", banyan_last_error());
     for (int which = 0; which < BNY_COLLECTIVE_COUNT; which++)
-        for (int d = 0; d < BANYAN_DTYPE_COUNT; d++)
+        for (int d = 0; d < BNY_DTYPE_COUNT; d++)
             for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++)
                 compare(c, (enum bny_collective)which, counts[k], (enum banyan_dtype)d, codec);
     c->world->orderly = 0; /* no farewell: the others are not there */

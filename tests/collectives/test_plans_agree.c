@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
@@ -66,7 +67,7 @@ static void open_job(struct job *j, int n, const char *topology, uint64_t seed)
     cr_assert_not_null(j->memory);
     set("BANYAN_LINK_GBPS", draw(j, 2) == 0);
     set("BANYAN_CODEC_FORCE", draw(j, 4) == 0);
-    banyan_config_default(&cfg);
+    cfg = (struct banyan_config)BANYAN_CONFIG_INIT;
     cfg.topology = topology;
     if (draw(j, 2))
         cfg.chunk_bytes = 8192;
@@ -116,7 +117,7 @@ static void draw_call(struct job *j, struct drawn *d, char codec[64])
                     ? (int)draw(j, 3) > 0
                     : 0;
     d->root = (int)draw(j, (uint64_t)j->n);
-    d->dtype = draw(j, 2) ? BANYAN_F32 : (enum banyan_dtype)draw(j, BANYAN_DTYPE_COUNT);
+    d->dtype = draw(j, 2) ? BANYAN_F32 : (enum banyan_dtype)draw(j, BNY_DTYPE_COUNT);
     d->op = (banyan_op)draw(j, 4);
     d->count = draw_count(j, BYTES / 8 / (size_t)j->n);
     if (draw(j, 2)) {

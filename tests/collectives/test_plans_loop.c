@@ -45,9 +45,8 @@ static uint64_t seed_of_run(void)
 static void open_job(struct job *j, int n, const char *topology,
                      const struct bny_loop_faults *faults, uint64_t seed)
 {
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
 
-    banyan_config_default(&cfg);
     cfg.topology = topology;
     *j = (struct job){ .n = n, .rng = seed, .fabric = bny_loop_fabric_create(n, faults) };
     cr_assert_not_null(j->fabric);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/counts.h"
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "compress/codec.h"
@@ -448,7 +449,7 @@ ParameterizedTest(struct name *name, bounds, hold_for_every_codec)
     const struct bny_codec_ops *ops = bny_codec_find(name->text);
     unsigned types = ops->dtypes ? ops->dtypes : 1u << BANYAN_F32;
 
-    for (int d = 0; d < BANYAN_DTYPE_COUNT; d++) {
+    for (int d = 0; d < BNY_DTYPE_COUNT; d++) {
         size_t bytes = banyan_dtype_bytes((enum banyan_dtype)d);
         const char *data[KINDS];
         char *memory;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "compress/kernels/half.h"
@@ -84,8 +85,8 @@ ParameterizedTest(struct level *level, reduce, isa_gives_the_scalar_bits)
 
     if ((bny_cpu_flags() & level->flags) != level->flags)
         cr_skip_test("this machine lacks the instruction set");
-    for (int t = 0; t < BANYAN_DTYPE_COUNT; t++)
-        for (int op = 0; op < BANYAN_OP_BUILTIN_COUNT; op++) {
+    for (int t = 0; t < BNY_DTYPE_COUNT; t++)
+        for (int op = 0; op < BNY_OP_COUNT; op++) {
             if (!bny_reduce_get((enum banyan_dtype)t, (enum banyan_op_kind)op, 0))
                 continue;
             for (size_t n = 0; n <= N_MAX; n++)
@@ -199,7 +200,7 @@ ParameterizedTest(struct level *level, reduce, sums_of_several_arrays_are_sums_o
 
     if ((bny_cpu_flags() & level->flags) != level->flags)
         cr_skip_test("this machine lacks the instruction set");
-    for (int t = 0; t < BANYAN_DTYPE_COUNT; t++)
+    for (int t = 0; t < BNY_DTYPE_COUNT; t++)
         for (int arrays = 4; arrays <= 8; arrays += 4) {
             int has = t <= BANYAN_BF16;
 
@@ -215,11 +216,11 @@ ParameterizedTest(struct level *level, reduce, sums_of_several_arrays_are_sums_o
 
 Test(reduce, table_has_exactly_the_defined_functions)
 {
-    for (int t = 0; t < BANYAN_DTYPE_COUNT; t++) {
+    for (int t = 0; t < BNY_DTYPE_COUNT; t++) {
         enum banyan_dtype dtype = (enum banyan_dtype)t;
         int is_float = dtype <= BANYAN_BF16;
 
-        for (int op = 0; op < BANYAN_OP_BUILTIN_COUNT; op++) {
+        for (int op = 0; op < BNY_OP_COUNT; op++) {
             int bitwise = op >= BANYAN_BAND;
             int has = bny_reduce_get(dtype, (enum banyan_op_kind)op, ~0u) != NULL;
 
@@ -229,9 +230,9 @@ Test(reduce, table_has_exactly_the_defined_functions)
         cr_expect_eq(bny_reduce2_get(dtype, BANYAN_SUM, 0) != NULL, is_float);
         cr_expect(bny_reduce2_get(dtype, BANYAN_MAX, 0) == NULL);
     }
-    cr_expect(bny_reduce_get(BANYAN_DTYPE_COUNT, BANYAN_SUM, 0) == NULL);
-    cr_expect(bny_reduce_get(BANYAN_F32, BANYAN_OP_BUILTIN_COUNT, 0) == NULL);
-    cr_expect(bny_reduce2_get(BANYAN_DTYPE_COUNT, BANYAN_SUM, 0) == NULL);
+    cr_expect(bny_reduce_get(BNY_DTYPE_COUNT, BANYAN_SUM, 0) == NULL);
+    cr_expect(bny_reduce_get(BANYAN_F32, BNY_OP_COUNT, 0) == NULL);
+    cr_expect(bny_reduce2_get(BNY_DTYPE_COUNT, BANYAN_SUM, 0) == NULL);
 }
 
 /* Holds every operand and result of the integer types, but for the product's upper bits. */
@@ -252,7 +253,7 @@ static wide int_oracle(int op, wide x, wide y)
 }
 
 #define CHECK_INT(dtype, type)                                                                 \
-    for (int op = 0; op < BANYAN_OP_BUILTIN_COUNT; op++)                                       \
+    for (int op = 0; op < BNY_OP_COUNT; op++)                                                  \
         for (int i = 0; i < 500; i++) {                                                        \
             type x, y, got;                                                                    \
                                                                                                \

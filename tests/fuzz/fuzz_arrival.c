@@ -63,19 +63,21 @@ static void start(struct rig *g, unsigned what, unsigned how, unsigned is_auto)
 {
     static const char *const codecs[] = { "none", "none", "int8:force=1", "topk:force=1" };
     static const size_t counts[] = { 5, 1100, COUNT, 33 };
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     int root = (int)(what / 5 / 2 % NRANKS), rc;
 
     o.schedule = "arrival";
-    o.at_least = (int)(how / 16 % NRANKS);
-    if (!o.at_least)
-        o.at_least = NRANKS; /* all, and never by a static schedule from the start */
+    o.reduce = &inputs;
+    inputs.at_least = (int)(how / 16 % NRANKS);
+    if (!inputs.at_least)
+        inputs.at_least = NRANKS; /* all, and never by a static schedule from the start */
     o.codec = codecs[how % 4];
     o.chunk_bytes = CHUNK;
     g->count = counts[how / 4 % 4];
     if (is_auto % 4 == 1) {
         o.schedule = "auto";
-        o.at_least = 0;
+        inputs.at_least = 0;
         o.codec = "none";
         o.chunk_bytes = 0;
         g->count = LONG;

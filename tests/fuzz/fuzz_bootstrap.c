@@ -25,6 +25,7 @@
 #include "input.h"
 
 #include "base/clock.h"
+#include "base/counts.h"
 #include "base/rng.h"
 #include "transport/bootstrap/consensus.h"
 #include "transport/bootstrap/control.h"
@@ -236,7 +237,7 @@ static void gather(struct input *in, const struct bny_id *id, int rank, int tree
     for (int turn = 0; rc == 0 && (more || turn < TURNS); turn++) {
         more = peer_says(&p, in);
         rc = bny_bootstrap_progress(b, infos);
-        EXPECT(rc >= -BANYAN_ERROR_COUNT && rc <= 1);
+        EXPECT(rc >= -BNY_ERROR_COUNT && rc <= 1);
         /* One peer is not two ranks; in a tree it brings the peer infos of those below it. */
         EXPECT(rc != 1 || !below || (tree && rank == 0));
         if (!below && !b->client.conn)
@@ -373,7 +374,7 @@ static void doorkeeper(struct input *in, struct bny_id id)
     for (int turn = 0; rc == 0 && (more || turn < 2 * TURNS); turn++) {
         more = peer_says(&p, in);
         rc = bny_newcomers_progress(n);
-        EXPECT(rc > -BANYAN_ERROR_COUNT && rc <= 1);
+        EXPECT(rc > -BNY_ERROR_COUNT && rc <= 1);
         EXPECT(rc != 1 || wanted == 1); /* one is not two */
     }
     if (rc == 1)
@@ -406,7 +407,7 @@ static void newcomer(struct input *in, struct bny_id id)
     for (int turn = 0; rc == 0 && (more || turn < 2 * TURNS); turn++) {
         more = peer_says(&p, in);
         rc = bny_arrival_progress(a, &place);
-        EXPECT(rc > -BANYAN_ERROR_COUNT && rc <= 1);
+        EXPECT(rc > -BNY_ERROR_COUNT && rc <= 1);
         EXPECT(rc != 1 || (place.rank > 0 && place.rank < place.nranks));
     }
     peer_reset(&p);

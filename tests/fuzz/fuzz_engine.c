@@ -59,13 +59,15 @@ static void start(struct rig *g, int i, unsigned what, unsigned how)
                                           "bf16:force=1",   "topk:force=1", "lossless:force=1",
                                           "onebit:force=1", "mxfp8:force=1" };
     static const char *const schedules[] = { "auto", "star", "ring", "double_binary_tree" };
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     size_t n = g->count, all = n * NRANKS;
     int arrival = how % 8 == 1, rc;
 
     o.codec = codecs[how % 8];
     o.schedule = arrival && what % 8 % 7 == 0 ? "arrival" : schedules[what / 8 % 4];
-    o.at_least = !strcmp(o.schedule, "arrival") ? NRANKS : 0;
+    inputs.at_least = what % 8 == 0 ? NRANKS : 2;
+    o.reduce = !strcmp(o.schedule, "arrival") ? &inputs : NULL;
     o.chunk_bytes = CHUNK;
     g->in[i] = malloc(4 * all);
     g->out[i] = malloc(4 * all); /* exactly as long: a sanitizer sees one byte too many */
@@ -98,7 +100,6 @@ static void start(struct rig *g, int i, unsigned what, unsigned how)
         break;
     default:
         if (arrival) {
-            o.at_least = 2;
             rc = banyan_reduce_init(g->in[i], g->out[i], all, BANYAN_F32, BANYAN_SUM, 0,
                                     g->comm, &o, &g->req[i]);
             break;

@@ -122,20 +122,13 @@ static void variables(char *text, const char *const *names)
 
 static void dpdk(char *text)
 {
-    static const char *const names[] = { "BANYAN_DPDK_PORT",
-                                         "BANYAN_DPDK_FAULT",
-                                         "BANYAN_DPDK_ADDR",
-                                         "BANYAN_DPDK_GATEWAY",
-                                         "BANYAN_DPDK_VLAN",
-                                         "BANYAN_DPDK_CHECK",
-                                         "BANYAN_DPDK_MTU",
-                                         "BANYAN_DPDK_QUEUES",
-                                         "BANYAN_UD_CHECK",
-                                         "BANYAN_UD_FAULT",
-                                         NULL };
+    static const char *const names[] = { "BANYAN_DPDK_PORT", "BANYAN_DPDK",
+                                         "BANYAN_DPDK_ADDR", "BANYAN_DPDK_GATEWAY",
+                                         "BANYAN_UD",        NULL };
     struct dp_settings s;
 
     variables(text, names);
+    bny_param_check();
     if (bny_ud_settings(&s) == 0)
         EXPECT(s.fault.loss >= 0 && s.fault.loss <= 1 && s.fault.rate >= 0);
     if (bny_dpdk_settings(&s) != 0)

@@ -47,10 +47,9 @@ static int make_rows(struct object *o)
 {
     static const size_t count = 5;
     static const uint32_t which[] = { 3, 1, 4, 1, 2 };
-    const struct banyan_rows_plan plan = { "rows", 13, 5, &count, which, &count };
-    struct banyan_rows_config cfg;
+    const struct banyan_rows_plan plan = { sizeof plan, "rows", 13, 5, &count, which, &count };
+    struct banyan_rows_config cfg = BANYAN_ROWS_CONFIG_INIT;
 
-    banyan_rows_config_default(&cfg);
     cfg.mode = BANYAN_ROWS_CACHED;
     cfg.bits = 8;
     return banyan_rows_create(&o->rows, comm, &plan, &cfg);
@@ -58,9 +57,8 @@ static int make_rows(struct object *o)
 
 static int make_sketch(struct object *o)
 {
-    struct banyan_sketch_config cfg;
+    struct banyan_sketch_config cfg = BANYAN_SKETCH_CONFIG_INIT;
 
-    banyan_sketch_config_default(&cfg);
     cfg.mode = BANYAN_SKETCH_ADAM;
     return banyan_sketch_create(&o->sketch, comm, tensors, 2, &cfg);
 }
@@ -70,7 +68,7 @@ static void make(struct object *o, unsigned kind)
     struct banyan_lazy_config lazy;
 
     memset(o, 0, sizeof *o);
-    banyan_lazy_config_default(&lazy);
+    lazy = (struct banyan_lazy_config)BANYAN_LAZY_CONFIG_INIT;
     lazy.alpha = 0.1;
     if (kind == 0)
         EXPECT(banyan_accordion_create(&o->accordion, comm, tensors, 2, NULL) == 0);
@@ -229,7 +227,7 @@ static void rules(struct input *in)
     char copy[301] = { 0 };
 
     memcpy(copy, text, len);
-    banyan_buckets_config_default(&cfg);
+    cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
     cfg.rules = copy;
     if (banyan_buckets_create(&b, comm, tensors, 2, &cfg) == 0) {
         EXPECT(banyan_buckets_codec(b, 0) && banyan_buckets_codec(b, 1));

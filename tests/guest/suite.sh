@@ -5,7 +5,7 @@
 set -uo pipefail
 build=$1 pattern=${2:-.} repeat=${3:-1} patience=${4:-1} # patience: factor of all deadlines, for a busy machine
 rank=$build/tests/mp/rank
-export BANYAN_TEST_ALONE=1 BANYAN_VERBS_RNR=0 BANYAN_INIT_TIMEOUT=$((40 * patience)) BANYAN_OP_TIMEOUT=$((60 * patience))
+export BANYAN_TEST_ALONE=1 BANYAN_VERBS=rnr=0 BANYAN_INIT_TIMEOUT=$((40 * patience)) BANYAN_OP_TIMEOUT=$((60 * patience))
 unset BANYAN_IFNAME
 lanes=3 # most checks wait rather than compute
 state=/tmp/suite # of the run: the number of checks so far, whether one failed; a folder for each check
@@ -145,7 +145,7 @@ no_permission() { # from copies: the tree may lie where nobody else may look
 }
 no_device() { says 'rank [01].*RDMA device' env BANYAN_IFNAME=lo BANYAN_TRANSPORT=verbs timeout $((40 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1; }
 tcp_if_allowed() {
-    BANYAN_IFNAME=lo BANYAN_TRANSPORT=verbs BANYAN_ALLOW_TCP=1 timeout $((60 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1 >"$tmp/tcp" 2>&1
+    BANYAN_IFNAME=lo BANYAN_TRANSPORT=verbs BANYAN_VERBS=rnr=0,tcp=1 timeout $((60 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1 >"$tmp/tcp" 2>&1
     local rc=$?
     cat "$tmp/tcp"
     [ $rc = 0 ] && grep -q 'verbs is not available' "$tmp/tcp"
@@ -175,7 +175,7 @@ faults() { # ROUNDS SEED
 }
 # No device is named: of those on the first one's network the ranks take one each, with real rdma_cm.
 near_by_cm() {
-    BANYAN_IB_CONNECT=cm BANYAN_DEBUG=info BANYAN_TRANSPORT=verbs timeout $((60 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1 >"$tmp/near" 2>&1
+    BANYAN_VERBS=rnr=0,connect=cm BANYAN_DEBUG=info BANYAN_TRANSPORT=verbs timeout $((60 * patience)) "$build/tools/banyan_run" -n 2 "$rank" sweep env 0 1 brief=1 >"$tmp/near" 2>&1
     local rc=$?
     grep 'for local rank' "$tmp/near"
     [ $rc = 0 ] && grep -q 'device rxe0 port 1 for local rank 0: all 2' "$tmp/near" && grep -q 'device rxe1 port 1 for local rank 1: all 2' "$tmp/near" ||
@@ -191,7 +191,7 @@ by_name() {
 # any more, so its interface goes down first.
 device_removed() {
     local rc=0 job removal
-    limit=90 BANYAN_VERBS_REPLACE=3 cases 2 until_failure >"$tmp/removed" 2>&1 &
+    limit=90 BANYAN_VERBS=rnr=0,replace=3 cases 2 until_failure >"$tmp/removed" 2>&1 &
     job=$!
     for _ in {1..300}; do grep -q working "$tmp/removed" 2>/dev/null && break; sleep 0.1; done
     ip link set w1 down
@@ -240,12 +240,12 @@ one_of_two() {
 }
 
 # One receive queue for all peers, with two queue pairs to each: collectives, then streams with queue pairs that break.
-shared_queue() { BANYAN_VERBS_SRQ=1 BANYAN_VERBS_QPS=2 limit=120 cases 4 sweep brief=1 && program verbs_srq; }
+shared_queue() { BANYAN_VERBS=rnr=0,srq=1,qps=2 limit=120 cases 4 sweep brief=1 && program verbs_srq; }
 
 # Ranks that would have slots of different sizes end in init.
 other_slots() {
-    says 'set BANYAN_VERBS_MEMORY alike on all ranks; rank 1 has' \
-        job 2 bash -c '[ $BANYAN_RANK = 0 ] || export BANYAN_VERBS_MEMORY=1M; exec "$@"' - "$rank" sweep env 0 1 brief=1
+    says 'set BANYAN_VERBS=memory alike on all ranks; rank 1 has' \
+        job 2 bash -c '[ $BANYAN_RANK = 0 ] || export BANYAN_VERBS=rnr=0,memory=1M; exec "$@"' - "$rank" sweep env 0 1 brief=1
 }
 
 # How long connections took, as the library says at level info. The slowest is printed.
@@ -265,16 +265,16 @@ for ((round = 0; round < repeat; round++)); do
     BANYAN_TOPO=ring:4 side "ring, multitree, packed with codecs, 4 ranks" 90 cases 4 matrix
     side "every codec, 2 ranks" 80 cases 2 every_codec
     # the slots, and the queues, of jobs of a thousand ranks
-    BANYAN_VERBS_MEMORY=64K side "all collectives with few slots, 4 ranks" 120 cases 4 sweep brief=1
-    BANYAN_VERBS_MEMORY=64K side "random calls with few slots, 3 ranks" 80 cases 3 differential "calls=40 max=40000"
-    BANYAN_VERBS_MEMORY=64K BANYAN_TOPO=ring:4 side "forests and codecs with few slots, 4 ranks" 90 cases 4 matrix
-    BANYAN_VERBS_MEMORY=64K side "every codec with few slots, 2 ranks" 80 cases 2 every_codec
-    BANYAN_VERBS_MEMORY=64K side "in order of arrival with few slots, 3 ranks" 120 cases 3 arrival
+    BANYAN_VERBS=rnr=0,memory=64K side "all collectives with few slots, 4 ranks" 120 cases 4 sweep brief=1
+    BANYAN_VERBS=rnr=0,memory=64K side "random calls with few slots, 3 ranks" 80 cases 3 differential "calls=40 max=40000"
+    BANYAN_VERBS=rnr=0,memory=64K BANYAN_TOPO=ring:4 side "forests and codecs with few slots, 4 ranks" 90 cases 4 matrix
+    BANYAN_VERBS=rnr=0,memory=64K side "every codec with few slots, 2 ranks" 80 cases 2 every_codec
+    BANYAN_VERBS=rnr=0,memory=64K side "in order of arrival with few slots, 3 ranks" 120 cases 3 arrival
     side "slots of two sizes" 60 other_slots
     side "encoders write into registered memory" 80 cases 2 no_copies
     side "nothing is copied from registered memory" 80 cases 2 zero_copy
-    BANYAN_IB_CACHE=uffd side "nothing is copied from memory that is cached" 80 cases 2 zero_copy_cached
-    BANYAN_IB_CACHE=uffd side "random calls from memory that is cached, 3 ranks" 80 cases 3 differential "calls=40 max=80000"
+    BANYAN_VERBS=rnr=0,cache=uffd side "nothing is copied from memory that is cached" 80 cases 2 zero_copy_cached
+    BANYAN_VERBS=rnr=0,cache=uffd side "random calls from memory that is cached, 3 ranks" 80 cases 3 differential "calls=40 max=80000"
     side "memory that is cached changes" 80 program verbs_cache --filter "*/@(what_changes*|the_heap*)"
     for p in conformance traffic; do transport=ud side "datagrams, transport $p" 160 program $p; done
     transport=ud side "datagrams, all collectives, 2 ranks" 80 cases 2 sweep brief=1
@@ -292,7 +292,7 @@ for ((round = 0; round < repeat; round++)); do
         side "no permission for the devices" 60 no_permission
         side "a device by its name, and what it says" 60 by_name
         side "devices that nobody named, by rdma_cm" 60 near_by_cm
-        BANYAN_VERBS_QPS=2 side "two queue pairs a peer" 60 cases 2 sweep brief=1
+        BANYAN_VERBS=rnr=0,qps=2 side "two queue pairs a peer" 60 cases 2 sweep brief=1
         side "a shared receive queue" 200 shared_queue
         side "two devices a host, one of them comes back" 200 two_devices
         check "one of two devices goes away" 60 one_of_two

@@ -27,7 +27,7 @@ cd "$work"
 headers=$(cd "$prefix/include" && find . -name '*.h' | sort)
 [ "$headers" = $'./banyan/banyan.h\n./banyan/extend.h\n./banyan/methods.h\n./banyan/objects.h\n./banyan/training.h' ] || { echo "installed headers are: $headers" >&2; exit 1; }
 for name in banyan banyan-training banyan-methods; do
-    [ "$(objdump -p "$libdir/lib$name.so" | awk '$1 == "SONAME" { print $2 }')" = "lib$name.so.0" ]
+    [ "$(objdump -p "$libdir/lib$name.so" | awk '$1 == "SONAME" { print $2 }')" = "lib$name.so.1" ]
 done
 
 # Runs a program as one rank alone, then as two.
@@ -39,7 +39,7 @@ run_ranks() {
 say "pkg-config, shared"
 ${CC:-cc} app.c -o app-shared $(pkg-config --cflags --libs banyan)
 export LD_LIBRARY_PATH=$libdir
-ldd app-shared | grep 'libbanyan.so.0 => '"$libdir" >grep.log || { ldd app-shared >&2; exit 1; }
+ldd app-shared | grep 'libbanyan.so.1 => '"$libdir" >grep.log || { ldd app-shared >&2; exit 1; }
 run_ranks ./app-shared
 ${CC:-cc} allreduce.c -o allreduce $(pkg-config --cflags --libs banyan)
 run_ranks ./allreduce

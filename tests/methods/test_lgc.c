@@ -247,8 +247,7 @@ static int try_create(const struct banyan_lgc_config *cfg, size_t n)
 
 #define REFUSED(setting, value, sentence)                                                      \
     do {                                                                                       \
-        struct banyan_lgc_config bad;                                                          \
-        banyan_lgc_config_default(&bad);                                                       \
+        struct banyan_lgc_config bad = BANYAN_LGC_CONFIG_INIT;                                 \
         bad.setting = (value);                                                                 \
         cr_expect_eq(try_create(&bad, 4), -BANYAN_EINVAL, "%s was taken", #setting);           \
         cr_expect(strstr(banyan_last_error(), sentence), "%s", banyan_last_error());           \
@@ -256,7 +255,7 @@ static int try_create(const struct banyan_lgc_config *cfg, size_t n)
 
 Test(lgc, wrong_settings_are_named)
 {
-    REFUSED(size, 8, "banyan_lgc_config_default");
+    REFUSED(size, 12, "BANYAN_LGC_CONFIG_INIT");
     REFUSED(instance, 7, "instance");
     REFUSED(optimiser, 7, "optimiser");
     REFUSED(root, 1, "root");
@@ -307,7 +306,7 @@ Test(lgc, defaults_leave_the_middle)
     need_lgc();
     cr_expect_eq(try_create(NULL, 4), 0, "%s", banyan_last_error());
     cr_expect_eq(try_create(NULL, 2), -BANYAN_EINVAL, "a first and a last one");
-    banyan_lgc_config_default(&cfg);
+    cfg = (struct banyan_lgc_config)BANYAN_LGC_CONFIG_INIT;
     cr_expect_eq(cfg.dense_steps, 200);
     cr_expect_eq(cfg.train_steps, 300);
     cr_expect_eq(cfg.gate, .5);
@@ -321,9 +320,8 @@ Test(lgc, defaults_leave_the_middle)
 
 Test(lgc, a_missing_module_is_told_with_its_package)
 {
-    struct banyan_lgc_config cfg;
+    struct banyan_lgc_config cfg = BANYAN_LGC_CONFIG_INIT;
 
-    banyan_lgc_config_default(&cfg);
     cfg.module = "/nowhere/libbanyan-lgc.so";
     cr_expect_eq(try_create(&cfg, 4), -BANYAN_ENOTSUP);
     cr_expect(strstr(banyan_last_error(), "libdnnl-dev"), "%s", banyan_last_error());

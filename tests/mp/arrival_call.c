@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 
 struct arrived {
@@ -15,6 +16,7 @@ struct arrived {
     char *in, *out;
     banyan_op op;
     uint8_t in_sum[MP_RANKS_MAX];
+    struct banyan_reduce_opts inputs;
     struct banyan_opts opts;
 };
 
@@ -26,7 +28,7 @@ void arrival_random(struct arrival_call *c, int n, uint64_t seed)
 
     memset(c, 0, sizeof *c);
     do {
-        c->dtype = (enum banyan_dtype)bny_rng_below(&s, BANYAN_DTYPE_COUNT);
+        c->dtype = (enum banyan_dtype)bny_rng_below(&s, BNY_DTYPE_COUNT);
         c->op = (enum model_op)bny_rng_below(&s, M_MATRIX);
     } while (!model_op_fits(c->op, c->dtype));
     unit = model_unit(c->op);
@@ -56,6 +58,7 @@ struct arrived *arrival_open(const struct test *t, struct banyan_comm *comm,
                            .n = banyan_comm_count(comm),
                            .rank = banyan_comm_rank(comm),
                            .bytes = c->count * banyan_dtype_bytes(c->dtype),
+                           .inputs = BANYAN_REDUCE_OPTS_INIT,
                            .opts = BANYAN_OPTS_INIT };
     a->gets = !c->reduce || c->root == a->rank;
     a->in = case_malloc(a->bytes + 1);
@@ -65,8 +68,9 @@ struct arrived *arrival_open(const struct test *t, struct banyan_comm *comm,
     CHECK_OK(t, model_op_create(c->op, a->rank, &a->op, &a->made));
     case_feed(0);
     a->opts.schedule = "arrival";
-    a->opts.at_least = c->at_least;
-    a->opts.contributors = a->in_sum;
+    a->opts.reduce = &a->inputs;
+    a->inputs.at_least = c->at_least;
+    a->inputs.contributors = a->in_sum;
     a->opts.chunk_bytes = c->chunk_bytes;
     a->opts.codec = c->is_coded ? "blocksparse:force=1" : "none";
     arrival_fill(a);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 
 /* A call being run on this rank: its arguments as the API wants them. Element numbers are of
@@ -107,7 +108,7 @@ void call_random(struct call *c, int n, size_t max_bytes, uint64_t seed, uint64_
     c->coll = (enum coll)bny_rng_below(&s, C_COUNT);
     c->seed = bny_rng_next(&s);
     do {
-        c->dtype = (enum banyan_dtype)bny_rng_below(&s, BANYAN_DTYPE_COUNT);
+        c->dtype = (enum banyan_dtype)bny_rng_below(&s, BNY_DTYPE_COUNT);
         c->op = (enum model_op)bny_rng_below(&s, M_OP_COUNT);
     } while (!call_fits(c->coll, c->op, c->dtype));
     if (!call_reduces(c->coll))

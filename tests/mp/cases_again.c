@@ -150,6 +150,7 @@ static void check_right(struct test *t)
 static int again_wrong(struct test *t)
 {
     float x = 1, y = 0;
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     struct banyan_comm *c = t->comm;
     int next = (t->rank + 1) % t->n;
@@ -182,7 +183,8 @@ static int again_wrong(struct test *t)
     o.size = 3;
     WRONG(banyan_allreduce(&x, &y, 1, BANYAN_F32, BANYAN_SUM, c, &o), "opts");
     o.size = sizeof o;
-    o.at_least = 1;
+    inputs.at_least = 1;
+    o.reduce = &inputs;
     WRONG(banyan_allreduce(&x, &y, 1, BANYAN_F32, BANYAN_SUM, c, &o), "at_least");
     WRONG(banyan_allreduce(&x, &y, 1, BANYAN_F32, BANYAN_SUM, NULL, NULL), "comm");
     return 0;

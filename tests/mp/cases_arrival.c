@@ -68,6 +68,7 @@ static int arrival(struct test *t)
 /* What it cannot do it refuses, on all ranks alike, and says why. */
 static int arrival_refused(struct test *t)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     float x[8] = { 0 }, y[64];
     uint8_t set[MP_RANKS_MAX] = { 1 };
@@ -78,11 +79,15 @@ static int arrival_refused(struct test *t)
              banyan_allreduce(x, y, 8, BANYAN_F32, BANYAN_SUM, t->comm, &o));
     CHECK_HAS(t, banyan_last_error(), "deterministic");
     o.deterministic = -1;
-    o.participants = set;
+    o.reduce = &inputs;
+    inputs.participants = set;
     CHECK_RC(t, -BANYAN_ENOTSUP,
              banyan_allreduce(x, y, 8, BANYAN_F32, BANYAN_SUM, t->comm, &o));
     CHECK_HAS(t, banyan_last_error(), "participation");
-    o.participants = NULL;
+    inputs.participants = NULL;
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_allgather(x, y, 8, BANYAN_F32, t->comm, &o));
+    CHECK_HAS(t, banyan_last_error(), "allgather takes all inputs");
+    o.reduce = NULL;
     CHECK_RC(t, -BANYAN_ENOTSUP, banyan_allgather(x, y, 8, BANYAN_F32, t->comm, &o));
     CHECK_HAS(t, banyan_last_error(), "allreduce and reduce");
     o.codec = "powersgd";
@@ -90,17 +95,18 @@ static int arrival_refused(struct test *t)
              banyan_allreduce(x, y, 8, BANYAN_F32, BANYAN_SUM, t->comm, &o));
     CHECK_HAS(t, banyan_last_error(), "linear codecs");
     o.codec = NULL;
-    o.at_least = t->n + 1;
+    o.reduce = &inputs;
+    inputs.at_least = t->n + 1;
     CHECK_RC(t, -BANYAN_EINVAL, banyan_allreduce(x, y, 8, BANYAN_F32, BANYAN_SUM, t->comm, &o));
     CHECK_HAS(t, banyan_last_error(), "at_least");
-    o.at_least = 1;
+    inputs.at_least = 1;
     o.schedule = "ring";
     CHECK_RC(t, -BANYAN_EINVAL, banyan_allreduce(x, y, 8, BANYAN_F32, BANYAN_SUM, t->comm, &o));
     CHECK_HAS(t, banyan_last_error(), "arrival");
-    o.at_least = 0;
+    inputs.at_least = 0;
     o.schedule = "auto";
     memset(set, 9, sizeof set);
-    o.contributors = set;
+    inputs.contributors = set;
     CHECK_OK(t, banyan_allreduce(x, y, 8, BANYAN_F32, BANYAN_SUM, t->comm, &o));
     for (int r = 0; r < t->n; r++)
         CHECK(t, set[r] == 1, "contributors[%d] of a call of all is %u", r, set[r]);
@@ -113,14 +119,16 @@ static int arrival_refused(struct test *t)
 static int arrival_late(struct test *t)
 {
     enum { CALLS = 3, COUNT = 200000 };
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     uint32_t *x = case_malloc(COUNT * 4);
     int late = atoi(t->arg), want = t->n * (t->n + 1) / 2 - (late + 1);
     uint8_t in_sum[MP_RANKS_MAX];
 
     o.schedule = "arrival";
-    o.at_least = t->n - 1;
-    o.contributors = in_sum;
+    o.reduce = &inputs;
+    inputs.at_least = t->n - 1;
+    inputs.contributors = in_sum;
     if (t->rank == late)
         while (atomic_load(&t->shared->value[0][0]) < (uint64_t)(t->n - 1)) {
             struct timespec ts = { .tv_nsec = 100000 };

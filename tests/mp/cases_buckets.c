@@ -24,7 +24,7 @@ static void random_config(struct banyan_buckets_config *cfg, uint64_t *s)
 {
     static const size_t bytes[] = { 1, 100, 4096, 50000, 1 << 20 };
 
-    banyan_buckets_config_default(cfg);
+    *cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
     cfg->bucket_bytes = bytes[bny_rng_below(s, 5)];
     cfg->first_bytes = bytes[bny_rng_below(s, 5)];
     cfg->op = bny_rng_below(s, 2) ? BANYAN_SUM : BANYAN_AVG;

@@ -110,7 +110,7 @@ static void set_up(struct test *t, struct scene *x)
     x->m.count[VICTIM] = 300;
     net_free(&x->m);
     net_place(&x->m, &s);
-    banyan_buckets_config_default(&cfg);
+    cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
     cfg.check_nan = 1;
     cfg.bucket_bytes = 700;
     CHECK_OK(t, banyan_buckets_create(&x->b, t->comm, x->m.at, x->m.n, &cfg));
@@ -198,14 +198,14 @@ static int settings(struct test *t)
     net_free(&m);
     net_place(&m, &s);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        banyan_buckets_config_default(&cfg);
+        cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
         cfg.rules = bad[i].rules;
         CHECK_RC(t, -bad[i].code, banyan_buckets_create(&b, t->comm, m.at, m.n, &cfg));
         CHECK_HAS(t, banyan_last_error(), bad[i].says);
         CHECK(t, !b, "buckets in spite of it");
     }
     for (int i = 0; i < 6; i++) {
-        banyan_buckets_config_default(&cfg);
+        cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
         cfg.size = i == 0 ? 0 : cfg.size;
         cfg.bucket_bytes = i == 1 ? 0 : cfg.bucket_bytes;
         cfg.first_bytes = i == 2 ? 0 : cfg.first_bytes;
@@ -247,7 +247,7 @@ static int unlike(struct test *t)
         int rc;
 
         net_make(&m, 8, 0, &s);
-        banyan_buckets_config_default(&cfg);
+        cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
         if (odd && what == 0) {
             m.at[2].ndim = 1;
             m.shape[2][0] = 12345;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/counts.h"
 #include "base/rng.h"
 #include "tests/mp/call.h"
 
@@ -127,7 +128,7 @@ static int ops(struct test *t)
     struct call c = { .seed = t->seed };
 
     for (int op = 0; op < M_OP_COUNT; op++)
-        for (int d = 0; d < BANYAN_DTYPE_COUNT; d++)
+        for (int d = 0; d < BNY_DTYPE_COUNT; d++)
             for (size_t i = 0; i < sizeof colls / sizeof colls[0]; i++)
                 for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
                     if (!call_fits(colls[i], (enum model_op)op, (enum banyan_dtype)d))

@@ -166,7 +166,7 @@ static void compare(struct test *t, const char *name, int r, int iterations, int
 
     memset(ref, 0, sizeof *ref);
     model_init(&m);
-    banyan_gossip_config_default(&cfg);
+    cfg = (struct banyan_gossip_config)BANYAN_GOSSIP_CONFIG_INIT;
     cfg.graph = name;
     cfg.low_rank = r;
     cfg.iterations = iterations;
@@ -238,7 +238,7 @@ static int gossip_recovers(struct test *t)
         double start, end;
 
         model_init(&m);
-        banyan_gossip_config_default(&cfg);
+        cfg = (struct banyan_gossip_config)BANYAN_GOSSIP_CONFIG_INIT;
         cfg.low_rank = r;
         cfg.iterations = 2;
         CHECK_OK(t, banyan_gossip_create(&g, t->comm, m.tensors, TENSORS, &cfg));
@@ -274,7 +274,7 @@ static int gossip_consensus(struct test *t)
         struct model m;
 
         model_init(&m);
-        banyan_gossip_config_default(&cfg);
+        cfg = (struct banyan_gossip_config)BANYAN_GOSSIP_CONFIG_INIT;
         cfg.low_rank = r;
         cfg.iterations = r ? 2 : 1;
         CHECK_OK(t, banyan_gossip_create(&g, t->comm, m.tensors, TENSORS, &cfg));
@@ -305,13 +305,12 @@ static int gossip_consensus(struct test *t)
 static int gossip_state(struct test *t)
 {
     for (int kind = 0; kind < 4; kind++) {
-        struct banyan_gossip_config cfg;
+        struct banyan_gossip_config cfg = BANYAN_GOSSIP_CONFIG_INIT;
         struct banyan_gossip *g[3];
         struct model m[3];
         size_t bytes;
         char *buf;
 
-        banyan_gossip_config_default(&cfg);
         cfg.low_rank = kind;
         cfg.rounds = kind % 2;
         for (int k = 0; k < 3; k++) {
@@ -357,7 +356,7 @@ static int gossip_quiet(struct test *t)
         struct model m;
 
         model_init(&m);
-        banyan_gossip_config_default(&cfg);
+        cfg = (struct banyan_gossip_config)BANYAN_GOSSIP_CONFIG_INIT;
         cfg.low_rank = r;
         CHECK_OK(t, banyan_gossip_create(&g, t->comm, m.tensors, TENSORS, &cfg));
         for (int round = 0; round < 8; round++) {
@@ -389,7 +388,7 @@ static int gossip_disagrees(struct test *t)
     model_init(&m);
     snprintf(rank, sizeof rank, "rank %d", t->n - 1);
     for (int what = 0; what < 5; what++) {
-        banyan_gossip_config_default(&cfg);
+        cfg = (struct banyan_gossip_config)BANYAN_GOSSIP_CONFIG_INIT;
         cfg.graph = last && what == 0 ? "complete" : "ring";
         cfg.low_rank += last && what == 1;
         cfg.iterations += last && what == 2;
@@ -402,7 +401,7 @@ static int gossip_disagrees(struct test *t)
         case_check_works(t, t->comm);
     }
     for (int what = 0; what < 4; what++) {
-        banyan_gossip_config_default(&cfg);
+        cfg = (struct banyan_gossip_config)BANYAN_GOSSIP_CONFIG_INIT;
         cfg.size = what == 0 ? 3 : cfg.size;
         cfg.graph = what == 1 ? "torus:9x9" : "ring";
         cfg.low_rank = what == 2 ? 33 : 1;

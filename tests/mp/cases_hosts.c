@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 #include "tests/mp/call.h"
 
@@ -27,7 +28,7 @@ static void each_type(struct test *t, uint64_t *s, uint64_t *own)
 {
     int refused = 0, all = 0;
 
-    for (int type = 0; type < BANYAN_DTYPE_COUNT; type++)
+    for (int type = 0; type < BNY_DTYPE_COUNT; type++)
         for (int op = 0; op < M_OP_COUNT; op++)
             for (int in_place = 0; in_place < 2; in_place++) {
                 struct call c;

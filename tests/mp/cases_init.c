@@ -23,10 +23,9 @@ static int init_fails(struct test *t)
 {
     char arg[256], *word, *save;
     struct banyan_comm *comm = NULL;
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
     int code, rc;
 
-    banyan_config_default(&cfg);
     rc = banyan_comm_init_env(&comm, &cfg);
     snprintf(arg, sizeof arg, "%s", t->arg);
     word = strtok_r(arg, " ", &save);
@@ -139,7 +138,7 @@ static int wrong_names(struct test *t)
 
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         setenv(wrong[i][0], wrong[i][1], 1);
-        banyan_config_default(&cfg);
+        cfg = (struct banyan_config)BANYAN_CONFIG_INIT;
         for (int given = 0; given < 2; given++) {
             CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_init_env(&comm, given ? &cfg : NULL));
             CHECK_HAS(t, banyan_last_error(), wrong[i][2]);

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "tests/mp/case.h"
 
+#define RULES     (BANYAN_LAZY_CHB + 1)
 #define N         200
 #define RANKS_MAX 16
 
@@ -42,9 +43,8 @@ static void gradient(struct quadratic *q)
 
 static struct banyan_lazy_config config(const struct quadratic *q, enum banyan_lazy_rule rule)
 {
-    struct banyan_lazy_config cfg;
+    struct banyan_lazy_config cfg = BANYAN_LAZY_CONFIG_INIT;
 
-    banyan_lazy_config_default(&cfg);
     cfg.rule = rule;
     cfg.alpha = 1 / q->all;
     return cfg;
@@ -130,7 +130,7 @@ static void check_step(struct test *t, const struct quadratic *q,
 
 static int lazy_rules(struct test *t)
 {
-    for (int rule = 0; rule < BANYAN_LAZY_RULE_COUNT; rule++) {
+    for (int rule = 0; rule < RULES; rule++) {
         struct quadratic q;
         struct banyan_lazy_config cfg;
         struct banyan_lazy *lazy;
@@ -251,7 +251,7 @@ static void steps(struct test *t, struct quadratic *q, struct banyan_lazy *lazy,
 
 static int lazy_states(struct test *t)
 {
-    for (int k = 0; k < 2 * BANYAN_LAZY_RULE_COUNT; k++) {
+    for (int k = 0; k < 2 * RULES; k++) {
         enum banyan_lazy_rule rule = (enum banyan_lazy_rule)(k / 2);
         struct quadratic q, r;
         struct banyan_lazy_config cfg;
@@ -325,7 +325,7 @@ static int lazy_settings(struct test *t)
         bad.alpha = k == 0 ? 0 : k == 1 ? NAN : good.alpha;
         bad.xi = k == 2 ? -1 : good.xi;
         bad.history = k == 3 ? 5000 : 0;
-        bad.rule = k == 4 ? BANYAN_LAZY_RULE_COUNT : good.rule;
+        bad.rule = k == 4 ? RULES : good.rule;
         CHECK_RC(t, -BANYAN_EINVAL, banyan_lazy_create(&lazy, t->comm, N, &bad));
     }
     CHECK_RC(t, -BANYAN_EINVAL, banyan_lazy_create(&lazy, t->comm, N, NULL));

@@ -89,9 +89,8 @@ static uint64_t model_hash(const struct model *m)
 
 static struct banyan_lgc_config settings(const struct test *t)
 {
-    struct banyan_lgc_config cfg;
+    struct banyan_lgc_config cfg = BANYAN_LGC_CONFIG_INIT;
 
-    banyan_lgc_config_default(&cfg);
     cfg.instance = !strcmp(t->arg, "server") ? BANYAN_LGC_SERVER : BANYAN_LGC_RING;
     cfg.delta = DELTA;
     cfg.delta_innovation = .001;

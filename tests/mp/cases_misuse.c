@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/counts.h"
 #include "collectives/match/table.h"
 #include "collectives/world/comm.h"
 #include "tests/mp/image.h"
@@ -450,7 +451,7 @@ static int arguments(struct test *t)
 
     WRONG("sendbuf", banyan_allreduce(NULL, y, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
     WRONG("recvbuf", banyan_allreduce(x, NULL, 1, BANYAN_F32, BANYAN_SUM, comm, NULL));
-    WRONG("dtype", banyan_allreduce(x, y, 1, BANYAN_DTYPE_COUNT, BANYAN_SUM, comm, NULL));
+    WRONG("dtype", banyan_allreduce(x, y, 1, BNY_DTYPE_COUNT, BANYAN_SUM, comm, NULL));
     WRONG("dtype", banyan_broadcast(x, 1, (enum banyan_dtype) - 1, 0, comm, NULL));
     WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, 12345678, comm, NULL));
     WRONG("op", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_BXOR, comm, NULL));
@@ -491,8 +492,7 @@ static int arguments(struct test *t)
         return 1;
     WRONG("comm", banyan_barrier(NULL, NULL));
     WRONG("name, type", banyan_param(0, NULL, NULL, NULL, NULL));
-    banyan_config_default(NULL);
-    banyan_comm_destroy(NULL);
+    CHECK_OK(t, banyan_comm_destroy(NULL));
     case_check_works(t, comm);
     /* Count 0 needs no buffers. */
     CHECK_OK(t, banyan_allreduce(NULL, NULL, 0, BANYAN_F32, BANYAN_SUM, comm, NULL));
@@ -707,7 +707,7 @@ static void use_dead_comm(struct test *t, struct banyan_comm *dead)
     FREED("mem_free", banyan_mem_free(dead, x));
     FREED("mem_register", banyan_mem_register(dead, x, 4, -1, 0));
     FREED("mem_deregister", banyan_mem_deregister(dead, x));
-    banyan_comm_destroy(dead);
+    FREED("destroy", banyan_comm_destroy(dead));
 }
 
 static void use_dead_request(struct test *t, struct banyan_request *dead)
@@ -736,7 +736,7 @@ static void use_dead_state(struct test *t, struct banyan_codec_state *dead)
     FREED("load", banyan_codec_state_load(dead, x, sizeof x));
     CHECK(t, banyan_codec_state_residual(dead) == NULL, "residuals of a freed state");
     CHECK(t, banyan_codec_state_bytes(dead) == 0, "bytes of a freed state");
-    banyan_codec_state_free(dead);
+    FREED("free", banyan_codec_state_free(dead));
 }
 
 /* Whoever goes on with a handle that was freed is told so, as is who frees it again, also after

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 #include "compress/codec.h"
 #include "tests/mp/case.h"
@@ -65,7 +66,7 @@ static void draw(struct part_call *c, int n, uint64_t *s)
 
     memset(c, 0, sizeof *c);
     do {
-        c->dtype = (enum banyan_dtype)bny_rng_below(s, BANYAN_DTYPE_COUNT);
+        c->dtype = (enum banyan_dtype)bny_rng_below(s, BNY_DTYPE_COUNT);
         c->op = (enum model_op)bny_rng_below(s, M_OP_COUNT);
     } while (!model_op_fits(c->op, c->dtype));
     unit = model_unit(c->op);
@@ -109,12 +110,14 @@ static void model_part(void *dst, const struct part_call *c, int n)
 static int issue(struct test *t, const struct part_call *c, const void *in, void *out,
                  banyan_op op, struct banyan_request **req)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     int rc;
     uint8_t set[RANKS_MAX];
 
     memcpy(set, c->set, sizeof set);
-    o.participants = set;
+    inputs.participants = set;
+    o.reduce = &inputs;
     o.schedule = c->schedule;
     o.codec = c->codec;
     o.deterministic = c->deterministic;
@@ -245,10 +248,12 @@ static int set_bytes(struct test *t)
             int oneshot = k == 3;
             size_t count = oneshot ? 500 : COUNTED, bytes = count * 4;
             uint64_t sent, all, want;
+            struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
             struct banyan_opts o = BANYAN_OPTS_INIT;
             uint8_t set[RANKS_MAX] = { 0 };
 
-            o.participants = set;
+            inputs.participants = set;
+            o.reduce = &inputs;
             o.schedule = schedules[k];
             for (int r = 0; r < m; r++)
                 set[t->n - 1 - r] = 1;
@@ -280,6 +285,7 @@ struct law {
     float *in, *out, *before;
     double *lost;
     double size;
+    struct banyan_reduce_opts inputs;
 };
 
 /* root < 0: an allreduce, else a reduce. */
@@ -301,7 +307,8 @@ static void law_step(struct test *t, struct law *l, struct banyan_opts *o, const
         }
     }
     model_gauss(l->in, COUNT, BANYAN_F32, model_mix(key, (uint64_t)t->rank));
-    o->participants = set;
+    l->inputs.participants = set;
+    o->reduce = &l->inputs;
     if (root < 0)
         CHECK_OK(t, banyan_allreduce(set[t->rank] ? l->in : NULL, l->out, COUNT, BANYAN_F32,
                                      avg ? BANYAN_AVG : BANYAN_SUM, t->comm, o));
@@ -327,7 +334,8 @@ static int set_codecs(struct test *t)
     struct law l = { .in = case_malloc(COUNT * 4),
                      .out = case_malloc(COUNT * 4),
                      .before = case_malloc(COUNT * 4),
-                     .lost = case_malloc(COUNT * 8) };
+                     .lost = case_malloc(COUNT * 8),
+                     .inputs = BANYAN_REDUCE_OPTS_INIT };
 
     for (size_t i = 0; bny_codecs[i]; i++) {
         struct banyan_opts o = BANYAN_OPTS_INIT, plain = BANYAN_OPTS_INIT;
@@ -372,6 +380,7 @@ static int set_codecs(struct test *t)
 /* A factor that waits for the residuals waits on while the rank takes no part. */
 static int set_scale(struct test *t)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     float *x = case_malloc(COUNT * 4), *y = case_malloc(COUNT * 4);
     uint8_t set[RANKS_MAX];
@@ -379,7 +388,8 @@ static int set_scale(struct test *t)
 
     memset(set, 1, sizeof set);
     o.codec = "topk:delta=0.01,force=1";
-    o.participants = set;
+    inputs.participants = set;
+    o.reduce = &inputs;
     model_gauss(x, COUNT, BANYAN_F32, model_mix(t->seed, (uint64_t)t->rank));
     CHECK_OK(t, banyan_codec_state_create(&o.codec_state, COUNT, 1));
     CHECK_OK(t, banyan_allreduce(x, y, COUNT, BANYAN_F32, BANYAN_SUM, t->comm, &o));
@@ -406,18 +416,20 @@ static int set_scale(struct test *t)
 
 static int set_misuse(struct test *t)
 {
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     uint8_t set[RANKS_MAX];
     float x[4] = { 1, 2, 3, 4 }, y[4] = { 9, 9, 9, 9 };
 
     memset(set, 0, sizeof set);
-    o.participants = set;
+    inputs.participants = set;
+    o.reduce = &inputs;
     CHECK_RC(t, -BANYAN_EINVAL, banyan_allreduce(x, y, 4, BANYAN_F32, BANYAN_MAX, t->comm, &o));
     CHECK_HAS(t, banyan_last_error(), "nobody takes part");
     CHECK_OK(t, banyan_allreduce(NULL, y, 4, BANYAN_F32, BANYAN_AVG, t->comm, &o));
     CHECK(t, y[0] == 0 && y[3] == 0, "the mean of nothing is %g", (double)y[0]);
     CHECK_RC(t, -BANYAN_EINVAL, banyan_broadcast(y, 4, BANYAN_F32, 0, t->comm, &o));
-    CHECK_HAS(t, banyan_last_error(), "broadcast takes no participation set");
+    CHECK_HAS(t, banyan_last_error(), "broadcast takes all inputs");
     CHECK_RC(t, -BANYAN_EINVAL, banyan_allgather(x, y, 1, BANYAN_F32, t->comm, &o));
     set[t->n - 1] = 7;
     CHECK_RC(t, -BANYAN_EINVAL, banyan_allreduce(x, y, 4, BANYAN_F32, BANYAN_SUM, t->comm, &o));
@@ -433,7 +445,7 @@ static int set_misuse(struct test *t)
     if (t->rank == t->n - 1)
         CHECK_RC(t, -BANYAN_EINVAL,
                  banyan_allreduce(NULL, y, 4, BANYAN_F32, BANYAN_SUM, t->comm, &o));
-    o.size = offsetof(struct banyan_opts, participants); /* a caller of before */
+    inputs.size = sizeof inputs.size; /* a caller that knows no member */
     CHECK_OK(t, banyan_allreduce(x, y, 4, BANYAN_F32, BANYAN_SUM, t->comm, &o));
     CHECK(t, y[0] == (float)t->n, "%g", (double)y[0]);
     case_check_works(t, t->comm);
@@ -445,6 +457,7 @@ static int set_misuse(struct test *t)
 static int set_mismatch(struct test *t)
 {
     size_t count = (size_t)atol(t->arg);
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     uint8_t set[RANKS_MAX];
     float *x = case_malloc(count * 4), *y = case_malloc(count * 4);
@@ -455,7 +468,8 @@ static int set_mismatch(struct test *t)
     set[0] = set[1] = 1;
     if (t->rank == t->n - 1)
         set[2] = 1;
-    o.participants = set;
+    inputs.participants = set;
+    o.reduce = &inputs;
     o.timeout_s = 20;
     for (int i = 0; i < 100 && rc == 0; i++)
         rc = banyan_allreduce(x, y, count, BANYAN_F32, BANYAN_SUM, t->comm, &o);
@@ -475,13 +489,15 @@ static int set_death(struct test *t)
 {
     size_t count = 1u << 20;
     float *x = case_malloc(count * 4);
+    struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
     struct banyan_opts o = BANYAN_OPTS_INIT;
     uint8_t set[RANKS_MAX] = { 0 };
     int victim = atoi(t->arg), rc = 0, blamed = -2;
     uint64_t s = t->seed;
 
     memset(x, 0, count * 4);
-    o.participants = set;
+    inputs.participants = set;
+    o.reduce = &inputs;
     while (rc == 0) {
         for (int r = 0; r < t->n; r++)
             set[r] = r == victim || bny_rng_below(&s, 2);

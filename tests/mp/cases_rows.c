@@ -52,13 +52,15 @@ static void lists_make(struct test *t, struct lists *l)
 
 static struct banyan_rows_plan plan_of(struct test *t, struct lists *l, int back)
 {
-    struct banyan_rows_plan plan = { "h",    WIDTH, ROWS, l->counts[t->rank], l->rows[t->rank],
-                                     l->recv };
+    struct banyan_rows_plan plan = BANYAN_ROWS_PLAN_INIT;
 
-    if (!back)
-        return plan;
-    return (struct banyan_rows_plan){ "g",     WIDTH,  sum(l->recv, t->n),
-                                      l->recv, l->all, l->counts[t->rank] };
+    plan.name = back ? "g" : "h";
+    plan.width = WIDTH;
+    plan.rows = back ? sum(l->recv, t->n) : ROWS;
+    plan.send_counts = back ? l->recv : l->counts[t->rank];
+    plan.send_rows = back ? l->all : l->rows[t->rank];
+    plan.recv_counts = back ? l->counts[t->rank] : l->recv;
+    return plan;
 }
 
 /* The matrix of a rank at a step: a third of its rows change in each, some a little. */
@@ -122,7 +124,7 @@ static int rows_arrive(struct test *t)
             uint64_t sent = 0, bytes = 0;
 
             memset(known, 0, 2 * sizeof *known);
-            banyan_rows_config_default(&cfg);
+            cfg = (struct banyan_rows_config)BANYAN_ROWS_CONFIG_INIT;
             cfg.mode = (enum banyan_rows_mode)mode;
             cfg.bits = bits;
             cfg.threshold = 0.1;
@@ -183,7 +185,7 @@ static int rows_vary(struct test *t)
     lists_make(t, l);
     there = plan_of(t, l, 0);
     back = plan_of(t, l, 1);
-    banyan_rows_config_default(&cfg);
+    cfg = (struct banyan_rows_config)BANYAN_ROWS_CONFIG_INIT;
     cfg.mode = BANYAN_ROWS_VARIABLE;
     cfg.first = 10;
     cfg.slope = 2;
@@ -250,7 +252,7 @@ static int rows_adapt(struct test *t)
 
     lists_make(t, l);
     plan = plan_of(t, l, 0);
-    banyan_rows_config_default(&cfg);
+    cfg = (struct banyan_rows_config)BANYAN_ROWS_CONFIG_INIT;
     cfg.mode = BANYAN_ROWS_CACHED;
     cfg.threshold = 0.1;
     cfg.least = 0.09;
@@ -282,11 +284,10 @@ static int rows_state(struct test *t)
         struct banyan_rows_stats s[2] = { { .size = sizeof s[0] }, { .size = sizeof s[0] } };
         struct banyan_rows_plan plan = plan_of(t, l, 0);
         size_t bytes, n = sum(l->recv, t->n) * WIDTH * sizeof *out;
-        struct banyan_rows_config cfg;
+        struct banyan_rows_config cfg = BANYAN_ROWS_CONFIG_INIT;
         struct banyan_rows *r[2];
         char *buf;
 
-        banyan_rows_config_default(&cfg);
         cfg.mode = (enum banyan_rows_mode)(kind / 2);
         cfg.bits = kind % 2 ? 8 : 32;
         cfg.steps = 20;
@@ -339,10 +340,9 @@ static int rows_quiet(struct test *t)
     for (int mode = 0; mode < 3; mode++) {
         struct banyan_rows_plan plan = plan_of(t, l, 0);
         unsigned long fewest = ~0ul;
-        struct banyan_rows_config cfg;
+        struct banyan_rows_config cfg = BANYAN_ROWS_CONFIG_INIT;
         struct banyan_rows *r;
 
-        banyan_rows_config_default(&cfg);
         cfg.mode = (enum banyan_rows_mode)mode;
         cfg.slope = 0;
         CHECK_OK(t, banyan_rows_create(&r, t->comm, &plan, &cfg));
@@ -385,7 +385,7 @@ static int rows_disagree(struct test *t)
         for (int p = 1; p < t->n && t->rank == 0; p++)
             l->recv[p] += l->recv[p] == 0;
         plan = plan_of(t, l, 0);
-        banyan_rows_config_default(&cfg);
+        cfg = (struct banyan_rows_config)BANYAN_ROWS_CONFIG_INIT;
         plan.width += last && what == 0;
         cfg.mode = last && what == 1 ? BANYAN_ROWS_CACHED : what == 9 ? 7 : BANYAN_ROWS_DENSE;
         cfg.bits = last && what == 2 ? 8 : 32;
@@ -425,11 +425,10 @@ static int rows_wrong(struct test *t)
     for (int mode = 0; mode < 3; mode++) {
         struct banyan_rows_stats s = { .size = sizeof s };
         struct banyan_rows_plan plan = plan_of(t, l, 0);
-        struct banyan_rows_config cfg;
+        struct banyan_rows_config cfg = BANYAN_ROWS_CONFIG_INIT;
         struct banyan_rows *r[2];
         char *buf;
 
-        banyan_rows_config_default(&cfg);
         cfg.mode = (enum banyan_rows_mode)mode;
         for (int k = 0; k < 2; k++)
             CHECK_OK(t, banyan_rows_create(&r[k], t->comm, &plan, &cfg));

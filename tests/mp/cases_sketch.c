@@ -146,7 +146,7 @@ static int sketch_reference(struct test *t)
 
                     memset(ref, 0, sizeof *ref);
                     model_init(&m);
-                    banyan_sketch_config_default(&cfg);
+                    cfg = (struct banyan_sketch_config)BANYAN_SKETCH_CONFIG_INIT;
                     cfg.mode = (enum banyan_sketch_mode)mode;
                     cfg.rows = rows;
                     cfg.cols = cols;
@@ -187,7 +187,7 @@ static int sketch_agrees(struct test *t)
     int off = 0;
 
     model_init(&m);
-    banyan_sketch_config_default(&cfg);
+    cfg = (struct banyan_sketch_config)BANYAN_SKETCH_CONFIG_INIT;
     cfg.cols = 1 << 14;
     cfg.momentum = 0;
     cfg.k = 1000;
@@ -214,7 +214,7 @@ static void make(struct test *t, struct banyan_sketch **s, struct model *m, int 
     struct banyan_sketch_config cfg;
 
     model_init(m);
-    banyan_sketch_config_default(&cfg);
+    cfg = (struct banyan_sketch_config)BANYAN_SKETCH_CONFIG_INIT;
     cfg.mode = (enum banyan_sketch_mode)mode;
     cfg.cols = 50;
     cfg.k = 20;
@@ -301,7 +301,7 @@ static int sketch_disagrees(struct test *t)
         struct banyan_sketch_config cfg;
 
         model_init(&m);
-        banyan_sketch_config_default(&cfg);
+        cfg = (struct banyan_sketch_config)BANYAN_SKETCH_CONFIG_INIT;
         cfg.mode = last && what == 0 ? BANYAN_SKETCH_ADAM : BANYAN_SKETCH_SGD;
         cfg.rows = what == 7 ? 4 : last && what == 1 ? 7 : 5;
         cfg.cols = what == 8 ? 15 : last && what == 2 ? 33 : 32;

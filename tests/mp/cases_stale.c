@@ -75,7 +75,7 @@ static int stale_reference(struct test *t)
                 struct model m;
 
                 model_init(&m);
-                banyan_stale_config_default(&cfg);
+                cfg = (struct banyan_stale_config)BANYAN_STALE_CONFIG_INIT;
                 cfg.delay = delay;
                 cfg.k = k;
                 cfg.late = late;
@@ -104,13 +104,12 @@ static int stale_reference(struct test *t)
 static int stale_state(struct test *t)
 {
     for (int kind = 0; kind < 4; kind++) {
-        struct banyan_stale_config cfg;
+        struct banyan_stale_config cfg = BANYAN_STALE_CONFIG_INIT;
         struct banyan_stale *s[3];
         struct model m[3];
         size_t bytes;
         char *buf;
 
-        banyan_stale_config_default(&cfg);
         cfg.delay = kind;
         cfg.late = kind % 2;
         for (int j = 0; j < 3; j++) {
@@ -159,7 +158,7 @@ static int stale_quiet(struct test *t)
         struct model m;
 
         model_init(&m);
-        banyan_stale_config_default(&cfg);
+        cfg = (struct banyan_stale_config)BANYAN_STALE_CONFIG_INIT;
         cfg.delay = kind;
         cfg.k = kind == 2 ? t->n - 1 : 0;
         CHECK_OK(t, banyan_stale_create(&s, t->comm, m.tensors, TENSORS, &cfg));
@@ -193,7 +192,7 @@ static int stale_wrong(struct test *t)
     for (int what = 0; what < 7; what++) {
         snprintf(rank, sizeof rank, "rank %d", t->n - 1);
         model_init(&m);
-        banyan_stale_config_default(&cfg);
+        cfg = (struct banyan_stale_config)BANYAN_STALE_CONFIG_INIT;
         cfg.delay = what == 4 ? 65 : 1 + (last && what == 0);
         cfg.k = what == 5 ? -1 : last && what == 1 ? 1 : 2;
         cfg.late = last && what == 2;
@@ -208,7 +207,7 @@ static int stale_wrong(struct test *t)
     }
     snprintf(rank, sizeof rank, "tensor b at rank %d", t->n - 1);
     model_init(&m);
-    banyan_stale_config_default(&cfg);
+    cfg = (struct banyan_stale_config)BANYAN_STALE_CONFIG_INIT;
     cfg.delay = 2;
     CHECK_OK(t, banyan_stale_create(&s, t->comm, m.tensors, TENSORS, &cfg));
     for (int step = 0; step < 9; step++) {

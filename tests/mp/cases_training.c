@@ -120,7 +120,7 @@ static int accordion_table(struct test *t)
     struct model m;
 
     model_init(&m);
-    banyan_accordion_config_default(&cfg);
+    cfg = (struct banyan_accordion_config)BANYAN_ACCORDION_CONFIG_INIT;
     cfg.interval = 1;
     CHECK_OK(t, banyan_accordion_create(&a, t->comm, m.tensors, TENSORS, &cfg));
     for (size_t s = 0; s < sizeof script / sizeof script[0]; s++) {
@@ -153,7 +153,7 @@ static int accordion_window(struct test *t)
     struct model m;
 
     model_init(&m);
-    banyan_accordion_config_default(&cfg);
+    cfg = (struct banyan_accordion_config)BANYAN_ACCORDION_CONFIG_INIT;
     cfg.interval = 4;
     cfg.window = 2;
     CHECK_OK(t, banyan_accordion_create(&a, t->comm, m.tensors, TENSORS, &cfg));
@@ -179,7 +179,7 @@ static int accordion_batch(struct test *t)
     struct model m;
 
     model_init(&m);
-    banyan_accordion_config_default(&cfg);
+    cfg = (struct banyan_accordion_config)BANYAN_ACCORDION_CONFIG_INIT;
     cfg.interval = 1;
     cfg.accumulate = 8;
     CHECK_OK(t, banyan_accordion_create(&a, t->comm, m.tensors, TENSORS, &cfg));
@@ -212,7 +212,7 @@ static int accordion_disagrees(struct test *t)
         char want[64];
         int rc;
 
-        banyan_accordion_config_default(&cfg);
+        cfg = (struct banyan_accordion_config)BANYAN_ACCORDION_CONFIG_INIT;
         cfg.interval = what == 2 && last ? 3 : 2;
         cfg.eta = what == 1 && last ? 0.4 : 0.5;
         CHECK_OK(t, banyan_accordion_create(&a, t->comm, m.tensors, TENSORS, &cfg));
@@ -237,24 +237,21 @@ static void object_make(struct test *t, struct object *o, struct model *m, int k
 {
     memset(o, 0, sizeof *o);
     if (kind == 0) {
-        struct banyan_accordion_config cfg;
+        struct banyan_accordion_config cfg = BANYAN_ACCORDION_CONFIG_INIT;
 
-        banyan_accordion_config_default(&cfg);
         cfg.interval = 3;
         CHECK_OK(t, banyan_accordion_create(&o->accordion, t->comm, m->tensors, TENSORS, &cfg));
     } else if (kind < 5) {
-        struct banyan_local_sgd_config cfg;
+        struct banyan_local_sgd_config cfg = BANYAN_LOCAL_SGD_CONFIG_INIT;
 
-        banyan_local_sgd_config_default(&cfg);
         cfg.mode = (enum banyan_local_sgd_mode)((kind - 1) % 3);
         cfg.period = 3;
         cfg.warm_up = 2;
         cfg.codec = kind == 4 ? "topk:delta=0.1,force=1" : NULL;
         CHECK_OK(t, banyan_local_sgd_create(&o->local, t->comm, m->tensors, TENSORS, &cfg));
     } else {
-        struct banyan_shared_mask_config cfg;
+        struct banyan_shared_mask_config cfg = BANYAN_SHARED_MASK_CONFIG_INIT;
 
-        banyan_shared_mask_config_default(&cfg);
         cfg.order = (enum banyan_mask_order)(kind - 5);
         cfg.block = 7;
         CHECK_OK(t, banyan_shared_mask_create(&o->mask, t->comm, m->tensors, TENSORS, &cfg));
@@ -389,7 +386,7 @@ static int local_fixed(struct test *t)
     model_init(&m);
     for (int i = 0; i < ELEMENTS; i++)
         m.x[i] = t->rank ? -1 : 5;
-    banyan_local_sgd_config_default(&cfg);
+    cfg = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
     cfg.period = 4;
     cfg.warm_up = 3;
     CHECK_OK(t, banyan_local_sgd_create(&l, t->comm, m.tensors, TENSORS, &cfg));
@@ -424,7 +421,7 @@ static int local_overlapped(struct test *t)
     struct model m;
 
     model_init(&m);
-    banyan_local_sgd_config_default(&cfg);
+    cfg = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
     cfg.mode = BANYAN_LOCAL_OVERLAPPED;
     cfg.period = 3;
     CHECK_OK(t, banyan_local_sgd_create(&l, t->comm, m.tensors, TENSORS, &cfg));
@@ -457,7 +454,7 @@ static int local_adaptive(struct test *t)
     struct model m;
 
     model_init(&m);
-    banyan_local_sgd_config_default(&cfg);
+    cfg = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
     cfg.mode = BANYAN_LOCAL_ADAPTIVE;
     cfg.period = 10;
     CHECK_OK(t, banyan_local_sgd_create(&l, t->comm, m.tensors, TENSORS, &cfg));
@@ -494,7 +491,7 @@ static int mask_conserves(struct test *t)
         model_init(&m);
         memset(given, 0, sizeof given);
         memset(got, 0, sizeof got);
-        banyan_shared_mask_config_default(&cfg);
+        cfg = (struct banyan_shared_mask_config)BANYAN_SHARED_MASK_CONFIG_INIT;
         cfg.order = (enum banyan_mask_order)order;
         cfg.block = 10;
         cfg.delta = 0.05;
@@ -536,7 +533,7 @@ static int mask_nonfinite(struct test *t)
     struct model m;
 
     model_init(&m);
-    banyan_shared_mask_config_default(&cfg);
+    cfg = (struct banyan_shared_mask_config)BANYAN_SHARED_MASK_CONFIG_INIT;
     cfg.delta = 1;
     CHECK_OK(t, banyan_shared_mask_create(&mask, t->comm, m.tensors, TENSORS, &cfg));
     fill(&m, t->seed, 1);

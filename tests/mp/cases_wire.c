@@ -195,7 +195,7 @@ static int zero_copy(struct test *t)
     return 0;
 }
 
-/* The same of memory that nobody registered, with BANYAN_IB_CACHE. */
+/* The same of memory that nobody registered, with BANYAN_VERBS=cache. */
 static int zero_copy_cached(struct test *t)
 {
     float *in = case_malloc(ELEMS * 4), *out = case_malloc(ELEMS * 4);

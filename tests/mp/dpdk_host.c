@@ -17,6 +17,7 @@
 #include <rte_flow.h>
 
 #include "banyan/banyan.h"
+#include "base/param.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -43,16 +44,16 @@ static int is_to_us(const struct rte_flow_item *item)
 static int is_ours(const struct rte_flow_item pattern[], const struct rte_flow_action actions[])
 {
     const struct rte_flow_item_udp *udp = pattern[2].spec;
-    const char *queues = getenv("BANYAN_DPDK_QUEUES");
+    const int queues = (int)bny_param_int("BANYAN_DPDK=queues");
     const struct rte_flow_action_rss *rss = actions[0].conf;
 
     if (pattern[0].type != RTE_FLOW_ITEM_TYPE_ETH || !is_to_us(&pattern[1]) ||
         pattern[2].type != RTE_FLOW_ITEM_TYPE_UDP ||
         pattern[3].type != RTE_FLOW_ITEM_TYPE_END || !udp->hdr.dst_port)
         return 0;
-    if (!queues || atoi(queues) == 1)
+    if (queues == 1)
         return actions[0].type == RTE_FLOW_ACTION_TYPE_QUEUE;
-    return actions[0].type == RTE_FLOW_ACTION_TYPE_RSS && (int)rss->queue_num == atoi(queues) &&
+    return actions[0].type == RTE_FLOW_ACTION_TYPE_RSS && (int)rss->queue_num == queues &&
            rss->queue[1] == 1 &&
            rss->types == (strchr(getenv("BANYAN_DPDK_ADDR"), ':')
                               ? RTE_ETH_RSS_NONFRAG_IPV6_UDP

@@ -7,7 +7,7 @@ Usage: unshare -n python3 dpdk_ports.py HOW BANYAN_RUN COMMAND...
     af MTU      net_af_packet on both ends of a veth; strangers' frames are sent to rank 1 meanwhile
     collide     net_af_packet, both on one interface and in one fan-out group
     narrow      net_af_packet, MTU 9000, but 1500 on the way
-    peer info N HOW[+routed]  N ranks on a bridge, each with a peer info that only pretends (pretended_card.c); +short: another router before
+    card N HOW[+routed]  N ranks on a bridge, each with a card that only pretends (pretended_card.c); +short: another router before
                 rank 1, and a link of 1400 bytes between the two (IPv6)
     vhost       net_vhost and net_virtio_user over a socket in a folder of ours
 With BANYAN_TEST_IP6=1 all addresses are of IPv6."""
@@ -237,7 +237,7 @@ def second_router():
     ip("route add fd09:0:0:1::/64 via fd09:0:0:ff::2")
 
 
-def peer info():
+def card():
     n, how = int(COMMAND.pop(0)), COMMAND.pop(0)
     how, *net = how.split("+")  # routed: a router, and a subnet for each rank
     lines = []
@@ -246,7 +246,7 @@ def peer info():
         # Indices far apart, as in veth().
         ip(f"link add a{r} index {4096 * (r + 1) + 1} mtu 9110 type veth peer name b{r} index {4096 * (r + 8) + 1}")
         ip(f"link set b{r} mtu 9110")
-        if IP6:  # the kernel is no router behind the peer infos
+        if IP6:  # the kernel is no router behind the cards
             switch(f"net/ipv6/conf/a{r}/disable_ipv6", 1)
         if "routed" in net:
             add(f"fd09:0:0:{r}::fe" if IP6 else f"10.9.{r}.254", f"b{r}")
@@ -268,7 +268,8 @@ def peer info():
     if "routed" in net:
         switch("net/ipv6/conf/all/forwarding" if IP6 else "net/ipv4/ip_forward", 1)
     return subprocess.call([RUN, "-n", str(n), "sh", "-c", "; ".join(lines) + '; exec "$@"', "sh", *COMMAND],
-                           env={"BANYAN_DPDK_PORT": "0000:03:00.0", "BANYAN_DPDK_MTU": "9110", **os.environ})
+                           env={"BANYAN_DPDK_PORT": "0000:03:00.0", **os.environ,
+                                "BANYAN_DPDK": "mtu=9110," + os.environ.get("BANYAN_DPDK", "")})
 
 
 def vhost():
@@ -280,4 +281,4 @@ def vhost():
 
 
 ip("link set lo up")
-sys.exit({"tap": tap, "xdp": xdp, "xdp-busy": xdp, "af": af, "collide": collide, "narrow": narrow, "vhost": vhost, "peer info": peer info}[HOW]())
+sys.exit({"tap": tap, "xdp": xdp, "xdp-busy": xdp, "af": af, "collide": collide, "narrow": narrow, "vhost": vhost, "card": card}[HOW]())

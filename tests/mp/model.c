@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/rng.h"
 
 #define MIX_PRIME 2147483647u
@@ -164,7 +165,7 @@ static void affine_fn(void *ctx, const void *in, void *inout, size_t n, enum ban
 
 int model_op_create(enum model_op op, int rank, banyan_op *out, int *made)
 {
-    *made = (int)op >= BANYAN_OP_BUILTIN_COUNT;
+    *made = (int)op >= BNY_OP_COUNT;
     switch ((int)op) {
     case M_PREMUL: return banyan_op_create_premul_sum(model_scalar(rank), out);
     case M_MIX: return banyan_op_create_user(mix_fn, NULL, 0, 4, 1, out);

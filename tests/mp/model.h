@@ -7,12 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/counts.h"
 #include "banyan/banyan.h"
 
 /* Built-in kinds keep their numbers. */
 enum model_op {
-    M_PREMUL = BANYAN_OP_BUILTIN_COUNT, /* scalar of rank r: model_scalar(r) */
-    M_MIX,                              /* user, commutative: on u32, x + y modulo 2^31 - 1 */
+    M_PREMUL = BNY_OP_COUNT, /* scalar of rank r: model_scalar(r) */
+    M_MIX,                   /* user, commutative: on u32, x + y modulo 2^31 - 1 */
     M_MATRIX, /* user, not commutative: 2x2 matrices of u32, 16 bytes each, as BANYAN_U8 */
     M_AFFINE, /* user, not commutative: x -> a x + b, applied in rank order; { a, b, 1 } of u32
                */

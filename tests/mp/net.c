@@ -153,7 +153,7 @@ struct banyan_buckets *net_with_codecs(struct test *t, struct net *m, struct ban
     m->count[8] = (size_t)(m->shape[8][0] = 40000);
     net_free(m);
     net_place(m, s);
-    banyan_buckets_config_default(&cfg);
+    cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
     cfg.bucket_bytes = bucket_bytes;
     cfg.first_bytes = bucket_bytes / 2 + 1;
     cfg.deterministic = 1;

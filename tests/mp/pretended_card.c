@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer info that only pretends, for ranks that are linked with this file: a port of
- * net_af_packet behind functions of DPDK that are found before its own. It does what peer infos
- * do, and virtual ports do not: it reads payload late, out of order and in its own time; its
- * driver gives frames back out of order and when it likes; it takes frames of few segments,
- * from memory that was mapped for it and from no other; it loses some. A byte that changes
- * between the moment when the driver takes a frame and that when the peer info reads it ends
- * the process, as does any other breach. One case is none: another copy of that packet has left
- * the peer info unchanged, and its receiver knows the number; engines may then have the answer
- * already, and put it there.
+/* A card that only pretends, for ranks that are linked with this file: a port of net_af_packet
+ * behind functions of DPDK that are found before its own. It does what cards do, and virtual
+ * ports do not: it reads payload late, out of order and in its own time; its driver gives
+ * frames back out of order and when it likes; it takes frames of few segments, from memory that
+ * was mapped for it and from no other; it loses some. A byte that changes between the moment
+ * when the driver takes a frame and that when the card reads it ends the process, as does any
+ * other breach. One case is none: another copy of that packet has left the card unchanged, and
+ * its receiver knows the number; engines may then have the answer already, and put it there.
  *
  *   BANYAN_TEST_CARD=INTERFACE,KIND[,LOSS]
  *     prompt      gives back what was read when asked (tx_done_cleanup), or with the next burst
@@ -45,14 +44,14 @@ enum { PROMPT, LAZY, FLAT, PHYSICAL };
 struct slot {
     struct rte_mbuf *m; /* NULL: free */
     uint8_t *bytes;     /* as they were when the driver took it */
-    uint64_t due_ns;    /* to be read by the peer info */
+    uint64_t due_ns;    /* to be read by the card */
     uint64_t serial;
     int is_read;
 };
 
 static struct {
     pthread_mutex_t lock;
-    pthread_t info;
+    pthread_t card;
     int kind, on;
     unsigned loss, vlan, mtu;
     unsigned long fails; /* frames until it tells `event`, and is deaf; 0: never */
@@ -72,14 +71,13 @@ static struct {
     struct rte_mempool *pool;
     eth_tx_burst_t send; /* of net_af_packet */
     void *queue;
-    uint64_t
-        left[1 << 16]; /* packets that left the peer info whole: by a hash of their number */
+    uint64_t left[1 << 16]; /* packets that left the card whole: by a hash of their number */
     unsigned long frames, attached, lost, late, resets;
 } c = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void breach(const char *what, const void *at, unsigned len)
 {
-    fprintf(stderr, "pretended info: %s (%p, %u bytes)\n", what, at, len);
+    fprintf(stderr, "pretended card: %s (%p, %u bytes)\n", what, at, len);
     fflush(stderr);
     _exit(99); /* cut short: the library must not clean up behind it */
 }
@@ -100,7 +98,7 @@ static uint64_t dice(void) /* xorshift64*, Vigna 2016 */
     return c.seed * 2685821657736338717u;
 }
 
-/* ---- the peer info ---- */
+/* ---- the card ---- */
 
 static int is_mapped(const void *at, uint32_t len)
 {
@@ -218,7 +216,7 @@ static void tell_event(void)
             c.hearers[i].fn(c.id, c.hearers[i].type, c.hearers[i].arg, NULL);
 }
 
-static void *run_peer_info(void *arg)
+static void *run_card(void *arg)
 {
     const struct timespec nap = { .tv_nsec = 20000 };
 
@@ -278,7 +276,7 @@ static void check(const struct rte_mbuf *m)
     if (n != m->nb_segs || len != m->pkt_len)
         breach("segments that do not add up", m, len);
     if (n > (c.kind == FLAT || c.kind == PHYSICAL ? 1 : SEGMENTS))
-        breach("more segments than the peer info has for a frame", m, n);
+        breach("more segments than the card has for a frame", m, n);
 }
 
 static uint16_t take(void *queue, struct rte_mbuf **m, uint16_t n)
@@ -322,7 +320,7 @@ static void *real(const char *name)
 /* A pointer to a function of DPDK's own, of the same type as the one here. */
 #define REAL(name) __typeof__(&name) f = (__typeof__(&name))(uintptr_t)real(#name)
 
-static int is_peer_info(uint16_t port)
+static int is_card(uint16_t port)
 {
     return c.pool && port == c.id;
 }
@@ -343,7 +341,7 @@ EXPORT int rte_eth_dev_info_get(uint16_t port, struct rte_eth_dev_info *info)
     REAL(rte_eth_dev_info_get);
     int rc = f(port, info);
 
-    if (rc != 0 || !is_peer_info(port))
+    if (rc != 0 || !is_card(port))
         return rc;
     info->driver_name = "net_pretended";
     info->max_mtu = FRAME - 14;
@@ -362,7 +360,7 @@ EXPORT int rte_eth_dev_configure(uint16_t port, uint16_t rx, uint16_t tx,
     REAL(rte_eth_dev_configure);
     struct rte_eth_conf plain = *conf;
 
-    if (!is_peer_info(port))
+    if (!is_card(port))
         return f(port, rx, tx, conf);
     if (conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE)
         breach("was promised that no memory is attached", NULL, 0);
@@ -381,9 +379,9 @@ EXPORT int rte_eth_rx_queue_setup(uint16_t port, uint16_t queue, uint16_t desc, 
     REAL(rte_eth_rx_queue_setup);
     uint32_t room = (rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM) & ~1023u;
 
-    if (is_peer_info(port) && room < c.mtu + 14 + 4 + 8)
+    if (is_card(port) && room < c.mtu + 14 + 4 + 8)
         breach("frames would come in pieces", pool, room);
-    return is_peer_info(port) && c.is_begun ? 0 : f(port, queue, desc, node, conf, pool);
+    return is_card(port) && c.is_begun ? 0 : f(port, queue, desc, node, conf, pool);
 }
 
 EXPORT int rte_eth_tx_queue_setup(uint16_t port, uint16_t queue, uint16_t desc, unsigned node,
@@ -391,7 +389,7 @@ EXPORT int rte_eth_tx_queue_setup(uint16_t port, uint16_t queue, uint16_t desc, 
 {
     REAL(rte_eth_tx_queue_setup);
 
-    return is_peer_info(port) && c.is_begun ? 0 : f(port, queue, desc, node, conf);
+    return is_card(port) && c.is_begun ? 0 : f(port, queue, desc, node, conf);
 }
 
 EXPORT int rte_eth_dev_callback_register(uint16_t port, enum rte_eth_event_type type,
@@ -399,7 +397,7 @@ EXPORT int rte_eth_dev_callback_register(uint16_t port, enum rte_eth_event_type 
 {
     REAL(rte_eth_dev_callback_register);
 
-    if (is_peer_info(port) && c.nhearers < 8) {
+    if (is_card(port) && c.nhearers < 8) {
         c.hearers[c.nhearers].type = type;
         c.hearers[c.nhearers].fn = fn;
         c.hearers[c.nhearers++].arg = arg;
@@ -417,9 +415,9 @@ EXPORT enum rte_iova_mode rte_eal_iova_mode(void)
 EXPORT int rte_eth_dev_start(uint16_t port)
 {
     REAL(rte_eth_dev_start);
-    int rc = is_peer_info(port) && c.is_begun ? 0 : f(port);
+    int rc = is_card(port) && c.is_begun ? 0 : f(port);
 
-    if (rc != 0 || !is_peer_info(port))
+    if (rc != 0 || !is_card(port))
         return rc;
     pthread_mutex_lock(&c.lock);
     if (!c.is_begun) {
@@ -447,7 +445,7 @@ EXPORT int rte_eth_dev_reset(uint16_t port)
 {
     REAL(rte_eth_dev_reset);
 
-    if (!is_peer_info(port))
+    if (!is_card(port))
         return f(port);
     pthread_mutex_lock(&c.lock);
     c.on = 0;
@@ -463,7 +461,7 @@ EXPORT int rte_eth_dev_stop(uint16_t port)
 {
     REAL(rte_eth_dev_stop);
 
-    if (is_peer_info(port)) {
+    if (is_card(port)) {
         pthread_mutex_lock(&c.lock);
         c.on = 0;
         pthread_mutex_unlock(&c.lock);
@@ -476,7 +474,7 @@ EXPORT int rte_eth_dev_tx_queue_stop(uint16_t port, uint16_t queue)
 {
     REAL(rte_eth_dev_tx_queue_stop);
 
-    if (!is_peer_info(port))
+    if (!is_card(port))
         return f(port, queue);
     if (c.kind == LAZY)
         return -ENOTSUP;
@@ -489,7 +487,7 @@ EXPORT int rte_eth_dev_tx_queue_start(uint16_t port, uint16_t queue)
 {
     REAL(rte_eth_dev_tx_queue_start);
 
-    return is_peer_info(port) ? 0 : f(port, queue);
+    return is_card(port) ? 0 : f(port, queue);
 }
 
 EXPORT int rte_eth_tx_done_cleanup(uint16_t port, uint16_t queue, uint32_t most)
@@ -497,7 +495,7 @@ EXPORT int rte_eth_tx_done_cleanup(uint16_t port, uint16_t queue, uint32_t most)
     REAL(rte_eth_tx_done_cleanup);
     int n;
 
-    if (!is_peer_info(port))
+    if (!is_card(port))
         return f(port, queue, most);
     if (c.kind == LAZY)
         return -ENOTSUP;
@@ -561,7 +559,7 @@ static void tell(void)
 {
     if (c.frames)
         fprintf(stderr,
-                "pretended peer info: %lu frames, %lu segments attached, %lu lost, %lu changed "
+                "pretended card: %lu frames, %lu segments attached, %lu lost, %lu changed "
                 "after a copy had left, %lu resets\n",
                 c.frames, c.attached, c.lost, c.late, c.resets);
 }
@@ -584,7 +582,7 @@ static const char *lcores(char *out, size_t cap)
 static void start_eal(void)
 {
     static char cores[4096];
-    static const char *args[] = { "peer info",
+    static const char *args[] = { "card",
                                   "--no-huge",
                                   "--no-shconf",
                                   "--single-file-segments",
@@ -606,7 +604,7 @@ static void start_eal(void)
         breach("the EAL does not start", NULL, 0);
 }
 
-__attribute__((constructor)) static void insert_peer_info(void)
+__attribute__((constructor)) static void insert_card(void)
 {
     char text[200], iface[32];
     const char *how = getenv("BANYAN_TEST_CARD"), *kind = how ? strchr(how, ',') : NULL;
@@ -628,10 +626,10 @@ __attribute__((constructor)) static void insert_peer_info(void)
     if (rte_vdev_init("net_af_packet0", text) != 0 ||
         rte_eth_dev_get_port_by_name("net_af_packet0", &c.id) != 0)
         breach("no port on the interface", NULL, 0);
-    c.pool = rte_pktmbuf_pool_create("peer info", 1023, 0, 0, 12288, SOCKET_ID_ANY);
-    if (!c.pool || pthread_create(&c.info, NULL, run_peer_info, NULL) != 0)
+    c.pool = rte_pktmbuf_pool_create("card", 1023, 0, 0, 12288, SOCKET_ID_ANY);
+    if (!c.pool || pthread_create(&c.card, NULL, run_card, NULL) != 0)
         breach("no memory", NULL, 0);
-    pthread_detach(c.info);
-    fprintf(stderr, "# pretended info: seed %llu\n", (unsigned long long)c.seed);
+    pthread_detach(c.card);
+    fprintf(stderr, "# pretended card: seed %llu\n", (unsigned long long)c.seed);
     atexit(tell);
 }

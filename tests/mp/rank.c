@@ -97,9 +97,8 @@ int case_skip(const char *fmt, ...)
 
 struct banyan_config case_config(const struct test *t)
 {
-    struct banyan_config cfg;
+    struct banyan_config cfg = BANYAN_CONFIG_INIT;
 
-    banyan_config_default(&cfg);
     if (t->transport)
         cfg.transport = t->transport;
     if (!getenv("BANYAN_TEST_ALONE") && !getenv("BANYAN_TEST_IFNAMES"))

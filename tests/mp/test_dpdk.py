@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Jobs over DPDK: memif between ranks of this host, net_ring with faults between threads, other ports in a network namespace
 (test_netns_dpdk.py has af_packet between namespaces); and what goes wrong says one clear line. Prints TAP.
-Usage: test_dpdk.py memif|ring|ports|peer info RANK BANYAN_RUN BANYAN_PERF DPDK_HOST RANK_CARD"""
+Usage: test_dpdk.py memif|ring|ports|card RANK BANYAN_RUN BANYAN_PERF DPDK_HOST RANK_CARD"""
 import contextlib
 import os
 import random
@@ -94,11 +94,11 @@ def memif():
     works("features together on 3 ranks", ranks(3, "product", "20", BANYAN_LINK_GBPS="1"))
     works("ring, multitree, packed x raw, lossless, int8, top-k on 4 ranks", ranks(4, "matrix", BANYAN_TOPO="ring:4"))
     works("every codec on 2 ranks", ranks(2, "every_codec"))
-    works("checksums", ranks(2, "sweep", "brief=1", BANYAN_DPDK_CHECK="mac"))
-    works("packets of IPv6", ranks(2, "sweep", "brief=1", BANYAN_DPDK_ADDR="fd00::1", BANYAN_DPDK_MTU="1500"))
-    works("short packets", ranks(2, "sweep", "brief=1", BANYAN_DPDK_MTU="1500"))
-    works("faults on purpose", ranks(2, "matrix", BANYAN_TOPO="ring:2", BANYAN_DPDK_CHECK="crc",
-                                     BANYAN_DPDK_FAULT=f"loss=.01,dup=.02,reorder=.05,corrupt=.01,seed={SEED}"))
+    works("checksums", ranks(2, "sweep", "brief=1", BANYAN_DPDK="check=mac"))
+    works("packets of IPv6", ranks(2, "sweep", "brief=1", BANYAN_DPDK_ADDR="fd00::1", BANYAN_DPDK="mtu=1500"))
+    works("short packets", ranks(2, "sweep", "brief=1", BANYAN_DPDK="mtu=1500"))
+    works("faults on purpose", ranks(2, "matrix", BANYAN_TOPO="ring:2",
+                                     BANYAN_DPDK=f"check=crc,loss=.01,dup=.02,reorder=.05,corrupt=.01,seed={SEED}"))
     one = perf("allreduce", "-P", "2", "-b", "8", "-e", "8")
     before = left()
     for arg in "", "", "", "child":
@@ -127,11 +127,11 @@ def memif():
     says("no such port", ["BANYAN_DPDK_PORT=wlan", "is no port"], job(one, BANYAN_DPDK_PORT="wlan"))
     says("no such interface", ["no interface nosuch0", "BANYAN_DPDK_PORT"],
          job(one, BANYAN_DPDK_PORT="af_packet:iface=nosuch0"))
-    says("no such peer info", ["0000:fe:1f.7", "vfio"],
+    says("no such card", ["0000:fe:1f.7", "vfio"],
          job(one, BANYAN_DPDK_PORT="0000:fe:1f.7", BANYAN_DPDK_ARGS="--no-huge -m 256"))
-    says("no such peer info, with arguments for its driver", ["0000:fe:1f.7: bind it", "vfio"],
+    says("no such card, with arguments for its driver", ["0000:fe:1f.7: bind it", "vfio"],
          job(one, BANYAN_DPDK_PORT="0000:fe:1f.7,mprq_en=1", BANYAN_DPDK_ARGS="--no-huge -m 256"))
-    says("a peer info without the arguments that its comma tells of", ["BANYAN_DPDK_PORT=0000:fe:1f.7,", "is no port"],
+    says("a card without the arguments that its comma tells of", ["BANYAN_DPDK_PORT=0000:fe:1f.7,", "is no port"],
          job(one, BANYAN_DPDK_PORT="0000:fe:1f.7,"))
     says("DPDK refuses an argument", ["DPDK does not start", "BANYAN_DPDK_ARGS"], job(one, BANYAN_DPDK_ARGS="--nonsense"))
     says("too little memory", ["memory", "BANYAN_DPDK_ARGS"],
@@ -143,7 +143,7 @@ def memif():
     for n in (2, 4):
         quiet(f"nothing of DPDK's own is shown on {n} ranks", job(perf("allreduce", "-P", str(n), "-b", "8", "-e", "64K", "-f", "64")))
     host()
-    says("a fault that does not exist", ["BANYAN_DPDK_FAULT"], job(one, BANYAN_DPDK_FAULT="los=.1"))
+    says("a fault that does not exist", ["BANYAN_DPDK:", '"los"'], job(one, BANYAN_DPDK="los=.1"))
 
 
 def has_hugepages():
@@ -160,7 +160,7 @@ def host():
          job(both + ["none", *OWN_EAL], BANYAN_DPDK_ARGS="-m 4096"))
     says("a program's own DPDK with too little memory", ["DPDK has no memory", "-m 512", "the program that started it"],
          job(both + ["none", *OWN_EAL[:4], "8", *OWN_EAL[5:]]))
-    says("a program's own DPDK without peer infos", ["DPDK finds no port 0000:fe:1f.7", "--no-pci"],
+    says("a program's own DPDK without cards", ["DPDK finds no port 0000:fe:1f.7", "--no-pci"],
          job(both + ["none", *OWN_EAL], BANYAN_DPDK_PORT="0000:fe:1f.7"))
 
 
@@ -171,8 +171,8 @@ def need_root():
 
 
 def card_job(n, kind, case, arg="", loss=0, limit=90, net="", **kw):
-    """Ranks with a peer info that only pretends (pretended_card.c): what it reads late must not have changed."""
-    return ports("peer info", str(n), f"{kind},{loss}{net}", CARD, case, "env", "0", SEED, arg, limit=limit, **kw)
+    """Ranks with a card that only pretends (pretended_card.c): what it reads late must not have changed."""
+    return ports("card", str(n), f"{kind},{loss}{net}", CARD, case, "env", "0", SEED, arg, limit=limit, **kw)
 
 
 def sent(text):
@@ -181,10 +181,10 @@ def sent(text):
     return sum(c[0] for c in counts), sum(c[1] for c in counts), sum(int(x) for x in re.findall(r"(\d+) segments attached", text))
 
 
-def peer info():
+def card():
     need_root()
     for kind, loss in (("prompt", 0), ("lazy", 20)):
-        name = f"a peer info that is {kind}, {loss} of 1000 frames lost"
+        name = f"a card that is {kind}, {loss} of 1000 frames lost"
         works(f"{name}: collectives", card_job(2, kind, "sweep", "brief=1", loss))
         works(f"{name}: random calls", card_job(3, kind, "differential", "calls=40", loss))
         works(f"{name}: features together", card_job(3, kind, "product", "10", loss, BANYAN_LINK_GBPS="1"))
@@ -192,24 +192,24 @@ def peer info():
     for kind in "prompt", "lazy":
         code, text = card_job(3, kind, "zero_copy", BANYAN_DEBUG="info")
         total, copied, attached = sent(text)
-        report(f"a peer info that is {kind} copies nothing from memory of banyan_mem_alloc", code == 0 and "zero-copy send" in text and attached > 0,
+        report(f"a card that is {kind} copies nothing from memory of banyan_mem_alloc", code == 0 and "zero-copy send" in text and attached > 0,
                f"{code}, {total} sent, {copied} copied, {attached} attached\n{text}")
         print(f"# {total} payload bytes sent by 3 ranks, {copied} of them copied, {attached} segments attached")
     for kind, why in (("flat", "the driver sends one segment a frame"), ("physical", "addresses of DMA are physical")):
         code, text = card_job(2, kind, "sweep", "brief=1", BANYAN_DEBUG="info")
         total, copied, attached = sent(text)
-        report(f"a peer info that is {kind} gets copies", code == 0 and f"frames are copied: {why}" in text and total > 0 and copied >= total
+        report(f"a card that is {kind} gets copies", code == 0 and f"frames are copied: {why}" in text and total > 0 and copied >= total
                and attached == 0, f"{code}, {total} sent, {copied} copied\n{text}")
-    works("a VLAN", card_job(2, "prompt", "sweep", "brief=1", BANYAN_TEST_VLAN="7", BANYAN_DPDK_VLAN="7"))
+    works("a VLAN", card_job(2, "prompt", "sweep", "brief=1", BANYAN_TEST_VLAN="7", BANYAN_DPDK="vlan=7"))
     works("a VLAN, checks, losses",
-          card_job(3, "lazy", "differential", "calls=20", 10, BANYAN_TEST_VLAN="7", BANYAN_DPDK_VLAN="7", BANYAN_DPDK_CHECK="mac"))
+          card_job(3, "lazy", "differential", "calls=20", 10, BANYAN_TEST_VLAN="7", BANYAN_DPDK="vlan=7,check=mac"))
     says("another VLAN than the network's", ["allreduce", "deadline"],
-         card_job(2, "prompt", "mem_mixed", BANYAN_TEST_VLAN="7", BANYAN_DPDK_VLAN="8", BANYAN_OP_TIMEOUT="3"))
+         card_job(2, "prompt", "mem_mixed", BANYAN_TEST_VLAN="7", BANYAN_DPDK="vlan=8", BANYAN_OP_TIMEOUT="3"))
     works("ranks in subnets of their own, behind a router", card_job(3, "prompt", "sweep", "brief=1", net="+routed"))
-    works("the same with losses", card_job(3, "lazy", "differential", "calls=20", 10, net="+routed", BANYAN_DPDK_CHECK="crc"))
+    works("the same with losses", card_job(3, "lazy", "differential", "calls=20", 10, net="+routed", BANYAN_DPDK="check=crc"))
     works("IPv6", card_job(3, "prompt", "sweep", "brief=1", BANYAN_TEST_IP6="1"))
     works("IPv6, a VLAN, checks, losses",
-          card_job(3, "lazy", "differential", "calls=20", 10, BANYAN_TEST_IP6="1", BANYAN_TEST_VLAN="7", BANYAN_DPDK_VLAN="7", BANYAN_DPDK_CHECK="mac"))
+          card_job(3, "lazy", "differential", "calls=20", 10, BANYAN_TEST_IP6="1", BANYAN_TEST_VLAN="7", BANYAN_DPDK="vlan=7,check=mac"))
     works("IPv6, ranks in subnets of their own, behind routers with global and local addresses",
           card_job(3, "lazy", "differential", "calls=20", 10, net="+routed", BANYAN_TEST_IP6="1"))
     code, text = card_job(2, "prompt", "sweep", "brief=1", net="+routed+short", BANYAN_TEST_IP6="1", BANYAN_DEBUG="debug")
@@ -219,27 +219,27 @@ def peer info():
            f"{code}\n{text}")
     for kind in "prompt", "lazy":
         code, text = card_job(2, kind, "sweep", "brief=1", BANYAN_TEST_EVENT="3")  # RTE_ETH_EVENT_INTR_RESET
-        report(f"a peer info that is {kind} and wants to be reset", code == 0 and len(re.findall("[1-9]\\d* resets", text)) == 2, f"{code}\n{text}")
-    says("a peer info that is removed", ["rank", "port 0000:03:00.0 failed: it was removed"],
+        report(f"a card that is {kind} and wants to be reset", code == 0 and len(re.findall("[1-9]\\d* resets", text)) == 2, f"{code}\n{text}")
+    says("a card that is removed", ["rank", "port 0000:03:00.0 failed: it was removed"],
          card_job(2, "prompt", "sweep", "brief=1", BANYAN_TEST_EVENT="6"))  # RTE_ETH_EVENT_INTR_RMV
     code, text = card_job(3, "lazy", "rank_dies", "")
     report("a killed rank is named by all survivors", code == 137 and len(re.findall("after .*: rank 2 (?:died|is gone)", text)) == 2
-           and "pretended peer info: a byte" not in text, f"{code}\n{text}")
+           and "pretended card: a byte" not in text, f"{code}\n{text}")
 
 
 def port_jobs():
     need_root()
     job_ = perf("allreduce", "-b", "4", "-e", "1M", "-f", "64", "-c", "1")
     quiet("net_tap: ARP asked, and answered to the kernel", ports("tap", *job_, BANYAN_DEBUG="warn"))
-    code, text = ports("tap", *job_, BANYAN_DPDK_QUEUES="2", BANYAN_DEBUG="info")
+    code, text = ports("tap", *job_, BANYAN_DPDK="queues=2", BANYAN_DEBUG="info")
     report("net_tap with 2 queues", code == 0 and "2 queues" in text and "no rte_flow rule" in text, text)
     quiet("net_af_xdp", ports("xdp", *job_))
     says("an interface that another process has", ["iface=a0", "refuses to be set up", "another program may use it"], ports("xdp-busy", *job_))
     says("more queues than there are", ["net_af_xdp0", "has 1 queue each way", "set it to 1 at most"],
-         ports("xdp", *job_, BANYAN_DPDK_QUEUES="4"))
+         ports("xdp", *job_, BANYAN_DPDK="queues=4"))
     quiet("net_vhost and net_virtio_user", ports("vhost", *job_))
     for mtu, queues, check in (("9000", "1", "none"), ("1500", "3", "mac")):
-        code, text = ports("af", mtu, *job_, BANYAN_DPDK_QUEUES=queues, BANYAN_DPDK_CHECK=check, BANYAN_DEBUG="info")
+        code, text = ports("af", mtu, *job_, BANYAN_DPDK=f"queues={queues},check={check}", BANYAN_DEBUG="info")
         drops = set(re.findall(r"frames dropped: ([\w ]+)", text))
         want = {"cut", "wrong tags", "impossible headers", "out of place" if check == "none" else "wrong checks"}
         report(f"strangers' frames, MTU {mtu}, {queues} queues, check {check}", code == 0 and want <= drops, f"{code} {drops}\n{text}")
@@ -248,7 +248,7 @@ def port_jobs():
     quiet("net_af_xdp, IPv6", ports("xdp", *job_, **six))
     quiet("net_vhost and net_virtio_user, IPv6", ports("vhost", *job_, **six))
     for mtu, queues, check, iface in (("9000", "1", "none", "1"), ("1500", "3", "mac", "")):
-        code, text = ports("af", mtu, *job_, BANYAN_DPDK_QUEUES=queues, BANYAN_DPDK_CHECK=check, BANYAN_DEBUG="info", BANYAN_TEST_BY_IFACE=iface, **six)
+        code, text = ports("af", mtu, *job_, BANYAN_DPDK=f"queues={queues},check={check}", BANYAN_DEBUG="info", BANYAN_TEST_BY_IFACE=iface, **six)
         drops = set(re.findall(r"frames dropped: ([\w ]+)", text))
         want = {"cut", "wrong tags", "impossible headers", "wrong checks"} | ({"out of place"} if check == "none" else set())
         report(f"strangers' frames, IPv6, MTU {mtu}, {queues} queues, check {check}", code == 0 and want <= drops, f"{code} {drops}\n{text}")
@@ -258,26 +258,26 @@ def port_jobs():
     says("a fan-out group that another port has", ["interface a0", "fan-out group", "start again"], ports("collide", *job_))
     code, text = ports("narrow", *job_)
     report("9000 bytes here, 1500 on the way", code == 0 and "frames of 9014 bytes do not reach rank" in text
-           and "BANYAN_DPDK_MTU" in text, text)
+           and "BANYAN_DPDK=mtu" in text, text)
     for flow, line in (("take", "an rte_flow rule takes our frames"), ("refuse", "no rte_flow rule: refused for a test")):
-        code, text = ports("tap", HOST, flow, *OWN_EAL, BANYAN_DPDK_QUEUES="2", BANYAN_DEBUG="info")
+        code, text = ports("tap", HOST, flow, *OWN_EAL, BANYAN_DPDK="queues=2", BANYAN_DEBUG="info")
         report(f"a driver that would {flow} a rule", code == 0 and line in text and text.count("right; ") == 2, text)
-    code, text = ports("tap", HOST, "take", *OWN_EAL, BANYAN_DPDK_QUEUES="2", BANYAN_DEBUG="info", **six)
+    code, text = ports("tap", HOST, "take", *OWN_EAL, BANYAN_DPDK="queues=2", BANYAN_DEBUG="info", **six)
     report("a driver that would take a rule for IPv6", code == 0 and "an rte_flow rule takes our frames" in text and text.count("right; ") == 2, text)
 
 
 def ring():
     for faults in ("", "loss=.02,seed=", "dup=.1,seed=", "reorder=.1,seed=", "loss=.05,dup=.1,reorder=.1,corrupt=.02,seed="):
-        env = {"BANYAN_TEST_TRANSPORT": "dpdk", "BANYAN_DPDK_PORT": "ring", "BANYAN_DPDK_CHECK": "crc"}
+        env = {"BANYAN_TEST_TRANSPORT": "dpdk", "BANYAN_DPDK_PORT": "ring", "BANYAN_DPDK": "check=crc"}
         if faults:
-            env["BANYAN_DPDK_FAULT"] = faults + SEED
+            env["BANYAN_DPDK"] += "," + faults + SEED
         works(f"random calls on 3 threads, {faults or 'no faults'}",
               job([RANK, "--threads", "3", "differential", SEED, "calls=40"], limit=100, **env))
 
 
 start = time.time()
 print(f"# seed {SEED}")
-{"memif": memif, "ring": ring, "ports": port_jobs, "peer info": peer info}[KIND]()
+{"memif": memif, "ring": ring, "ports": port_jobs, "card": card}[KIND]()
 print(f"# {time.time() - start:.0f} s")
 print(f"1..{count}")
 sys.exit(failed > 0)

@@ -63,15 +63,15 @@ class Dpdk(unittest.TestCase):
 
     def test_doubled_reordered_and_damaged(self):
         for fault in ("dup=0.1,seed=1", "reorder=0.1,seed=2", "loss=0.02,dup=0.05,reorder=0.05,seed=3"):
-            self.right(run("ring:2:0", *perf("allreduce", "4", "1M"), env={"BANYAN_DPDK_FAULT": fault}))
+            self.right(run("ring:2:0", *perf("allreduce", "4", "1M"), env={"BANYAN_DPDK": fault}))
         self.right(run("ring:2:0", *perf("allreduce", "4", "1M"),
-                       env={"BANYAN_DPDK_FAULT": "corrupt=0.02,seed=4", "BANYAN_DPDK_CHECK": "crc"}))
+                       env={"BANYAN_DPDK": "corrupt=0.02,seed=4,check=crc"}))
 
     def test_ipv6(self):
         script = 'ip addr add fd09::$((RANK + 1))/64 dev eth0 nodad; export BANYAN_DPDK_ADDR=fd09::$((RANK + 1)); exec "$@"'
         for mtu, fault in ((9000, ""), (1500, "loss=0.02,dup=0.05,reorder=0.05,seed=3"), (9000, "corrupt=0.02,seed=4")):
             p = run("star:0*3", "sh", "-c", script, "sh", *perf("allreduce", "4", "1M"), mtu=mtu,
-                    env={"BANYAN_DPDK_FAULT": fault, "BANYAN_DEBUG": "info", "BANYAN_DPDK_QUEUES": "2"})
+                    env={"BANYAN_DPDK": f"{fault},queues=2", "BANYAN_DEBUG": "info"})
             self.right(p)
             if "corrupt" in fault:  # by the UDP checksum alone
                 self.assertIn("frames dropped: wrong checks", p.stderr)

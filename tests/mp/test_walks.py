@@ -19,7 +19,7 @@ COMMON = re.compile(r"(base|include)/|collectives/world/world\.h|transport/trans
 
 def entered(walk, run, arguments, transport):
     """(function, file) in the order of the first entry."""
-    env = {**os.environ, "BANYAN_TRANSPORT": transport, "BANYAN_ALLOW_TCP": "1"}
+    env = {**os.environ, "BANYAN_TRANSPORT": transport, "BANYAN_VERBS": "tcp=1"}
     job = subprocess.run([run, "-n", "2", walk, *arguments], env=env, stdout=subprocess.PIPE, check=True, text=True,
                          timeout=120)
     addresses = job.stdout.split()

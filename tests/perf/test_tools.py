@@ -335,8 +335,8 @@ class Perf(unittest.TestCase):
     def test_variables_that_are_wrong_are_told(self):
         for setting, words in (("BANYAN_CHUNCK=4K", "did you mean BANYAN_CHUNK?"), ("BANYAN_DEBUG=loud", "none of error, warn, info and debug"),
                                ("BANYAN_CHUNK=x", "BANYAN_CHUNK=x is not a number"), ("BANYAN_DEBUG=INFO", "info: "),
-                               ("BANYAN_DETERMINISTIC=2", "is not a number in [0, 1]; using 0"),
-                               ("BANYAN_OP_TIMEOUT=1s", "is not a number >= 0; using 300"),
+                               ("BANYAN_DETERMINISTIC=2", "is none of 0|1; using 0"),
+                               ("BANYAN_OP_TIMEOUT=1s", "is not a number >= 0 (seconds); using 300"),
                                ("BANYAN_OP_TIMEOUT=1e400", "is not a number >= 0"),
                                ("BANYAN_ORDER=chunk", "unknown variable BANYAN_ORDER"), ("BANYAN_LOCKSTEP=1", "unknown variable BANYAN_LOCKSTEP"),
                                ("BANYAN_PACE=0", "unknown variable BANYAN_PACE"),

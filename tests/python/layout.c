@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Prints sizes, offsets and enum values of banyan.h, one `name value` a line, for
- * test_banyan.py. */
+/* Prints sizes, offsets, enum values and initial bytes of banyan.h, one `name value` a line,
+ * for test_layout.py. */
 #include <banyan/banyan.h>
 
 #include <stdio.h>
+
+#include "base/counts.h"
 
 #define SIZE(type) printf("sizeof %s %zu\n", #type, sizeof(struct banyan_##type))
 #define AT(type, member)                                                                       \
@@ -45,9 +47,12 @@ static void print_opts(void)
     AT(opts, shape);
     AT(opts, ndim);
     AT(opts, codec_state);
-    AT(opts, participants);
-    AT(opts, at_least);
-    AT(opts, contributors);
+    AT(opts, reduce);
+    SIZE(reduce_opts);
+    AT(reduce_opts, size);
+    AT(reduce_opts, participants);
+    AT(reduce_opts, contributors);
+    AT(reduce_opts, at_least);
 }
 
 static void print_values(void)
@@ -61,12 +66,25 @@ static void print_values(void)
         VALUE(EMISMATCH);
     VALUE(EABORTED), VALUE(EPROTO), VALUE(ENOTSUP), VALUE(ESYSTEM), VALUE(EFORK), VALUE(EBUSY);
     VALUE(EVERSION), VALUE(ECONFIG);
-    printf("count dtype %d\ncount op %d\ncount error %d\n", (int)BANYAN_DTYPE_COUNT,
-           (int)BANYAN_OP_BUILTIN_COUNT, (int)BANYAN_ERROR_COUNT);
+    printf("count dtype %d\ncount op %d\ncount error %d\n", (int)BNY_DTYPE_COUNT,
+           (int)BNY_OP_COUNT, (int)BNY_ERROR_COUNT);
+}
+
+static void print_initial(const char *name, const void *whole, size_t bytes)
+{
+    printf("initial %s ", name);
+    for (size_t i = 0; i < bytes; i++)
+        printf("%02x", ((const unsigned char *)whole)[i]);
+    printf("\n");
 }
 
 int main(void)
 {
+    const struct banyan_config config = BANYAN_CONFIG_INIT;
+    const struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    print_initial("config", &config, sizeof config);
+    print_initial("opts", &opts, sizeof opts);
     print_config();
     print_opts();
     SIZE(id);

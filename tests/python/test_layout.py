@@ -9,14 +9,15 @@ import unittest
 import banyan
 
 LAYOUT = sys.argv.pop(1)
-STRUCTS = {"config": banyan.Config, "opts": banyan.Opts, "id": banyan.Id}
+STRUCTS = {"config": banyan.Config, "opts": banyan.Opts, "reduce_opts": banyan.ReduceOpts, "id": banyan.Id}
 
 
 class Layout(unittest.TestCase):
     def setUp(self):
         out = subprocess.run([LAYOUT], check=True, stdout=subprocess.PIPE).stdout.decode()
         self.lines = [line.rsplit(" ", 1) for line in out.splitlines()]
-        self.lines = [(what, int(value)) for what, value in self.lines]
+        self.initial = {what.split()[1]: value for what, value in self.lines if what.startswith("initial ")}
+        self.lines = [(what, int(value)) for what, value in self.lines if not what.startswith("initial ")]
 
     def test_sizes(self):
         sizes = {w.split()[1]: v for w, v in self.lines if w.startswith("sizeof ")}
@@ -27,6 +28,10 @@ class Layout(unittest.TestCase):
         ours = {f"{name}.{member[0]}": getattr(struct, member[0]).offset
                 for name, struct in STRUCTS.items() for member in struct._fields_}
         self.assertEqual(offsets, ours)
+
+    def test_structs_begin_as_the_macros_say(self):
+        ours = {"config": banyan._config({}, []), "opts": banyan._opts()}
+        self.assertEqual(self.initial, {name: bytes(struct).hex() for name, struct in ours.items()})
 
     def test_constants(self):
         values = {w.split()[1]: v for w, v in self.lines if w.startswith("value ")}

@@ -23,6 +23,7 @@ REGISTRIES = {"transport/transports.c": "transport/README.md",
               "topo/build_graph.h": "topo/README.md",
               "collectives/program/directs.h": "collectives/README.md"}
 MAX_COLUMNS = 120
+MOST_VARIABLES = 45  # that users may set
 DOCUMENTS = ["*.md", "docs/*.md", "perf/*.md", "*/README.md", "*/*/README.md"]
 # A path from the root, as text and comments write it: not inside a longer one, a link or a pattern.
 NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|simulator|tests|"
@@ -164,11 +165,19 @@ def variables(root, write):
         return
     text = document.read_text(encoding="utf-8")
     code = re.sub(r'"\s*\n\s*"', "", source.read_text(encoding="utf-8"))  # strings that go on in the next line
-    rows = re.findall(r'^    \{\s*"(BANYAN_\w+)",\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)"', code, re.M)
+    rows = re.findall(r'^    \{\s*"(BANYAN_[\w=]+)",\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)"', code, re.M)
+    rows = [row for row in rows if "set by banyan_run" not in row[3]]
     entries = ""
     for name, values, default, doc in rows:
-        head = f"- `{name}` (`{values}`" + (f", default `{default}`): " if default else "): ")
-        entries += textwrap.fill(head + doc, 112, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+        _, _, key = name.partition("=")
+        indent = "  " if key else ""
+        head = f"{indent}- `{key or name}` (`{values}`" + (f", default `{default}`): " if default else "): ")
+        entries += textwrap.fill(head + doc, 112, subsequent_indent=indent + "  ", break_on_hyphens=False) + "\n"
+    count = sum("=" not in row[0] for row in rows)
+    if count > MOST_VARIABLES:
+        yield f"base/param.c: {count} variables that users may set; {MOST_VARIABLES} are the most: make it a key of one"
+    if f" {count} variables" not in text:
+        yield f"docs/environment.md: does not say that there are {count} variables"
     fixed = re.sub(r"^- `BANYAN_.*?\n(?=\n|\Z)", lambda _: entries, text, count=1, flags=re.M | re.S)
     if write:
         document.write_text(fixed, encoding="utf-8")

@@ -149,12 +149,18 @@ class Planted(unittest.TestCase):
             self.expect("check_docs.py", {"docs/a.md": "# a\n" + "x" * columns + "\n"}, text, status)
 
     def test_variables(self):
-        rows = "".join(f'    {{ "BANYAN_{i}", "0|1", "{i % 2}", "a switch", 0, 1 }},\n' for i in range(30))
-        listed = "".join(f"- `BANYAN_{i}` (`0|1`, default `{i % 2}`): a switch\n" for i in range(30))
-        files = {"base/param.c": SPDX + rows, "docs/environment.md": f"# Variables\n\n{listed}\nMore.\n"}
+        def tree(n):
+            rows = "".join(f'    {{ "BANYAN_{i}", "0|1", "{i % 2}", "a switch", 0, 1 }},\n' for i in range(n))
+            listed = "".join(f"- `BANYAN_{i}` (`0|1`, default `{i % 2}`): a switch\n" for i in range(n))
+            rows += '    { "BANYAN_0=key", "bytes", "1", "a size", 0, 9 },\n    { "BANYAN_R", "rank", "", "set by banyan_run", 0, 0 },\n'
+            return {"base/param.c": SPDX + rows, "docs/environment.md":
+                    f"# {n} variables\n\n{listed}  - `key` (`bytes`, default `1`): a size\n\nMore.\n"}
+        files = tree(30)
         self.expect("check_docs.py", files, "as the documents say", status=0)
-        wrong = {**files, "docs/environment.md": files["docs/environment.md"].replace("switch", "word", 1)}
-        self.expect("check_docs.py", wrong, "the list is not that of base/param.c")
+        for old, new, text in (("switch", "word", "the list is not that of base/param.c"), ("30 variables", "31 variables", "30 variables")):
+            wrong = {**files, "docs/environment.md": files["docs/environment.md"].replace(old, new, 1)}
+            self.expect("check_docs.py", wrong, text)
+        self.expect("check_docs.py", tree(46), "46 variables that users may set; 45 are the most")
 
     def test_versions(self):
         header = "".join(f"#define BANYAN_VERSION_{part} {n}\n" for part, n in (("MAJOR", 0), ("MINOR", 2), ("PATCH", 0)))

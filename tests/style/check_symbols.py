@@ -23,7 +23,7 @@ def declared(header):
 def symbols(library, which):
     out = subprocess.run(["nm", "-D", which, "--format=posix", library], check=True,
                          stdout=subprocess.PIPE, universal_newlines=True).stdout
-    # The version node itself is an absolute symbol ("BANYAN_0 A"). Sanitizers export their own "__asan_*".
+    # The version node itself is an absolute symbol ("BANYAN_1 A"). Sanitizers export their own "__asan_*".
     return {f[0].split("@")[0] for f in map(str.split, out.splitlines())
             if f[1] != "A" and not re.match(r"__(asan|ubsan|tsan|odr_asan|sanitizer)", f[0])}
 

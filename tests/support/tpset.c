@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks of one transport in one process; see tpset.h. */
+#include "tests/support/key.h"
 #include "tests/support/tpset.h"
 
 #include <criterion/criterion.h>
@@ -28,8 +29,8 @@ static const char *choose_device(const struct bny_transport_ops *ops, int rank)
 
     if (strcmp(ops->name, "verbs") != 0 && strcmp(ops->name, "ud") != 0)
         return "";
-    setenv("BANYAN_VERBS_RNR", "0",
-           1); /* a receiver that is not ready is a mistake in the credits */
+    set_key("BANYAN_VERBS=rnr",
+            "0"); /* a receiver that is not ready is a mistake in the credits */
     if (comma) {
         if (rank & 1)
             snprintf(first, sizeof first, "%s", comma + 1);

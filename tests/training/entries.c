@@ -101,7 +101,7 @@ static void requests(struct entry *e, struct given *g)
     ROW(CODE, banyan_mem_register, g->comm, g->buf, 4096, -1, 0);
     ROW(CODE, banyan_mem_deregister, g->comm, g->buf);
     ROW(NUMBER, banyan_codec_state_create, NULL, COUNT, 1);
-    VOID(banyan_codec_state_free, g->state);
+    ROW(FREE, banyan_codec_state_free, g->state);
     ROW(CODE, banyan_codec_state_reset, g->state);
     ROW(CODE, banyan_codec_state_scale, g->state, 0.5);
     ROW(CODE, banyan_codec_state_move, g->state, 0, g->state, 0, COUNT);
@@ -128,7 +128,7 @@ static void comms(struct entry *e, struct given *g)
     ROW(WAITS, banyan_comm_may_wait, g->comm, "a call");
     ROW(WAITS, banyan_comm_split, g->comm, 0, 0, g->out);
     ROW(WAITS, banyan_comm_finalize, g->comm);
-    VOID(banyan_comm_destroy, g->comm);
+    ROW(FREE, banyan_comm_destroy, g->comm);
     ROW(CODE, banyan_comm_rank, g->comm);
     ROW(CODE, banyan_comm_count, g->comm);
     ROW(CODE, banyan_abort, g->comm, g->name);
@@ -159,7 +159,6 @@ static void process(struct entry *e, struct given *g)
     ROW(NUMBER, banyan_op_create_premul_sum, 1, NULL);
     ROW(CODE, banyan_op_free, g->op);
     ROW(NUMBER, banyan_id_create, NULL);
-    VOID(banyan_config_default, NULL);
     ROW(NUMBER, banyan_job_waiting);
     ROW(NUMBER, banyan_job_restarts);
     if (is_called(e, "banyan_group_start", ENTRY_NUMBER))
@@ -175,7 +174,7 @@ static void objects(struct entry *e, struct given *g)
 {
     ROW(WAITS, banyan_objects_create, g->comm, g->settings, g->out);
     ROW(WAITS, banyan_objects_finalize, g->store);
-    VOID(banyan_objects_destroy, g->store);
+    ROW(FREE, banyan_objects_destroy, g->store);
     ROW(WAITS, banyan_object_put, g->store, (const struct banyan_object_id *)g->buf, g->to, 8);
     ROW(WAITS, banyan_object_create, g->store, (const struct banyan_object_id *)g->buf, 8,
         g->out);
@@ -198,9 +197,8 @@ static void objects(struct entry *e, struct given *g)
 
 static void accordion(struct entry *e, struct given *g)
 {
-    VOID(banyan_accordion_config_default, NULL);
     ROW(WAITS, banyan_accordion_create, g->out, g->comm, g->tensors, 1, g->settings);
-    VOID(banyan_accordion_free, g->accordion);
+    ROW(FREE, banyan_accordion_free, g->accordion);
     ROW(CODE, banyan_accordion_observe, g->accordion, 0);
     ROW(WAITS, banyan_accordion_step, g->accordion, 1);
     ROW(CODE, banyan_accordion_level, g->accordion, 0);
@@ -209,9 +207,8 @@ static void accordion(struct entry *e, struct given *g)
     ROW(SIZE, banyan_accordion_bytes, g->accordion);
     ROW(CODE, banyan_accordion_save, g->accordion, g->buf, BUF_BYTES);
     ROW(CODE, banyan_accordion_load, g->accordion, g->buf, 1000);
-    VOID(banyan_local_sgd_config_default, NULL);
     ROW(WAITS, banyan_local_sgd_create, g->out, g->comm, g->tensors, 1, g->settings);
-    VOID(banyan_local_sgd_free, g->local);
+    ROW(FREE, banyan_local_sgd_free, g->local);
     ROW(WAITS, banyan_local_sgd_step, g->local, 1);
     ROW(WAITS, banyan_local_sgd_settle, g->local);
     ROW(WAITS, banyan_local_sgd_finish, g->local);
@@ -219,17 +216,15 @@ static void accordion(struct entry *e, struct given *g)
     ROW(SIZE, banyan_local_sgd_bytes, g->local);
     ROW(CODE, banyan_local_sgd_save, g->local, g->buf, BUF_BYTES);
     ROW(CODE, banyan_local_sgd_load, g->local, g->buf, 1000);
-    VOID(banyan_shared_mask_config_default, NULL);
     ROW(WAITS, banyan_shared_mask_create, g->out, g->comm, g->tensors, 1, g->settings);
-    VOID(banyan_shared_mask_free, g->mask);
+    ROW(FREE, banyan_shared_mask_free, g->mask);
     ROW(WAITS, banyan_shared_mask_step, g->mask);
     ROW(CODE, banyan_shared_mask_scale, g->mask, 0.5);
     ROW(SIZE, banyan_shared_mask_bytes, g->mask);
     ROW(CODE, banyan_shared_mask_save, g->mask, g->buf, BUF_BYTES);
     ROW(CODE, banyan_shared_mask_load, g->mask, g->buf, 1000);
-    VOID(banyan_stale_config_default, NULL);
     ROW(WAITS, banyan_stale_create, g->out, g->comm, g->tensors, 1, g->settings);
-    VOID(banyan_stale_free, g->stale);
+    ROW(FREE, banyan_stale_free, g->stale);
     ROW(WAITS, banyan_stale_step, g->stale);
     ROW(WAITS, banyan_stale_settle, g->stale);
     ROW(SIZE, banyan_stale_bytes, g->stale);
@@ -239,9 +234,8 @@ static void accordion(struct entry *e, struct given *g)
 
 static void buckets(struct entry *e, struct given *g)
 {
-    VOID(banyan_buckets_config_default, NULL);
     ROW(WAITS, banyan_buckets_create, g->out, g->comm, g->tensors, 1, g->settings);
-    VOID(banyan_buckets_free, g->buckets);
+    ROW(FREE, banyan_buckets_free, g->buckets);
     ROW(WAITS, banyan_buckets_ready, g->buckets, 0);
     ROW(WAITS, banyan_buckets_ready_part, g->buckets, 0, 0, 1);
     ROW(WAITS, banyan_buckets_progress, g->buckets);
@@ -258,17 +252,15 @@ static void buckets(struct entry *e, struct given *g)
     ROW(SIZE, banyan_buckets_bytes, g->buckets);
     ROW(CODE, banyan_buckets_save, g->buckets, g->buf, BUF_BYTES);
     ROW(CODE, banyan_buckets_load, g->buckets, g->buf, 1000);
-    VOID(banyan_lgc_config_default, NULL);
     ROW(WAITS, banyan_lgc_create, g->out, g->comm, g->tensors, 1, g->settings);
-    VOID(banyan_lgc_free, g->lgc);
+    ROW(FREE, banyan_lgc_free, g->lgc);
     ROW(WAITS, banyan_lgc_step, g->lgc);
     ROW(WAITS, banyan_lgc_get_stats, g->lgc, g->stats);
     ROW(SIZE, banyan_lgc_bytes, g->lgc);
     ROW(CODE, banyan_lgc_save, g->lgc, g->buf, BUF_BYTES);
     ROW(CODE, banyan_lgc_load, g->lgc, g->buf, 1000);
-    VOID(banyan_sketch_config_default, NULL);
     ROW(WAITS, banyan_sketch_create, g->out, g->comm, g->tensors, 1, g->settings);
-    VOID(banyan_sketch_free, g->sketch);
+    ROW(FREE, banyan_sketch_free, g->sketch);
     ROW(WAITS, banyan_sketch_step, g->sketch);
     ROW(CODE, banyan_sketch_scale, g->sketch, 0.5);
     ROW(CODE, banyan_sketch_stats, g->sketch, g->stats);
@@ -280,12 +272,11 @@ static void buckets(struct entry *e, struct given *g)
 static void gossip(struct entry *e, struct given *g)
 {
     static const size_t none[] = { 0 };
-    struct banyan_rows_plan lists = { "rows", 4, 4, none, NULL, none };
+    struct banyan_rows_plan lists = { sizeof lists, "rows", 4, 4, none, NULL, none };
     struct banyan_rows_plan *plan = g->counts ? &lists : NULL;
 
-    VOID(banyan_gossip_config_default, NULL);
     ROW(WAITS, banyan_gossip_create, g->out, g->comm, g->tensors, 1, g->settings);
-    VOID(banyan_gossip_free, g->gossip);
+    ROW(FREE, banyan_gossip_free, g->gossip);
     ROW(WAITS, banyan_gossip_step, g->gossip);
     ROW(WAITS, banyan_gossip_consensus, g->gossip, (double *)g->out);
     ROW(WAITS, banyan_gossip_finish, g->gossip);
@@ -293,18 +284,16 @@ static void gossip(struct entry *e, struct given *g)
     ROW(SIZE, banyan_gossip_bytes, g->gossip);
     ROW(CODE, banyan_gossip_save, g->gossip, g->buf, BUF_BYTES);
     ROW(CODE, banyan_gossip_load, g->gossip, g->buf, 1000);
-    VOID(banyan_rows_config_default, NULL);
     ROW(WAITS, banyan_rows_create, g->out, g->comm, plan, g->settings);
-    VOID(banyan_rows_free, g->rows);
+    ROW(FREE, banyan_rows_free, g->rows);
     ROW(WAITS, banyan_rows_exchange, g->rows, g->buf, g->to);
     ROW(CODE, banyan_rows_adapt, g->rows, 1);
     ROW(CODE, banyan_rows_stats, g->rows, g->stats);
     ROW(SIZE, banyan_rows_bytes, g->rows);
     ROW(CODE, banyan_rows_save, g->rows, g->buf, BUF_BYTES);
     ROW(CODE, banyan_rows_load, g->rows, g->buf, 1000);
-    VOID(banyan_lazy_config_default, NULL);
     ROW(WAITS, banyan_lazy_create, g->out, g->comm, COUNT, g->settings);
-    VOID(banyan_lazy_free, g->lazy);
+    ROW(FREE, banyan_lazy_free, g->lazy);
     ROW(WAITS, banyan_lazy_exchange, g->lazy, g->buf, g->to);
     ROW(CODE, banyan_lazy_descend, g->lazy, g->buf);
     ROW(CODE, banyan_lazy_moved, g->lazy, 1);

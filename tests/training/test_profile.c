@@ -128,7 +128,7 @@ Test(profile, buckets_are_cut_as_the_function_says, .timeout = 60)
         int all_int8 = (int)bny_rng_below(&s, 2);
 
         make_model(&m, &s);
-        banyan_buckets_config_default(&cfg);
+        cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
         cfg.bucket_bytes = bytes[bny_rng_below(&s, 5)];
         cfg.first_bytes = bytes[bny_rng_below(&s, 5)];
         for (size_t i = 0; all_int8 && i < m.n; i++)
@@ -224,7 +224,7 @@ Test(profile, says_when_tensors_were_ready, .timeout = 60)
     make_model(&m, &s);
     m.at[0].dtype = BANYAN_F32;
     shuffle(order, m.n, &s);
-    banyan_buckets_config_default(&cfg);
+    cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
     cfg.profile = 4;
     cfg.rules = "t0=lossless";
     cr_assert_eq(banyan_buckets_create(&b, m.comm, m.at, m.n, &cfg), 0, "%s",
@@ -270,7 +270,7 @@ Test(profile, is_refused_where_no_times_are_kept)
     make_model(&m, &s);
     for (uint32_t i = 0; i < m.n; i++)
         order[i] = i;
-    banyan_buckets_config_default(&cfg);
+    cfg = (struct banyan_buckets_config)BANYAN_BUCKETS_CONFIG_INIT;
     cfg.profile = -1;
     cr_assert_eq(banyan_buckets_create(&b, m.comm, m.at, m.n, &cfg), -BANYAN_EINVAL);
     cr_assert(strstr(banyan_last_error(), "profile"), "%s", banyan_last_error());

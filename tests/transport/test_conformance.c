@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/param.h"
 #include "base/rng.h"
 #include "tests/support/tpset.h"
 
@@ -474,7 +475,7 @@ CONFORMANCE(messages_before_a_farewell_arrive_and_no_down_follows)
     struct tpset *s = opened(p, 2);
     uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
     /* With the slots of large jobs more need not fit until the first is released. */
-    int messages = getenv("BANYAN_VERBS_MEMORY") ? 7 : 20, rc;
+    int messages = bny_param_int("BANYAN_VERBS=memory") < 1 << 20 ? 7 : 20, rc;
     uint8_t buf[1000];
 
     for (uint32_t i = 0; i < (uint32_t)messages; i++) {

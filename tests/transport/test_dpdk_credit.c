@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/support/key.h"
 #include "transport/datagram/dgram.h"
 
 #define STEP     5000u  /* ns between two turns of the world */
@@ -271,7 +272,7 @@ static void set_up(uint64_t seed)
     for (size_t i = 0; i < sizeof source; i++)
         source[i] = (uint8_t)bny_rng_next(&w.rng);
     setenv("BANYAN_DPDK_PORT", "ring", 1);
-    setenv("BANYAN_DPDK_MTU", "1500", 1);
+    set_key("BANYAN_DPDK=mtu", "1500");
     bny_dpdk_driver_set(&driver);
     for (int r = 0; r < 2; r++) {
         struct bny_tp_config cfg = {

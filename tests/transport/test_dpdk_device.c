@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/support/key.h"
 #include "transport/datagram/dgram.h"
 
 #define STEP    1000u /* ns */
@@ -300,7 +301,7 @@ static void set_up(const struct row *p)
         snprintf(text, sizeof text, "10.9.0.%d", r + 1);
         setenv("BANYAN_DPDK_ADDR", text, 1);
         snprintf(text, sizeof text, "%u", p->mtu);
-        setenv("BANYAN_DPDK_MTU", text, 1);
+        set_key("BANYAN_DPDK=mtu", text);
         cr_assert_eq(bny_dpdk_ops.create(&ranks[r].tp, &cfg), 0, "%s", banyan_last_error());
         len = bny_dpdk_ops.address(ranks[r].tp, blobs[r], sizeof blobs[r]);
     }

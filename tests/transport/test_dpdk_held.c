@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "tests/support/key.h"
 #include "transport/datagram/dgram.h"
 
 #define STEP  1000u /* ns */
@@ -265,7 +266,7 @@ static void set_up(void)
     cr_assert(ours);
     bny_dpdk_driver_set(&driver);
     setenv("BANYAN_DPDK_PORT", "0000:03:00.0", 1);
-    setenv("BANYAN_DPDK_MTU", "9000", 1);
+    set_key("BANYAN_DPDK=mtu", "9000");
     for (int r = 0; r < 2; r++) {
         struct bny_tp_config cfg = {
             .rank = r, .nranks = 2, .secret = secret, .ifname = "", .port_range = ""

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connections of tcp that are lost: the lanes go on, nothing is missing or comes twice. Run
- * once with each BANYAN_TCP_INTEGRITY. */
+ * once with each BANYAN_TCP=integrity. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "tests/support/cut.h"
+#include "tests/support/key.h"
 #include "tests/support/tpset.h"
 #include "transport/tcp/tcp.h"
 
@@ -516,14 +517,14 @@ Test(tcp_resume, nobody_leaves_with_a_lane_that_is_down)
     tpset_close(&s);
 }
 
-/* BANYAN_TCP_REPLACE=0: a reset is the end, as a closed connection is. */
+/* BANYAN_TCP=replace=0: a reset is the end, as a closed connection is. */
 Test(tcp_resume, it_can_be_switched_off)
 {
     struct bny_hdr hdr = tpset_hdr(0, 1, 100);
     uint8_t buf[100] = { 0 };
     struct tpset s;
 
-    setenv("BANYAN_TCP_REPLACE", "0", 1);
+    set_key("BANYAN_TCP=replace", "0");
     tpset_open(&s, &bny_tcp_ops, 2, NULL);
     tpset_eager(&s, 0, 1, &hdr, buf);
     s.ops->release(tpset_wait(&s, 1, BNY_EV_MSG).msg);
@@ -586,7 +587,7 @@ Test(tcp_resume, a_path_that_is_gone_is_found)
     }
 }
 
-/* No way to it comes back: given up after BANYAN_TCP_REPLACE. */
+/* No way to it comes back: given up after BANYAN_TCP=replace. */
 Test(tcp_resume, a_path_that_stays_away_is_given_up)
 {
     struct bny_hdr hdr = tpset_hdr(0, 1, 100);
@@ -595,7 +596,7 @@ Test(tcp_resume, a_path_that_stays_away_is_given_up)
     struct bny_event ev;
     struct tpset s;
 
-    setenv("BANYAN_TCP_REPLACE", "1", 1);
+    set_key("BANYAN_TCP=replace", "1");
     tpset_open(&s, &bny_tcp_ops, 2, NULL);
     tpset_eager(&s, 0, 1, &hdr, buf);
     s.ops->release(tpset_wait(&s, 1, BNY_EV_MSG).msg);

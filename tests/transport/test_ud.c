@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "tests/support/key.h"
 #include "tests/support/tpset.h"
 #include "tests/support/verbs_sim.h"
 #include "transport/datagram/dgram.h"
@@ -42,8 +43,8 @@ int __wrap_clock_gettime(clockid_t which, struct timespec *t)
 static void set_up(void)
 {
     ud = bny_transport_find("ud");
-    setenv("BANYAN_UD_CHECK", "none", 1);
-    setenv("BANYAN_UD_MEMORY", "12M", 1);
+    set_key("BANYAN_UD=check", "none");
+    set_key("BANYAN_UD=memory", "12M");
 }
 
 TestSuite(ud, .init = set_up, .timeout = 120);
@@ -385,7 +386,7 @@ Test(ud, messages_that_wait_do_not_use_the_pool_up)
     uint8_t buf[2000], got[2000];
     struct tpset s;
 
-    setenv("BANYAN_UD_MEMORY", "1M", 1);
+    set_key("BANYAN_UD=memory", "1M");
     tpset_open(&s, ud, 3, NULL);
     cr_assert_lt(port_of(s.tp[0])->nplaces, 200u);
     for (uint32_t i = 0; i < 400; i++) {
@@ -533,7 +534,7 @@ Test(ud, ranks_of_a_host_share_its_devices)
     verbs_sim.gids[0].raw[15] = 1;
     verbs_sim.gids[0].type = IBV_GID_TYPE_IB;
     verbs_sim_use();
-    setenv("BANYAN_IB_DEVICES", "1", 1);
+    set_key("BANYAN_VERBS=devices", "1");
     unsetenv("BANYAN_RANK");
     for (int r = 0; r < 4; r++) {
         tp[r] = made(r, 4, "ours", "");
@@ -592,10 +593,10 @@ static uint64_t hub_of(int peers)
     struct bny_event ev[64];
     uint64_t pinned;
 
-    setenv("BANYAN_UD_MEMORY", "12M", 1);
+    set_key("BANYAN_UD=memory", "12M");
     hub = made(0, peers + 1, "ours", "lo");
     open = verbs_sim.open;
-    setenv("BANYAN_UD_MEMORY", "1M", 1);
+    set_key("BANYAN_UD=memory", "1M");
     for (int i = 0; i < peers; i++)
         tp[i] = made(i + 1, peers + 1, "ours", "lo");
     for (int i = 0; i < peers; i++) {

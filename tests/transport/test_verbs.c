@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -197,7 +198,7 @@ Test(verbs, a_queue_pair_in_error_is_told)
     struct bny_hdr hdr = tpset_hdr(0, 1, 700000);
     uint8_t *buf = calloc(1, 700000);
 
-    setenv("BANYAN_VERBS_REPLACE", "0", 1);
+    set_key("BANYAN_VERBS=replace", "0");
     verbs_joined(&s, 2);
     for (uintptr_t i = 1; i <= 3; i++)
         tpset_send(&s, 0, 1, &hdr, buf, (void *)i);
@@ -403,7 +404,7 @@ Test(verbs, a_receiver_that_is_not_ready_is_told)
 
 Test(verbs, lost_packets_for_ever_are_told)
 {
-    setenv("BANYAN_VERBS_REPLACE", "0", 1);
+    set_key("BANYAN_VERBS=replace", "0");
     for (uint64_t cut = 5; cut < 40; cut += 7) {
         struct tpset s;
         struct bny_hdr hdr = tpset_hdr(0, 0, 300000);

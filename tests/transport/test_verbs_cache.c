@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 #include "transport/verbs/cache.h"
@@ -58,8 +59,8 @@ static void cached(struct tpset *s, const char *most)
     if (bny_verbs_watch_open(&w) != 0)
         cr_skip_test("%s", banyan_last_error());
     bny_verbs_watch_close(w);
-    setenv("BANYAN_IB_CACHE", "uffd", 1);
-    setenv("BANYAN_IB_CACHE_BYTES", most, 1);
+    set_key("BANYAN_VERBS=cache", "uffd");
+    set_key("BANYAN_VERBS=cache_bytes", most);
     verbs_joined(s, 2);
 }
 
@@ -146,7 +147,7 @@ Test(verbs_cache, it_is_off_unless_asked_for)
     struct tpset s;
     uint64_t before;
 
-    unsetenv("BANYAN_IB_CACHE");
+    set_key("BANYAN_VERBS=cache", NULL);
     verbs_joined(&s, 2);
     before = verbs_sim.registered;
     use_both(&s, src, dst, 256 * KIB);
@@ -413,14 +414,14 @@ Test(verbs_cache, several_devices_and_lanes)
     struct tpset s;
 
     verbs_sim.devices = 2;
-    setenv("BANYAN_VERBS_QPS", "2", 1);
+    set_key("BANYAN_VERBS=qps", "2");
     cached(&s, "64M");
     verbs_lanes_joined(&s, 4);
     half_goes(&s, 0, 2);
     half_goes(&s, 1, 2);
     cr_assert_eq(verbs_sim.bad_keys, 0u);
     verbs_left(&s);
-    unsetenv("BANYAN_VERBS_QPS");
+    set_key("BANYAN_VERBS=qps", NULL);
 }
 
 /* A child lives on when the cache has ended: memory that was watched can still be unmapped. */
@@ -477,21 +478,6 @@ Test(verbs_cache, without_what_it_needs_it_is_off)
     cached(&s, "64M");
     stays_out(&s, at, 256 * KIB, "forks take pages");
     verbs_left(&s);
-}
-
-Test(verbs_cache, a_setting_that_is_none)
-{
-    struct bny_tp_config cfg = { .nranks = 2,
-                                 .secret = (const uint8_t *)"01234567890123456789"
-                                                            "0123456789ab" };
-    struct bny_tp *tp;
-
-    verbs_sim_use();
-    setenv("BANYAN_IB_CACHE", "yes", 1);
-    cr_assert_eq(bny_transport_find("verbs")->create(&tp, &cfg), -BANYAN_ECONFIG);
-    cr_assert(strstr(banyan_last_error(), "BANYAN_IB_CACHE=yes is neither off nor uffd"), "%s",
-              banyan_last_error());
-    cr_assert_eq(verbs_sim.open, 0);
 }
 
 /* Memory that changes all the time is left alone from some time on. */

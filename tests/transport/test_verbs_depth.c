@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -118,17 +119,17 @@ Test(verbs_depth, streams_of_the_smallest)
         struct tpset s;
 
         make_small();
-        setenv("BANYAN_VERBS_NOTIFY", i % 3 == 1 ? "1" : "0", 1);
-        setenv("BANYAN_IB_AR", i % 3 == 2 ? "1" : "0", 1);
-        setenv("BANYAN_VERBS_QPS", i < 3 ? "1" : "2", 1);
+        set_key("BANYAN_VERBS=notify", i % 3 == 1 ? "1" : "0");
+        set_key("BANYAN_VERBS=ar", i % 3 == 2 ? "1" : "0");
+        set_key("BANYAN_VERBS=qps", i < 3 ? "1" : "2");
         verbs_sim.reorders = i % 3 == 2;
         verbs_joined(&s, 2);
         verbs_stream(&s, &(struct verbs_stream){ .breaks = 3, .seed = 70 + (uint64_t)i });
         verbs_left(&s);
     }
-    unsetenv("BANYAN_VERBS_NOTIFY");
-    unsetenv("BANYAN_IB_AR");
-    unsetenv("BANYAN_VERBS_QPS");
+    set_key("BANYAN_VERBS=notify", NULL);
+    set_key("BANYAN_VERBS=ar", NULL);
+    set_key("BANYAN_VERBS=qps", NULL);
 }
 
 /* Only one of two ranks has such a device. */

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -306,9 +307,9 @@ static void all_calls(struct shape shape)
     if (verbs_real_device())
         return;
     snprintf(qps, sizeof qps, "%d", shape.qps);
-    setenv("BANYAN_VERBS_QPS", qps, 1);
-    setenv("BANYAN_VERBS_SRQ", shape.srq ? "1" : "0", 1);
-    setenv("BANYAN_VERBS_NOTIFY", shape.notify ? "1" : "0", 1);
+    set_key("BANYAN_VERBS=qps", qps);
+    set_key("BANYAN_VERBS=srq", shape.srq ? "1" : "0");
+    set_key("BANYAN_VERBS=notify", shape.notify ? "1" : "0");
     setenv("BANYAN_DEBUG", "error", 1);
     run(&shape, 0, &whole);
     cr_assert_eq(whole, 1, "it does not even work where nothing fails");

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 #include "tests/support/verbs_sim_inside.h"
@@ -69,7 +70,7 @@ Test(verbs_hostile, a_farewell_and_a_break)
         struct tpset s;
         uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
 
-        setenv("BANYAN_VERBS_QPS", qps == 1 ? "1" : "2", 1);
+        set_key("BANYAN_VERBS=qps", qps == 1 ? "1" : "2");
         verbs_joined(&s, 2);
         verbs_lanes_joined(&s, qps);
         s.paused[1] = 1;

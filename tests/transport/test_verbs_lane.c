@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -69,7 +70,7 @@ Test(verbs_lane, queue_pairs_break_while_further_ones_are_made, .timeout = 100)
 
     if (verbs_real_device())
         return;
-    setenv("BANYAN_VERBS_QPS", "3", 1);
+    set_key("BANYAN_VERBS=qps", "3");
     for (uint64_t seed = first; seed < first + (told ? 1 : 100); seed++) {
         fprintf(stderr, "# BANYAN_TEST_SEED=%llu\n", (unsigned long long)seed);
         verbs_sim.seed = seed;
@@ -92,7 +93,7 @@ Test(verbs_lane, queue_pairs_break_while_further_ones_are_made, .timeout = 100)
 /* Notes in place of immediates: the same promises. */
 Test(verbs_lane, a_device_without_immediates_works)
 {
-    setenv("BANYAN_VERBS_NOTIFY", "1", 1);
+    set_key("BANYAN_VERBS=notify", "1");
     verbs_sim.no_immediates = 1;
     stream_and_break(0);
     verbs_sim.no_immediates = 0; /* else it is iWARP, and replaces nothing */

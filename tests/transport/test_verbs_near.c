@@ -10,6 +10,7 @@
 
 #include "banyan/banyan.h"
 #include "base/rng.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 #include "transport/verbs/device_choice.h"
@@ -196,9 +197,9 @@ static void four(void)
     verbs_sim.gids[0].raw[1] = 0x80;
     verbs_sim.gids[0].raw[15] = 1;
     verbs_sim.gids[0].type = IBV_GID_TYPE_IB;
-    setenv("BANYAN_IB_CONNECT", "qp", 1);
-    unsetenv("BANYAN_IB_DEVICES");
-    unsetenv("BANYAN_IB_ROUTED");
+    set_key("BANYAN_VERBS=connect", "qp");
+    set_key("BANYAN_VERBS=devices", NULL);
+    set_key("BANYAN_VERBS=routed", NULL);
     unsetenv("BANYAN_RANK");
     machine();
 }
@@ -243,7 +244,7 @@ Test(verbs_near, ranks_with_several)
     if (verbs_real_device())
         return;
     four();
-    setenv("BANYAN_IB_DEVICES", "2", 1);
+    set_key("BANYAN_VERBS=devices", "2");
     put("0", "class/infiniband/sim%d/device/numa_node", 2); /* only sim3 is near */
     verbs_joined(&s, 2);
     check_rails(&s, 0, "sim0", "sim3");
@@ -251,7 +252,7 @@ Test(verbs_near, ranks_with_several)
     verbs_lanes_joined(&s, 2);
     verbs_stream(&s, &(struct verbs_stream){ .breaks = 3 });
     verbs_left(&s);
-    setenv("BANYAN_IB_DEVICES", "0", 1); /* as the device list has it */
+    set_key("BANYAN_VERBS=devices", "0"); /* as the device list has it */
     verbs_joined(&s, 2);
     check_rails(&s, 0, "sim0", NULL);
     check_rails(&s, 1, "sim0", NULL);
@@ -294,17 +295,17 @@ Test(verbs_near, devices_of_several_networks)
     check_rails(&s, 0, "sim0", NULL);
     check_rails(&s, 1, "sim0", NULL);
     cr_assert(strstr(said, "is on another network than sim0") &&
-                  strstr(said, "BANYAN_IB_ROUTED=1"),
+                  strstr(said, "BANYAN_VERBS=routed=1"),
               "%s", said);
     verbs_left(&s);
     verbs_sim.one_network = 1;
-    setenv("BANYAN_IB_ROUTED", "1", 1);
+    set_key("BANYAN_VERBS=routed", "1");
     verbs_joined(&s, 2);
     check_rails(&s, 0, "sim2", NULL);
     check_rails(&s, 1, "sim3", NULL);
     verbs_stream(&s, &(struct verbs_stream){ .breaks = 0 });
     verbs_left(&s);
-    unsetenv("BANYAN_IB_ROUTED");
+    set_key("BANYAN_VERBS=routed", NULL);
     forget();
 }
 
@@ -330,7 +331,7 @@ Test(verbs_near, ranks_share_the_nearest_where_rdma_cm_connects)
     if (verbs_real_device())
         return;
     four();
-    setenv("BANYAN_IB_CONNECT", "cm", 1);
+    set_key("BANYAN_VERBS=connect", "cm");
     addresses = 4;
     said[0] = 0;
     banyan_set_log(hear, NULL, BANYAN_LOG_INFO);
@@ -342,14 +343,14 @@ Test(verbs_near, ranks_share_the_nearest_where_rdma_cm_connects)
               "%s", said);
     verbs_stream(&s, &(struct verbs_stream){ .breaks = 3 });
     verbs_left(&s);
-    setenv("BANYAN_IB_DEVICES", "2", 1);
+    set_key("BANYAN_VERBS=devices", "2");
     put("0", "class/infiniband/sim%d/device/numa_node", 2); /* only sim3 is near */
     verbs_joined(&s, 2);
     check_rails(&s, 0, "sim0", "sim3");
     check_rails(&s, 1, "sim1", "sim3");
     verbs_left(&s);
     addresses = 0;
-    setenv("BANYAN_IB_CONNECT", "qp", 1);
+    set_key("BANYAN_VERBS=connect", "qp");
     forget();
 }
 

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 #include "tests/support/verbs_sim_inside.h"
@@ -27,9 +28,9 @@ static const struct bny_transport_ops *ops;
 static void fresh(void)
 {
     verbs_sim = (struct verbs_sim){ .seed = 5 };
-    setenv("BANYAN_IB_CONNECT", "auto", 1);
-    unsetenv("BANYAN_IB_GID_INDEX");
-    unsetenv("BANYAN_IB_PKEY");
+    set_key("BANYAN_VERBS=connect", "auto");
+    set_key("BANYAN_VERBS=gid_index", NULL);
+    set_key("BANYAN_VERBS=pkey", NULL);
     ops = bny_transport_find("verbs");
 }
 
@@ -51,7 +52,7 @@ static int make(int rank, const char *ifname, struct bny_tp **tp)
                                  .port_range = "" };
 
     verbs_sim_use();
-    setenv("BANYAN_VERBS_RNR", "0", 1);
+    set_key("BANYAN_VERBS=rnr", "0");
     return ops->create(tp, &cfg);
 }
 
@@ -118,13 +119,12 @@ Test(verbs_qp, the_best_gid_of_a_table)
 Test(verbs_qp, a_gid_that_was_named)
 {
     fresh();
-    setenv("BANYAN_IB_GID_INDEX", "2", 1);
+    set_key("BANYAN_VERBS=gid_index", "2");
     uses(2);
-    setenv("BANYAN_IB_GID_INDEX", "9", 1);
-    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_GID_INDEX=9", "device sim0 port 1", "show_gids");
-    setenv("BANYAN_IB_GID_INDEX", "two", 1);
-    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_GID_INDEX=two", "0 to 65535", "unset it");
-    unsetenv("BANYAN_IB_GID_INDEX");
+    set_key("BANYAN_VERBS=gid_index", "9");
+    refused(BANYAN_ECONFIG, "rank 1: BANYAN_VERBS=gid_index=9", "device sim0 port 1",
+            "show_gids");
+    set_key("BANYAN_VERBS=gid_index", NULL);
     gid(0, "::", IBV_GID_TYPE_ROCE_V2);
     verbs_sim.gids[0].raw[0] = 1; /* no entry that is usable: an identifier of zeros */
     refused(BANYAN_ENOTSUP, "rank 1: device sim0 port 1", "no GID", "give it an address");
@@ -140,15 +140,13 @@ Test(verbs_qp, partition_keys)
     verbs_joined(&s, 2);
     cr_assert_eq(verbs_sim.used_pkey, 2);
     verbs_left(&s);
-    setenv("BANYAN_IB_PKEY", "0x1", 1); /* whatever the membership */
+    set_key("BANYAN_VERBS=pkey", "0x1"); /* whatever the membership */
     verbs_joined(&s, 2);
     cr_assert_eq(verbs_sim.used_pkey, 2);
     verbs_left(&s);
-    setenv("BANYAN_IB_PKEY", "0x8005", 1);
-    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_PKEY=0x8005", "0x7fff, 0x8001",
+    set_key("BANYAN_VERBS=pkey", "0x8005");
+    refused(BANYAN_ECONFIG, "rank 1: BANYAN_VERBS=pkey=0x8005", "0x7fff, 0x8001",
             "subnet manager");
-    setenv("BANYAN_IB_PKEY", "0x18005", 1);
-    refused(BANYAN_ECONFIG, "BANYAN_IB_PKEY=0x18005", "0 to 65535", "0x8001");
 }
 
 static char said[1000];
@@ -169,12 +167,12 @@ static int meet(const char *setting, const char *first, const char *second)
     int len[2], there;
 
     for (int r = 0; r < 2; r++) {
-        setenv(setting, r ? second : first, 1);
+        set_key(setting, r ? second : first);
         cr_assert_eq(make(r, "lo", &tp[r]), 0, "%s", banyan_last_error());
         len[r] = ops->address(tp[r], blob[r], sizeof blob[r]);
         cr_assert_gt(len[r], 0);
     }
-    unsetenv(setting);
+    set_key(setting, NULL);
     said[0] = 0;
     banyan_set_log(hear, NULL, BANYAN_LOG_WARN);
     there = ops->reachable(tp[0], 1, blob[1], (size_t)len[1]);
@@ -194,17 +192,15 @@ Test(verbs_qp, ranks_that_cannot_meet_know_it_at_once)
     fresh();
     verbs_sim.pkeys[0] = 0x8001;
     verbs_sim.pkeys[1] = 0x8002;
-    cr_assert_eq(meet("BANYAN_IB_GID_INDEX", "1", "3"), 1);
-    cr_assert_eq(meet("BANYAN_IB_GID_INDEX", "2", "3"), 0, "RoCE v1 and v2");
-    cr_assert(strstr(said, "no GID of one type") && strstr(said, "BANYAN_IB_GID_INDEX"));
-    cr_assert_eq(meet("BANYAN_IB_PKEY", "0x8001", "1"), 1);
-    cr_assert_eq(meet("BANYAN_IB_PKEY", "0x8001", "0x8002"), 0);
-    cr_assert(strstr(said, "8001 and 8002") && strstr(said, "BANYAN_IB_PKEY"));
-    cr_assert_eq(meet("BANYAN_IB_CONNECT", "qp", "auto"), 1);
-    cr_assert_eq(meet("BANYAN_IB_CONNECT", "cm", "qp"), 0);
-    cr_assert(strstr(said, "by rdma_cm") && strstr(said, "BANYAN_IB_CONNECT"));
-    setenv("BANYAN_IB_CONNECT", "both", 1);
-    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_CONNECT=both", "auto, qp and cm", "");
+    cr_assert_eq(meet("BANYAN_VERBS=gid_index", "1", "3"), 1);
+    cr_assert_eq(meet("BANYAN_VERBS=gid_index", "2", "3"), 0, "RoCE v1 and v2");
+    cr_assert(strstr(said, "no GID of one type") && strstr(said, "BANYAN_VERBS=gid_index"));
+    cr_assert_eq(meet("BANYAN_VERBS=pkey", "0x8001", "1"), 1);
+    cr_assert_eq(meet("BANYAN_VERBS=pkey", "0x8001", "0x8002"), 0);
+    cr_assert(strstr(said, "8001 and 8002") && strstr(said, "BANYAN_VERBS=pkey"));
+    cr_assert_eq(meet("BANYAN_VERBS=connect", "qp", "auto"), 1);
+    cr_assert_eq(meet("BANYAN_VERBS=connect", "cm", "qp"), 0);
+    cr_assert(strstr(said, "by rdma_cm") && strstr(said, "BANYAN_VERBS=connect"));
 }
 
 /* How memory that peers write to is registered, with this setting. */
@@ -216,7 +212,7 @@ static int relaxes(const char *setting, int no_iova2, int no_relaxed)
     verbs_sim.no_iova2 = no_iova2;
     verbs_sim.no_relaxed = no_relaxed;
     verbs_sim_use();
-    setenv("BANYAN_IB_RELAXED_ORDERING", setting, 1);
+    set_key("BANYAN_VERBS=relaxed_ordering", setting);
     verbs_joined(&s, 2);
     verbs_stream(&s, &(struct verbs_stream){ .breaks = 1 });
     verbs_left(&s);
@@ -235,11 +231,9 @@ Test(verbs_qp, relaxed_ordering_is_asked_for_where_it_may_be)
     fresh();
     verbs_sim.no_iova2 = 1;
     verbs_sim_use();
-    setenv("BANYAN_IB_RELAXED_ORDERING", "1", 1);
-    refused(BANYAN_ENOTSUP, "rank 1: BANYAN_IB_RELAXED_ORDERING=1 needs rdma-core 28", "update",
-            "");
-    setenv("BANYAN_IB_RELAXED_ORDERING", "some", 1);
-    refused(BANYAN_ECONFIG, "BANYAN_IB_RELAXED_ORDERING=some", "auto, 0 and 1", "");
+    set_key("BANYAN_VERBS=relaxed_ordering", "1");
+    refused(BANYAN_ENOTSUP, "rank 1: BANYAN_VERBS=relaxed_ordering=1 needs rdma-core 28",
+            "update", "");
 }
 
 /* Of one type, but of two families: only their handshake sees it. */
@@ -316,12 +310,14 @@ Test(verbs_qp, the_traffic_class_and_the_times)
     struct tpset s;
 
     fresh();
-    setenv("BANYAN_VERBS_PATH", "tc=106,sl=3,timeout=16,retry=5", 1);
+    set_key("BANYAN_VERBS=tc", "106");
+    set_key("BANYAN_VERBS=sl", "3");
+    set_key("BANYAN_VERBS=timeout", "16");
+    set_key("BANYAN_VERBS=retry", "5");
     verbs_joined(&s, 2);
     cr_assert(verbs_sim.tc == 106 && verbs_sim.sl == 3 && verbs_sim.timeout == 16 &&
               verbs_sim.retry == 5);
     verbs_left(&s);
-    unsetenv("BANYAN_VERBS_PATH");
 }
 
 Test(verbs_qp, iwarp_is_left_to_rdma_cm)
@@ -334,8 +330,8 @@ Test(verbs_qp, iwarp_is_left_to_rdma_cm)
     cr_assert_eq(((struct vb_tp *)s.tp[0])->how, (unsigned)VB_HOW_CM);
     cr_assert_eq(verbs_sim.by_hand, 0u);
     verbs_left(&s);
-    setenv("BANYAN_IB_CONNECT", "qp", 1);
-    refused(BANYAN_ENOTSUP, "rank 1: no RDMA device", "iWARP", "BANYAN_IB_CONNECT=cm");
+    set_key("BANYAN_VERBS=connect", "qp");
+    refused(BANYAN_ENOTSUP, "rank 1: no RDMA device", "iWARP", "BANYAN_VERBS=connect=cm");
 }
 
 /* ---- who lies, and who dies ---- */
@@ -513,8 +509,8 @@ Test(verbs_qp, adaptive_routing)
         fresh();
         verbs_sim.seed = 40 + (uint64_t)i;
         verbs_sim.reorders = 1;
-        setenv("BANYAN_IB_AR", i & 1 ? "1" : "0", 1);
-        setenv("BANYAN_VERBS_QPS", qps[i >> 1 & 1], 1);
+        set_key("BANYAN_VERBS=ar", i & 1 ? "1" : "0");
+        set_key("BANYAN_VERBS=qps", qps[i >> 1 & 1]);
         setenv("BANYAN_DEBUG", "error", 1);
         verbs_joined(&s, 2);
         verbs_lanes_joined(&s, (uint32_t)atoi(qps[i >> 1 & 1]));
@@ -526,8 +522,6 @@ Test(verbs_qp, adaptive_routing)
         verbs_left(&s);
     }
     fresh();
-    setenv("BANYAN_IB_AR", "sometimes", 1);
-    refused(BANYAN_ECONFIG, "rank 1: BANYAN_IB_AR=sometimes", "auto, 0 and 1", "");
 }
 
 /* Auto: InfiniBand, where switches may do it for all that has its service level; not RoCE. */
@@ -536,7 +530,7 @@ Test(verbs_qp, adaptive_routing_by_network)
     struct bny_tp *tp;
 
     fresh();
-    unsetenv("BANYAN_IB_AR");
+    set_key("BANYAN_VERBS=ar", NULL);
     cr_assert_eq(make(1, "lo", &tp), 0, "%s", banyan_last_error());
     cr_assert_eq(((struct vb_tp *)tp)->apart, 0);
     ops->destroy(tp);
@@ -637,11 +631,11 @@ Test(verbs_qp, limits_are_told)
     verbs_sim.max_cqe = 70;
     refused(BANYAN_ENOTSUP, "needs room for 78 entries", "the device has 70", "BANYAN_IFNAME");
     fresh();
-    setenv("BANYAN_IB_AR", "1", 1);
+    set_key("BANYAN_VERBS=ar", "1");
     verbs_sim.max_cqe = 80;
     refused(BANYAN_ENOTSUP, "needs room for 82 entries", "the device has 80",
             "BANYAN_TRANSPORT=tcp");
-    unsetenv("BANYAN_IB_AR");
+    set_key("BANYAN_VERBS=ar", NULL);
     fresh();
     verbs_sim.max_send_wr = 32;
     refused(BANYAN_ENOTSUP, "needs room for 39 requests", "the device has 32 (max_qp_wr",
@@ -673,7 +667,7 @@ Test(verbs_qp, events_of_queue_pairs)
         struct tpset s;
 
         fresh();
-        setenv("BANYAN_VERBS_NOTIFY", i & 1 ? "1" : "0", 1);
+        set_key("BANYAN_VERBS=notify", i & 1 ? "1" : "0");
         verbs_joined(&s, 2);
         verbs_sim.broken_qp = verbs_conn(&s, 0, 1)->id->qp;
         verbs_sim.broken_qp_event = events[i >> 1];
@@ -686,7 +680,7 @@ Test(verbs_qp, events_of_queue_pairs)
         streamed(&s);
         verbs_left(&s);
     }
-    unsetenv("BANYAN_VERBS_NOTIFY");
+    set_key("BANYAN_VERBS=notify", NULL);
 }
 
 /* ---- memory ---- */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -28,7 +29,7 @@ static void opened(struct tpset *s, int rails, int qps)
     char text[8];
 
     snprintf(text, sizeof text, "%d", qps);
-    setenv("BANYAN_VERBS_QPS", text, 1);
+    set_key("BANYAN_VERBS=qps", text);
     if (!verbs_real_device())
         verbs_sim.devices = rails;
     verbs_joined(s, 2);
@@ -90,7 +91,7 @@ Test(verbs_rails, lanes_without_immediates)
 {
     if (verbs_real_device())
         return;
-    setenv("BANYAN_VERBS_NOTIFY", "1", 1);
+    set_key("BANYAN_VERBS=notify", "1");
     for (size_t i = 0; i < 4; i++) {
         struct tpset s;
 
@@ -485,7 +486,7 @@ Test(verbs_rails, one_end_may_have_more_of_them)
         return;
     verbs_sim.devices = 2;
     verbs_sim.uneven = 1;
-    setenv("BANYAN_VERBS_QPS", "2", 1);
+    set_key("BANYAN_VERBS=qps", "2");
     verbs_joined(&s, 2);
     verbs_lanes_joined(&s, 2);
     verbs_stream(&s, &(struct verbs_stream){ .breaks = 2 });

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/err.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -102,7 +103,7 @@ Test(verbs_recall, memory_that_is_taken_back_is_not_read)
             struct bny_window win;
             struct tpset s;
 
-            setenv("BANYAN_VERBS_QPS", lanes == 1 ? "1" : lanes == 2 ? "2" : "3", 1);
+            set_key("BANYAN_VERBS=qps", lanes == 1 ? "1" : lanes == 2 ? "2" : "3");
             memset(dst, 0, WIN);
             verbs_joined(&s, 2);
             verbs_lanes_joined(&s, (uint32_t)lanes);
@@ -119,7 +120,7 @@ Test(verbs_recall, memory_that_is_taken_back_is_not_read)
             cr_assert_eq(s.ops->window_close(s.ep[1][0], &win), 0);
             verbs_left(&s);
         }
-    unsetenv("BANYAN_VERBS_QPS");
+    set_key("BANYAN_VERBS=qps", NULL);
     free(dst);
 }
 
@@ -277,7 +278,7 @@ Test(verbs_recall, a_window_ends_while_queue_pairs_are_replaced)
     struct bny_window win;
     struct tpset s;
 
-    setenv("BANYAN_VERBS_QPS", "3", 1);
+    set_key("BANYAN_VERBS=qps", "3");
     verbs_joined(&s, 2);
     verbs_lanes_joined(&s, 3);
     cr_assert_eq(s.ops->attach(s.tp[0], src, LEN), 0);
@@ -305,7 +306,7 @@ Test(verbs_recall, a_window_ends_while_queue_pairs_are_replaced)
             cr_assert_eq(dst[i], 0xa5, "round %d: a put landed at %d", round, i);
         cr_assert_eq(tpset_count(&s, 0, BNY_EV_DOWN) + tpset_count(&s, 1, BNY_EV_DOWN), 0);
     }
-    unsetenv("BANYAN_VERBS_QPS");
+    set_key("BANYAN_VERBS=qps", NULL);
     verbs_left(&s);
     free(dst);
     free(src);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 #include "transport/verbs/ibv_symbols.h"
@@ -172,7 +173,7 @@ Test(verbs_sentences, packets_that_get_lost)
 
     if (verbs_real_device())
         return;
-    setenv("BANYAN_VERBS_REPLACE", "0", 1);
+    set_key("BANYAN_VERBS=replace", "0");
     verbs_joined(&s, 2);
     verbs_sim.dead_device = 1;
     s.ops->eager(s.ep[0][1], &hdr, NULL);
@@ -271,34 +272,16 @@ Test(verbs_sentences, what_users_say_of_paths_is_done)
     verbs_left(&s);
     cr_assert(verbs_sim.tc == -1 && verbs_sim.sl == -1, "nobody asked for it");
     cr_assert(verbs_sim.timeout == 18 && verbs_sim.retry == 6);
-    setenv("BANYAN_VERBS_PATH", "tc=106,sl=3,timeout=16,retry=7", 1);
+    set_key("BANYAN_VERBS=tc", "106");
+    set_key("BANYAN_VERBS=sl", "3");
+    set_key("BANYAN_VERBS=timeout", "16");
+    set_key("BANYAN_VERBS=retry", "7");
     verbs_joined(&s, 2);
     verbs_left(&s);
     cr_assert_eq(verbs_sim.tc, 106);
     cr_assert_eq(verbs_sim.sl, 3);
     cr_assert_eq(verbs_sim.timeout, 16);
     cr_assert_eq(verbs_sim.retry, 7);
-}
-
-Test(verbs_sentences, what_users_say_of_paths_and_nobody_understands)
-{
-    static const char *const wrong[] = { "tc=256",  "sl=16",    "dscp=3", "tc",
-                                         "retry=8", "timeout=", "tc=1x",  "tc=-1" };
-    const struct bny_transport_ops *ops = bny_transport_find("verbs");
-    static uint8_t secret[32];
-    struct bny_tp_config cfg = {
-        .rank = 0, .nranks = 2, .secret = secret, .ifname = "", .port_range = ""
-    };
-    struct bny_tp *tp;
-
-    if (verbs_real_device())
-        return;
-    verbs_sim_use();
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        setenv("BANYAN_VERBS_PATH", wrong[i], 1);
-        cr_assert_eq(ops->create(&tp, &cfg), -BANYAN_EINVAL, "%s", wrong[i]);
-        check(banyan_last_error(), PARTS("BANYAN_VERBS_PATH", wrong[i], "timeout"));
-    }
 }
 
 Test(verbs_sentences, a_device_with_short_queues)

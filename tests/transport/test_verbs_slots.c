@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
 
@@ -184,7 +185,7 @@ Test(verbs_slots, released_in_any_order)
         verbs_sim = (struct verbs_sim){ .seed = 0 };
         if (i == 2)
             verbs_sim = (struct verbs_sim){ .max_send_wr = 64, .max_cqe = 128, .max_sge = 1 };
-        setenv("BANYAN_VERBS_NOTIFY", i == 1 ? "1" : "0", 1);
+        set_key("BANYAN_VERBS=notify", i == 1 ? "1" : "0");
         memset(flow, 0, sizeof flow);
         verbs_joined(&s, 2);
         while (flow[0].came < messages || flow[1].came < messages) {
@@ -212,7 +213,7 @@ Test(verbs_slots, released_in_any_order)
         expect_one_order(&s, 1);
         verbs_left(&s);
     }
-    unsetenv("BANYAN_VERBS_NOTIFY");
+    set_key("BANYAN_VERBS=notify", NULL);
 }
 
 /* ---- shapes ---- */
@@ -303,14 +304,14 @@ Test(verbs_slots, streams_over_each_shape)
         struct tpset s;
 
         verbs_sim = (struct verbs_sim){ .seed = 0 };
-        setenv("BANYAN_VERBS_MEMORY", memory[i], 1);
+        set_key("BANYAN_VERBS=memory", memory[i]);
         verbs_joined(&s, 2);
         cr_assert_gt(((struct vb_tp *)s.tp[0])->slab.bytes, before, "another shape");
         before = ((struct vb_tp *)s.tp[0])->slab.bytes;
         verbs_stream(&s, &(struct verbs_stream){ .breaks = 2, .seed = 40 + i });
         verbs_left(&s);
     }
-    unsetenv("BANYAN_VERBS_MEMORY");
+    set_key("BANYAN_VERBS=memory", NULL);
 }
 
 Test(verbs_slots, ranks_that_differ_are_told)
@@ -329,14 +330,14 @@ Test(verbs_slots, ranks_that_differ_are_told)
         return;
     verbs_sim_use();
     cr_assert_eq(ops->create(&tp[0], &cfg), 0, "%s", banyan_last_error());
-    setenv("BANYAN_VERBS_MEMORY", "1M", 1);
+    set_key("BANYAN_VERBS=memory", "1M");
     cfg.rank = 1;
     cr_assert_eq(ops->create(&tp[1], &cfg), 0, "%s", banyan_last_error());
-    unsetenv("BANYAN_VERBS_MEMORY");
+    set_key("BANYAN_VERBS=memory", NULL);
     len = ops->address(tp[1], blob, sizeof blob);
     cr_assert_eq(ops->reachable(tp[0], 1, blob, (size_t)len), 0);
     cr_assert_eq(ops->connect(tp[0], 1, blob, (size_t)len, &ep), -BANYAN_ECONFIG);
-    cr_assert_not_null(strstr(banyan_last_error(), "set BANYAN_VERBS_MEMORY to the same"));
+    cr_assert_not_null(strstr(banyan_last_error(), "set BANYAN_VERBS=memory to the same"));
     blob[offsetof(struct vb_blob, slab)] = VB_SLAB_SHAPES; /* no such one */
     cr_assert_eq(ops->reachable(tp[0], 1, blob, (size_t)len), 0);
     for (int r = 0; r < 2; r++)

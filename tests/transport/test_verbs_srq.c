@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "tests/support/key.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim_inside.h"
 
@@ -23,8 +24,8 @@ static void opened(struct tpset *s, int n, int rails, int qps)
     char text[8];
 
     snprintf(text, sizeof text, "%d", qps);
-    setenv("BANYAN_VERBS_QPS", text, 1);
-    setenv("BANYAN_VERBS_SRQ", "1", 1);
+    set_key("BANYAN_VERBS=qps", text);
+    set_key("BANYAN_VERBS=srq", "1");
     if (!verbs_real_device())
         verbs_sim.devices = rails;
     verbs_joined(s, n);
@@ -140,7 +141,7 @@ Test(verbs_srq, a_device_that_forgets_starves_nobody)
 
 Test(verbs_srq, notes_come_by_it)
 {
-    setenv("BANYAN_VERBS_NOTIFY", "1", 1);
+    set_key("BANYAN_VERBS=notify", "1");
     for (size_t i = 0; i < 3 && !verbs_real_device(); i++) {
         struct tpset s;
 
@@ -357,19 +358,19 @@ Test(verbs_srq, a_device_without_is_told)
     if (verbs_real_device())
         return;
     verbs_sim_use();
-    setenv("BANYAN_VERBS_SRQ", "1", 1);
-    setenv("BANYAN_VERBS_QPS", "2", 1);
+    set_key("BANYAN_VERBS=srq", "1");
+    set_key("BANYAN_VERBS=qps", "2");
     verbs_sim.max_srq_wr = -1;
     cr_assert_eq(ops->create(&tp, &cfg), -BANYAN_ECONFIG);
     cr_assert_str_eq(
         banyan_last_error(),
-        "rank 1: device sim0 has no shared receive queues: unset BANYAN_VERBS_SRQ");
+        "rank 1: device sim0 has no shared receive queues: set BANYAN_VERBS=srq=0");
     verbs_sim.max_srq_wr = 2245;
     cr_assert_eq(ops->create(&tp, &cfg), -BANYAN_ECONFIG);
     cr_assert_str_eq(
         banyan_last_error(),
         "rank 1: a shared receive queue of device sim0 has 2245 requests at most, and 4 ranks "
-        "with 2 queue pairs to each other need 2246: unset BANYAN_VERBS_SRQ");
+        "with 2 queue pairs to each other need 2246: set BANYAN_VERBS=srq=0");
     verbs_sim.max_srq_wr = 2246;
     cr_assert_eq(ops->create(&tp, &cfg), 0, "%s", banyan_last_error());
     ops->destroy(tp);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/counts.h"
 #include "base/err.h"
 
 int bny_failures_init(struct bny_failures *t, int nranks)
@@ -46,6 +47,6 @@ int bny_failures_add(struct bny_failures *t, const struct bny_failure *f, uint64
 int bny_failure_valid(const struct bny_failure *f, int nranks)
 {
     return f->cause >= BNY_CAUSE_DEATH && f->cause <= BNY_CAUSE_NOT_MADE && f->code > 0 &&
-           f->code < BANYAN_ERROR_COUNT && f->blamed >= -1 && f->blamed < nranks &&
+           f->code < BNY_ERROR_COUNT && f->blamed >= -1 && f->blamed < nranks &&
            f->reporter >= 0 && f->reporter < nranks && memchr(f->text, 0, sizeof f->text);
 }

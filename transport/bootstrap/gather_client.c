@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/counts.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "transport/bootstrap/gather.h"
@@ -436,7 +437,7 @@ void gather_take_failure(struct bny_bootstrap *b, const uint8_t *data, size_t le
 
     if (len >= 4)
         memcpy(&code, data, 4);
-    if (code == 0 || code >= BANYAN_ERROR_COUNT)
+    if (code == 0 || code >= BNY_ERROR_COUNT)
         code = BANYAN_EPROTO;
     gather_fail(b, code, "%.*s", len > 4 ? (int)(len - 4) : 0, (const char *)data + 4);
 }

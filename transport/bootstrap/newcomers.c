@@ -12,6 +12,7 @@
 #include <sodium.h>
 
 #include "base/clock.h"
+#include "base/counts.h"
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -386,7 +387,7 @@ static int newcomers_hear(struct bny_arrival *a, struct bny_newcomer_place *out)
             return 1;
     } else if (type == FRAME_REFUSE && len >= 4) {
         memcpy(&code, data, 4);
-        if (code > 0 && code < BANYAN_ERROR_COUNT)
+        if (code > 0 && code < BNY_ERROR_COUNT)
             return bny_fail((enum banyan_error)code, "%.*s", (int)(len - 4), data + 4);
     }
     return bny_fail(BANYAN_EPROTO,

@@ -283,7 +283,7 @@ static inline uint32_t dp_budget(const struct dp_ep *e)
 
 /* dgram_settings.c */
 int bny_dpdk_settings(struct dp_settings *s);
-int bny_ud_settings(struct dp_settings *s); /* BANYAN_UD_* */
+int bny_ud_settings(struct dp_settings *s); /* BANYAN_UD */
 /* 1: the first `prefix` bits are the same. */
 int bny_dgram_ip_shares(const struct bny_dgram_ip *a, const struct bny_dgram_ip *b, int prefix);
 

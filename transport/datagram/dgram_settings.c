@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* BANYAN_DPDK_*. */
+/* BANYAN_DPDK, BANYAN_DPDK_* and BANYAN_UD. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 
 #include "base/err.h"
 #include "base/param.h"
-#include "base/text.h"
 #include "transport/datagram/dgram.h"
 
 /* "0000:03:00.0", possibly with arguments for its driver: "0000:03:00.0,mprq_en=1". */
@@ -77,55 +76,33 @@ static int parse_port(struct dp_settings *s, const char *text)
     return 0;
 }
 
-/* "1G" bits a second to bytes. */
-static double parse_rate(const char *text)
+/* Checks, and faults on purpose: the keys of a variable that both transports have. */
+static int parse_common(struct dp_settings *s, const char *variable)
 {
-    char *end;
-    double v = bny_strtod(text, &end);
+    struct dp_fault *f = &s->fault;
+    const struct {
+        const char *key;
+        double *at, most;
+    } keys[] = {
+        { "loss", &f->loss, 0.9 },       { "dup", &f->duplicate, 0.9 },
+        { "reorder", &f->reorder, 0.9 }, { "corrupt", &f->corrupt, 0.9 },
+        { "gbps", &f->rate, 1e6 },
+    };
+    char name[32];
 
-    return v / 8 * (*end == 'G' ? 1e9 : *end == 'M' ? 1e6 : *end == 'k' ? 1e3 : 1);
-}
-
-static int parse_fault(struct dp_fault *f, const char *name)
-{
-    const char *text = bny_param_str(name);
-    char copy[200], *save;
-
-    snprintf(copy, sizeof copy, "%s", text);
-    for (char *w = strtok_r(copy, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
-        char *eq = strchr(w, '=');
-        double v = eq ? bny_strtod(eq + 1, NULL) : -1;
-        double *at = !strncmp(w, "loss=", 5)      ? &f->loss
-                     : !strncmp(w, "dup=", 4)     ? &f->duplicate
-                     : !strncmp(w, "reorder=", 8) ? &f->reorder
-                     : !strncmp(w, "corrupt=", 8) ? &f->corrupt
-                                                  : NULL;
-
-        if (at && v >= 0 && v <= 0.9)
-            *at = v;
-        else if (eq && !strncmp(w, "seed=", 5))
-            f->seed = strtoull(eq + 1, NULL, 0);
-        else if (eq && !strncmp(w, "rate=", 5) && v > 0)
-            f->rate = parse_rate(eq + 1);
-        else
-            return bny_fail(BANYAN_EINVAL,
-                            "%s: \"%.40s\" is none of loss, dup, reorder, corrupt "
-                            "(0 to 0.9), rate (as 1G) and seed",
-                            name, w);
-        f->on |= at || f->rate > 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        snprintf(name, sizeof name, "%s=%s", variable, keys[i].key);
+        *keys[i].at = bny_param_real(name);
+        if (*keys[i].at > keys[i].most)
+            return bny_fail(BANYAN_ECONFIG, "%s=%g is more than %g", name, *keys[i].at,
+                            keys[i].most);
+        f->on |= *keys[i].at > 0;
     }
-    return 0;
-}
-
-static int parse_checks(struct dp_settings *s, const char *name)
-{
-    const char *text = bny_param_str(name);
-
-    s->checks = !strcmp(text, "crc")   ? BNY_DGRAM_CRC
-                : !strcmp(text, "mac") ? BNY_DGRAM_MAC
-                                       : BNY_DGRAM_NO_CHECK;
-    if (s->checks == BNY_DGRAM_NO_CHECK && strcmp(text, "none") != 0)
-        return bny_fail(BANYAN_EINVAL, "%s=%.40s is none of none, crc and mac", name, text);
+    f->rate *= 1e9 / 8;
+    snprintf(name, sizeof name, "%s=seed", variable);
+    f->seed = (uint64_t)bny_param_int(name);
+    snprintf(name, sizeof name, "%s=check", variable);
+    s->checks = (enum bny_dgram_checks)bny_param_choice(name);
     return 0;
 }
 
@@ -195,7 +172,7 @@ static int parse_addresses(struct dp_settings *s)
     int rc =
         parse_ip("BANYAN_DPDK_ADDR", bny_param_str("BANYAN_DPDK_ADDR"), &s->ip, &s->prefix);
 
-    s->vlan = (uint16_t)bny_param_int("BANYAN_DPDK_VLAN");
+    s->vlan = (uint16_t)bny_param_int("BANYAN_DPDK=vlan");
     if (rc == 0)
         rc = parse_ip("BANYAN_DPDK_GATEWAY", bny_param_str("BANYAN_DPDK_GATEWAY"), &s->gateway,
                       NULL);
@@ -204,33 +181,28 @@ static int parse_addresses(struct dp_settings *s)
 
 int bny_dpdk_settings(struct dp_settings *s)
 {
-    int64_t mtu = bny_param_int("BANYAN_DPDK_MTU");
+    int64_t mtu = bny_param_int("BANYAN_DPDK=mtu");
     int rc;
 
     memset(s, 0, sizeof *s);
     rc = parse_port(s, bny_param_str("BANYAN_DPDK_PORT"));
     if (rc == 0)
-        rc = parse_checks(s, "BANYAN_DPDK_CHECK");
-    if (rc == 0)
-        rc = parse_fault(&s->fault, "BANYAN_DPDK_FAULT");
+        rc = parse_common(s, "BANYAN_DPDK");
     if (rc == 0)
         rc = parse_addresses(s);
     if (rc)
         return rc;
     snprintf(s->args, sizeof s->args, "%s", bny_param_str("BANYAN_DPDK_ARGS"));
-    s->queues = (int)bny_param_int("BANYAN_DPDK_QUEUES");
+    s->queues = (int)bny_param_int("BANYAN_DPDK=queues");
     s->frame = mtu ? (uint32_t)mtu + 14 : DP_FRAME;
     return 0;
 }
 
 int bny_ud_settings(struct dp_settings *s)
 {
-    int rc;
-
     memset(s, 0, sizeof *s);
     s->kind = BNY_DGRAM_UD;
     s->queues = 1;
     s->frame = DP_FRAME + BNY_DGRAM_ETH;
-    rc = parse_checks(s, "BANYAN_UD_CHECK");
-    return rc ? rc : parse_fault(&s->fault, "BANYAN_UD_FAULT");
+    return parse_common(s, "BANYAN_UD");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Seeded faults between messages and the driver: loss, duplication, reordering, corruption and
- * a rate, for links that have none (memif, ring). BANYAN_DPDK_FAULT; off by default, at no
+ * a rate, for links that have none (memif, ring). BANYAN_DPDK; off by default, at no
  * cost. */
 #include <stdlib.h>
 #include <string.h>

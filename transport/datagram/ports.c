@@ -289,7 +289,7 @@ int bny_dgram_open_device(struct dp_tp *t, const char *ifname)
     t->eth = bny_dgram_ip_none(&c.ip) ? BNY_DGRAM_ETH : bny_dgram_eth_bytes(&c.ip);
     if (t->eth == BNY_DGRAM_ETH6 && t->set.frame < DP_SAFE_FRAME6)
         return bny_fail(BANYAN_EINVAL,
-                        "rank %d: BANYAN_DPDK_MTU=%u: IPv6 wants packets of 1280 bytes at "
+                        "rank %d: BANYAN_DPDK=mtu=%u: IPv6 wants packets of 1280 bytes at "
                         "least",
                         t->tp.rank, t->set.frame - 14);
     if (t->drv->open(&c, &t->port, &t->info, text) != 0)
@@ -493,7 +493,7 @@ static void frame_is_lost(struct dp_ep *e)
     bny_warn("rank %d: frames of %u bytes do not reach rank %d over %s, of %u do: check the "
              "MTU of every switch and interface on the path%s",
              t->tp.rank, e->frame_wanted, e->ep.peer, t->set.device, e->frame,
-             t->set.kind == BNY_DGRAM_UD ? "" : ", or set BANYAN_DPDK_MTU");
+             t->set.kind == BNY_DGRAM_UD ? "" : ", or set BANYAN_DPDK=mtu");
     if (e->frame < DP_SAFE_FRAME && e->frame_wanted > DP_SAFE_FRAME) {
         e->frame_wanted = DP_SAFE_FRAME;
         e->asks = 0;

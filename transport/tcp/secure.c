@@ -49,18 +49,6 @@ static void find_aegis(void)
     memcpy(&aeads[TCP_AEGIS].open, &open, sizeof open);
 }
 
-int bny_tcp_integrity(void)
-{
-    static const char *const names[] = { "plain", "mac", "encrypt" };
-    const char *text = bny_param_str("BANYAN_TCP_INTEGRITY");
-
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(text, names[i]))
-            return i;
-    return bny_fail(BANYAN_ECONFIG, "BANYAN_TCP_INTEGRITY=%s is neither plain, mac nor encrypt",
-                    text);
-}
-
 const char *bny_tcp_cipher_name(enum tcp_cipher cipher)
 {
     static const char *const names[] = { "none", "Poly1305", "AEGIS-128L", "AES-256-GCM",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Records: the format of a lane's bytes if BANYAN_TCP_INTEGRITY is mac or encrypt.
+/* Records: the format of a lane's bytes if BANYAN_TCP=integrity is mac or encrypt.
  *
  *   u32 length of the payload, at most TCP_RECORD_MAX; u32 lower half of the record's number
  *   payload: plain (mac) or encrypted
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum tcp_integrity { TCP_PLAIN, TCP_MAC, TCP_ENCRYPT };
+enum tcp_integrity { TCP_PLAIN, TCP_MAC, TCP_ENCRYPT }; /* integrity of BANYAN_TCP */
 enum tcp_cipher { TCP_NO_CIPHER, TCP_POLY1305, TCP_AEGIS, TCP_GCM, TCP_CHACHA };
 
 #define TCP_RECORD_HEAD 8u
@@ -38,8 +38,6 @@ struct tcp_secure {
     uint32_t cap, start, end, clear, nclear;
 };
 
-/* BANYAN_TCP_INTEGRITY. Returns enum tcp_integrity, or -BANYAN_ECONFIG. */
-int bny_tcp_integrity(void);
 const char *bny_tcp_cipher_name(enum tcp_cipher cipher);
 /* Bits of the ciphers available here for it. */
 unsigned bny_tcp_ciphers(enum tcp_integrity integrity);

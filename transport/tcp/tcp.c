@@ -214,7 +214,7 @@ static void tcp_destroy(struct bny_tp *tp);
 static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
 {
     struct tcp_tp *t;
-    int rc, integrity;
+    int rc;
 
     *out = NULL;
     if (cfg->rank < 0 || cfg->rank >= cfg->nranks || !cfg->secret)
@@ -222,9 +222,6 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
                         cfg->nranks);
     if (sodium_init() < 0)
         return bny_fail(BANYAN_ESYSTEM, "rank %d: libsodium does not start", cfg->rank);
-    integrity = bny_tcp_integrity();
-    if (integrity < 0)
-        return integrity;
     t = calloc(1, sizeof *t);
     if (t)
         t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
@@ -238,9 +235,9 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.eager_max = TCP_EAGER_MAX;
     t->tp.slot_max = TCP_SLOT_MAX;
     t->active_tail = &t->active_head;
-    t->integrity = integrity;
-    t->ciphers = bny_tcp_ciphers((enum tcp_integrity)integrity);
-    t->replace_ns = (uint64_t)bny_param_int("BANYAN_TCP_REPLACE") * 1000000000u;
+    t->integrity = bny_param_choice("BANYAN_TCP=integrity");
+    t->ciphers = bny_tcp_ciphers((enum tcp_integrity)t->integrity);
+    t->replace_ns = (uint64_t)bny_param_int("BANYAN_TCP=replace") * 1000000000u;
     t->secret = cfg->secret;
     t->epfd = bny_fd_own(epoll_create1(EPOLL_CLOEXEC));
     rc = t->epfd < 0 ? bny_fail_errno("rank %d: epoll_create1", cfg->rank)

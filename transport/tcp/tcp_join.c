@@ -575,7 +575,7 @@ static int refuses(struct tcp_conn *c)
         h->from == h->to || h->lane >= TCP_LANES)
         drop_half(c, "its ranks do not match this job");
     else if (h->integrity != c->tp->integrity)
-        drop_half(c, "its BANYAN_TCP_INTEGRITY is not ours");
+        drop_half(c, "its BANYAN_TCP=integrity is not ours");
     else if (is_behind(c))
         drop_half(c, NULL);
     else

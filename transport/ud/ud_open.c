@@ -29,7 +29,7 @@ static int ud_open_choose(struct bny_dgram_port *p, const char *ifname)
                         "rank %d: transport ud takes one device a rank, BANYAN_IFNAME=%.60s "
                         "names several",
                         p->vt.tp.rank, ifname);
-    if (!named && bny_param_int("BANYAN_IB_DEVICES") > 0)
+    if (!named && bny_param_int("BANYAN_VERBS=devices") > 0)
         n = bny_verbs_port_near(&p->vt, ifname, near, 1);
     rc = bny_verbs_port_find(&p->vt, &p->rail, n ? near[0] : ifname, &p->number);
     return rc == VB_NO_PORT
@@ -55,9 +55,8 @@ static int find_device(struct bny_dgram_port *p, const struct bny_dgram_conf *co
     p->vt.tp.nranks = conf->nranks;
     p->vt.fn = p->fn;
     p->vt.datagrams = 1;
-    rc = bny_verbs_path_settings(conf->rank, &p->vt.path);
-    if (rc == 0)
-        rc = bny_verbs_tcp_cm_open(&p->vt);
+    p->vt.path = bny_verbs_path_settings();
+    rc = bny_verbs_tcp_cm_open(&p->vt);
     return rc ? rc : ud_open_choose(p, conf->ifname);
 }
 
@@ -73,7 +72,7 @@ static int ud_open_measure(struct bny_dgram_port *p, const struct bny_dgram_conf
 {
     struct ibv_port_attr a = { .state = IBV_PORT_NOP };
     struct ibv_device_attr d = { .max_qp_wr = 0 };
-    uint64_t memory = (uint64_t)bny_param_int("BANYAN_UD_MEMORY"), places;
+    uint64_t memory = (uint64_t)bny_param_int("BANYAN_UD=memory"), places;
     uint32_t sends, recvs;
 
     if (p->fn->ibv_query_device(p->rail.ctx, &d) != 0 ||
@@ -99,7 +98,7 @@ static int ud_open_measure(struct bny_dgram_port *p, const struct bny_dgram_conf
         return bny_fail(BANYAN_ENOTSUP,
                         "rank %d: device %s has datagrams of %u bytes, %u requests to send and "
                         "%u to receive: transport ud needs 256 bytes, %u and %u; "
-                        "BANYAN_UD_MEMORY=%llu bounds them, too",
+                        "BANYAN_UD=memory=%llu bounds them, too",
                         p->vt.tp.rank, p->rail.at, p->payload, p->nouts, p->nplaces,
                         BNY_DGRAM_BURST, UD_LEAST, (unsigned long long)memory);
     return 0;
@@ -135,7 +134,7 @@ static int make_pool(struct bny_dgram_port *p)
     if (err)
         return bny_fail(BANYAN_ENOMEM,
                         "rank %d: device %s does not register %zu bytes: %s; ulimit -l "
-                        "unlimited, or less BANYAN_UD_MEMORY",
+                        "unlimited, or a smaller memory of BANYAN_UD",
                         p->vt.tp.rank, p->rail.at, p->pool_bytes, strerror(err));
     p->idle = UD_NONE;
     for (uint32_t i = p->nplaces; i-- > 0;) {

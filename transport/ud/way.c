@@ -120,7 +120,7 @@ int bny_ud_way_state(struct bny_dgram_port *p, int rank, char *text)
              strerror(w->err),
              w->err == ETIMEDOUT || w->err == EHOSTUNREACH
                  ? "its hardware address is not resolved: ping it, check its VLAN"
-                 : "check show_gids, BANYAN_IB_GID_INDEX and dmesg");
+                 : "check show_gids, BANYAN_VERBS=gid_index and dmesg");
     return -1;
 }
 

@@ -51,7 +51,7 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
         return -1;
     }
     if (r->notify != t->notify) {
-        bny_warn("verbs: rank %d was turned away: BANYAN_VERBS_NOTIFY differs, or its device "
+        bny_warn("verbs: rank %d was turned away: BANYAN_VERBS=notify differs, or its device "
                  "is of another kind",
                  r->from);
         return VB_NOT_ABLE;

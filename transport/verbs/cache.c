@@ -148,7 +148,8 @@ static void cache_give_up(struct vb_tp *t)
     struct vb_cache *c = t->cache;
 
     bny_warn(
-        "rank %d: BANYAN_IB_CACHE: registered memory changes more than 100 times a second, so "
+        "rank %d: BANYAN_VERBS=cache: registered memory changes more than 100 times a second, "
+        "so "
         "no more is registered; keep buffers from call to call, or use banyan_mem_register",
         t->tp.rank);
     for (int i = 0; i < c->n; i++)
@@ -322,22 +323,17 @@ static int survives_fork(const struct vb_tp *t)
 
 int bny_verbs_cache_open(struct vb_tp *t)
 {
-    const char *text = bny_param_str("BANYAN_IB_CACHE");
     struct vb_watch *watch;
     int rc;
 
-    if (!strcmp(text, "off"))
+    if (!bny_param_choice("BANYAN_VERBS=cache"))
         return 0;
-    if (strcmp(text, "uffd") != 0)
-        return bny_fail(BANYAN_ECONFIG,
-                        "rank %d: BANYAN_IB_CACHE=%.40s is neither off nor uffd", t->tp.rank,
-                        text);
     rc = survives_fork(t);
     if (rc == 0)
         rc = bny_verbs_watch_open(&watch);
     if (rc) {
         bny_warn(
-            "rank %d: BANYAN_IB_CACHE=uffd: %s; buffers that are not registered are copied",
+            "rank %d: BANYAN_VERBS=cache=uffd: %s; buffers that are not registered are copied",
             t->tp.rank, banyan_last_error());
         return 0;
     }
@@ -347,7 +343,7 @@ int bny_verbs_cache_open(struct vb_tp *t)
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for a cache", t->tp.rank);
     }
     t->cache->watch = watch;
-    t->cache->most = (size_t)bny_param_int("BANYAN_IB_CACHE_BYTES");
+    t->cache->most = (size_t)bny_param_int("BANYAN_VERBS=cache_bytes");
     t->cache->page = (size_t)sysconf(_SC_PAGESIZE);
     return 0;
 }

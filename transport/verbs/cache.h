@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A cache of registrations for unregistered user memory, kept from one operation to the next if
- * BANYAN_IB_CACHE=uffd. Each operation declares the memory that it reads and writes
+ * BANYAN_VERBS=cache=uffd. Each operation declares the memory that it reads and writes
  * (bny_verbs_use); from VB_CACHE_MIN bytes on it is registered, until it changes (watch.h) or
  * others need the room: the least recently used goes first.
  *

@@ -82,7 +82,7 @@ int bny_verbs_depth(struct vb_tp *t)
     struct vb_limits l = { .wr = UINT32_MAX,
                            .cqe = UINT32_MAX,
                            .sge = UINT32_MAX,
-                           .shared = (int)bny_param_int("BANYAN_VERBS_SRQ") };
+                           .shared = (int)bny_param_int("BANYAN_VERBS=srq") };
     const char *device = t->rails[0].device;
     uint32_t need;
 
@@ -103,7 +103,7 @@ int bny_verbs_depth(struct vb_tp *t)
                         l.shared
                             ? LEAST_SENDS * t->depth.requests + VB_RECVS_OF(t->slab.eager) + 2
                             : 2 * need,
-                        l.cqe, l.shared ? "unset BANYAN_VERBS_SRQ, " : "");
+                        l.cqe, l.shared ? "set BANYAN_VERBS=srq=0, " : "");
     if (t->depth.sends < VB_SENDS_OF(t->slab.eager) || t->depth.eager < t->slab.eager ||
         t->depth.sges < 2)
         bny_info("verbs: by the limits of device %s (max_qp_wr %u, max_cqe %u, max_sge %u) %u "

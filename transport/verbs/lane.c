@@ -35,7 +35,7 @@ static void leave(struct vb_lane *c)
     e->state = VB_DRAINING;
     e->main->lanes_open &= ~(1u << e->lane);
     e->tries = e->refused = e->busy = 0;
-    e->deadline_ns = bny_deadline_in((double)bny_param_int("BANYAN_VERBS_REPLACE"));
+    e->deadline_ns = bny_deadline_in((double)bny_param_int("BANYAN_VERBS=replace"));
     c->t->joining++;
     c->t->fn->ibv_modify_qp(c->id->qp, &attr, IBV_QP_STATE);
 }
@@ -54,7 +54,7 @@ void bny_verbs_leave(struct vb_lane *c, const struct vb_rail *rail)
 
 void bny_verbs_lost(struct vb_lane *c, const char *fmt, ...)
 {
-    double seconds = (double)bny_param_int("BANYAN_VERBS_REPLACE");
+    double seconds = (double)bny_param_int("BANYAN_VERBS=replace");
     struct vb_ep *e = c->e;
     char reason[sizeof e->broke];
     va_list ap;

@@ -47,31 +47,25 @@ int bny_verbs_is_iwarp(const struct vb_rail *rail)
     return rail->ctx->device->transport_type == IBV_TRANSPORT_IWARP;
 }
 
-int bny_verbs_apart(struct vb_tp *t)
-{
-    const char *text = bny_param_str("BANYAN_IB_AR");
+enum choice { AUTO, OFF, ON };
 
-    if (strcmp(text, "auto") != 0 && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
-        return bny_fail(BANYAN_ECONFIG, "rank %d: BANYAN_IB_AR=%.40s is none of auto, 0 and 1",
-                        t->tp.rank, text);
-    t->apart = !t->notify && (text[0] == '1' || (text[0] == 'a' && !t->rails[0].ethernet));
-    return 0;
+int bny_verbs_apart(const struct vb_tp *t)
+{
+    enum choice ar = (enum choice)bny_param_choice("BANYAN_VERBS=ar");
+
+    return !t->notify && (ar == ON || (ar == AUTO && !t->rails[0].ethernet));
 }
 
 int bny_verbs_relaxed(struct vb_tp *t)
 {
-    const char *text = bny_param_str("BANYAN_IB_RELAXED_ORDERING");
+    enum choice relaxed = (enum choice)bny_param_choice("BANYAN_VERBS=relaxed_ordering");
 
-    if (strcmp(text, "auto") != 0 && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
-        return bny_fail(BANYAN_ECONFIG,
-                        "rank %d: BANYAN_IB_RELAXED_ORDERING=%.40s is none of auto, 0 and 1",
-                        t->tp.rank, text);
-    if (text[0] == '1' && !t->fn->reg_mr_iova2)
+    if (relaxed == ON && !t->fn->reg_mr_iova2)
         return bny_fail(BANYAN_ENOTSUP,
-                        "rank %d: BANYAN_IB_RELAXED_ORDERING=1 needs rdma-core 28: update it, "
-                        "or unset it",
+                        "rank %d: BANYAN_VERBS=relaxed_ordering=1 needs rdma-core 28: update "
+                        "it, or choose auto",
                         t->tp.rank);
-    t->relaxed = text[0] != '0' && t->fn->reg_mr_iova2;
+    t->relaxed = relaxed != OFF && t->fn->reg_mr_iova2;
     return 0;
 }
 
@@ -147,7 +141,7 @@ static int open_list(struct vb_tp *t, const char *list)
 /* None was named. */
 static int open_near(struct vb_tp *t, const char *ifname)
 {
-    int most = (int)bny_param_int("BANYAN_IB_DEVICES"), n = 0, rc = 0;
+    int most = (int)bny_param_int("BANYAN_VERBS=devices"), n = 0, rc = 0;
     char names[VB_RAILS][VB_NEAR_NAME];
 
     most = most < (int)VB_RAILS ? most : (int)VB_RAILS;
@@ -231,7 +225,7 @@ static void why_apart(const struct vb_place *mine, const struct vb_place *theirs
         snprintf(out, cap, "its address is broken");
     else if (theirs->how != mine->how)
         snprintf(out, cap,
-                 "it connects queue pairs by %s, we by %s: set BANYAN_IB_CONNECT=cm on all "
+                 "it connects queue pairs by %s, we by %s: set BANYAN_VERBS=connect=cm on all "
                  "hosts, or install one version of rdma-core on all (qp needs 33)",
                  theirs->how == VB_HOW_CM ? "rdma_cm" : "itself",
                  mine->how == VB_HOW_CM ? "rdma_cm" : "ourselves");
@@ -242,9 +236,9 @@ static void why_apart(const struct vb_place *mine, const struct vb_place *theirs
     else if (!(theirs->kinds & mine->kinds))
         snprintf(out, cap,
                  "they have no GID of one type (InfiniBand, RoCE v1, RoCE v2): see "
-                 "BANYAN_IB_GID_INDEX");
+                 "BANYAN_VERBS=gid_index");
     else
-        snprintf(out, cap, "their partition keys are %04x and %04x: see BANYAN_IB_PKEY",
+        snprintf(out, cap, "their partition keys are %04x and %04x: see BANYAN_VERBS=pkey",
                  mine->pkey, theirs->pkey);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Size of a peer's slabs. All of it is pinned, so large jobs have smaller ones:
- * BANYAN_VERBS_MEMORY bounds the total of a rank's peers. Both ends need the same size, and all
+ * BANYAN_VERBS=memory bounds the total of a rank's peers. Both ends need the same size, and all
  * ranks know the number of ranks, so nothing is negotiated; init reports settings that differ.
  * Independent of libibverbs, so that tools can use it. */
 #ifndef BNY_VERBS_SLAB_H

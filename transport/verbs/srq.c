@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One receive queue for all queue pairs of a device (BANYAN_VERBS_SRQ=1).
+/* One receive queue for all queue pairs of a device (BANYAN_VERBS=srq=1).
  *
  * A completion has the number of its queue pair (cq.c) and the queue entry that it used. Any
  * entry may receive a hello, a note or an immediate, so each has memory for the longest, a
@@ -46,13 +46,13 @@ static int open_one(struct vb_tp *t, struct vb_rail *rail)
     if (t->fn->ibv_query_device(rail->ctx, &attr) != 0 || attr.max_srq <= 0)
         return bny_fail(
             BANYAN_ECONFIG,
-            "rank %d: device %s has no shared receive queues: unset BANYAN_VERBS_SRQ",
+            "rank %d: device %s has no shared receive queues: set BANYAN_VERBS=srq=0",
             t->tp.rank, rail->device);
     if (attr.max_srq_wr < 0 || n > (unsigned)attr.max_srq_wr)
         return bny_fail(BANYAN_ECONFIG,
                         "rank %d: a shared receive queue of device %s has %d requests at most, "
                         "and %d ranks "
-                        "with %u queue pairs to each other need %llu: unset BANYAN_VERBS_SRQ",
+                        "with %u queue pairs to each other need %llu: set BANYAN_VERBS=srq=0",
                         t->tp.rank, rail->device, attr.max_srq_wr, t->tp.nranks, lanes, n);
     s->n = (uint32_t)n;
     s->bytes = calloc(s->n, sizeof *s->bytes);
@@ -73,8 +73,8 @@ static int open_one(struct vb_tp *t, struct vb_rail *rail)
     return bny_fail(errno == ENOMEM ? BANYAN_ENOMEM : BANYAN_ESYSTEM,
                     "rank %d: device %s: making a shared receive queue of "
                     "%llu requests fails: %s; raise the limit of locked memory (ulimit -l "
-                    "unlimited), or unset "
-                    "BANYAN_VERBS_SRQ",
+                    "unlimited), or set "
+                    "BANYAN_VERBS=srq=0",
                     t->tp.rank, rail->device, n, strerror(errno));
 }
 
@@ -82,7 +82,7 @@ int bny_verbs_srqs_open(struct vb_tp *t)
 {
     int rc = 0;
 
-    if (!bny_param_int("BANYAN_VERBS_SRQ"))
+    if (!bny_param_int("BANYAN_VERBS=srq"))
         return 0;
     for (int i = 0; i < t->nrails && rc == 0; i++)
         rc = open_one(t, &t->rails[i]);

@@ -327,7 +327,8 @@ static const char *remedy(int err, char *out, size_t cap)
 {
     snprintf(out, cap, "the queue pair cannot be connected (%s): %s", strerror(err),
              err == ETIMEDOUT ? "its hardware address is not resolved: ping it, check its VLAN"
-             : err == EINVAL  ? "check show_gids, BANYAN_IB_GID_INDEX and the MTU of both ends"
+             : err == EINVAL
+                 ? "check show_gids, BANYAN_VERBS=gid_index and the MTU of both ends"
              : err == EPERM || err == EACCES ? "this user or container has no permission"
                                              : "see dmesg");
     return out;
@@ -673,7 +674,7 @@ static void turn_away(struct desk *d, int listener)
     d->turned++;
     if ((d->turned & (d->turned - 1)) == 0)
         bny_warn("verbs: rank %d has no descriptor left for another connection, which each "
-                 "queue pair needs: ulimit -n 65536, or BANYAN_IB_CONNECT=cm on all hosts",
+                 "queue pair needs: ulimit -n 65536, or BANYAN_VERBS=connect=cm on all hosts",
                  d->t->tp.rank);
 }
 
@@ -724,17 +725,18 @@ static const char *misfit(const struct call *c, int *mine, int *other, char *out
     char ours[64], theirs[64];
 
     if (!keys_fit(rail->port.pkey, c->theirs.pkey)) {
-        snprintf(out, cap,
-                 "its partition key is 0x%04x, ours 0x%04x: give both ends one BANYAN_IB_PKEY, "
-                 "and at least one full membership (0x8000)",
-                 c->theirs.pkey, rail->port.pkey);
+        snprintf(
+            out, cap,
+            "its partition key is 0x%04x, ours 0x%04x: give both ends one BANYAN_VERBS=pkey, "
+            "and at least one full membership (0x8000)",
+            c->theirs.pkey, rail->port.pkey);
         return out;
     }
     if (bny_verbs_port_pair(rail, c->theirs.gids, c->theirs.ngids, mine, other))
         return NULL;
     snprintf(out, cap,
              "none of its GIDs has the type of one of ours (its first: %s, ours: %s): give "
-             "both interfaces an address of one family, or name GIDs by BANYAN_IB_GID_INDEX",
+             "both interfaces an address of one family, or name GIDs by BANYAN_VERBS=gid_index",
              bny_verbs_gid_text(&c->theirs.gids[0], theirs),
              bny_verbs_gid_text(&rail->port.gids[0], ours));
     return out;
@@ -1027,8 +1029,9 @@ int bny_verbs_tcp_cm_open(struct vb_tp *t)
     open_devices(d);
     if (d->ncontexts)
         return 0;
-    return bny_fail(BANYAN_ENOTSUP,
-                    "rank %d: no RDMA device with connected queue pairs can be opened: see "
-                    "ibv_devinfo, and ls -l /dev/infiniband; iWARP needs BANYAN_IB_CONNECT=cm",
-                    t->tp.rank);
+    return bny_fail(
+        BANYAN_ENOTSUP,
+        "rank %d: no RDMA device with connected queue pairs can be opened: see "
+        "ibv_devinfo, and ls -l /dev/infiniband; iWARP needs BANYAN_VERBS=connect=cm",
+        t->tp.rank);
 }

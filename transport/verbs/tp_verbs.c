@@ -57,18 +57,13 @@ static int can_connect(const struct vb_fn *fn)
 /* Selects the way to connect queue pairs. Returns 0, or an error. */
 static int open_events(struct vb_tp *t)
 {
-    const char *text = bny_param_str("BANYAN_IB_CONNECT");
-    int is_auto = !strcmp(text, "auto");
+    enum { AUTO, QP } chosen = bny_param_choice("BANYAN_VERBS=connect");
 
-    if (!is_auto && strcmp(text, "qp") != 0 && strcmp(text, "cm") != 0)
-        return bny_fail(BANYAN_ECONFIG,
-                        "rank %d: BANYAN_IB_CONNECT=%.40s is none of auto, qp and cm",
-                        t->tp.rank, text);
-    t->how = !strcmp(text, "qp") || (is_auto && can_connect(t->fn)) ? VB_HOW_QP : VB_HOW_CM;
+    t->how = chosen == QP || (chosen == AUTO && can_connect(t->fn)) ? VB_HOW_QP : VB_HOW_CM;
     if (t->how == VB_HOW_QP && !t->fn->query_gid_table)
         return bny_fail(
             BANYAN_ENOTSUP,
-            "rank %d: BANYAN_IB_CONNECT=qp needs rdma-core 33: update it, or set cm "
+            "rank %d: BANYAN_VERBS=connect=qp needs rdma-core 33: update it, or set cm "
             "on all hosts",
             t->tp.rank);
     if (t->how == VB_HOW_QP)
@@ -76,7 +71,7 @@ static int open_events(struct vb_tp *t)
     if (!t->fn->rdma_create_event_channel)
         return bny_fail(BANYAN_ENOTSUP,
                         "rank %d: librdmacm is not installed: apt-get install librdmacm1%s",
-                        t->tp.rank, is_auto ? "" : ", or unset BANYAN_IB_CONNECT");
+                        t->tp.rank, chosen == AUTO ? "" : ", or BANYAN_VERBS=connect=auto");
     t->events = t->fn->rdma_create_event_channel();
     if (!t->events || bny_verbs_nonblocking(t->events->fd) != 0)
         return bny_fail(BANYAN_ENOTSUP,
@@ -95,15 +90,14 @@ static int verbs_start(struct vb_tp *t, const struct bny_tp_config *cfg)
     rc = bny_verbs_rails_open(t, cfg->ifname ? cfg->ifname : "");
     if (rc)
         return rc;
-    t->notify = bny_verbs_is_iwarp(&t->rails[0]) || bny_param_int("BANYAN_VERBS_NOTIFY");
-    rc = bny_verbs_apart(t);
-    if (rc == 0)
-        rc = bny_verbs_relaxed(t);
+    t->notify = bny_verbs_is_iwarp(&t->rails[0]) || bny_param_int("BANYAN_VERBS=notify");
+    t->apart = bny_verbs_apart(t);
+    rc = bny_verbs_relaxed(t);
     if (rc == 0)
         rc = bny_verbs_depth(t);
     if (rc)
         return rc;
-    t->blob.qps = (uint8_t)bny_param_int("BANYAN_VERBS_QPS");
+    t->blob.qps = (uint8_t)bny_param_int("BANYAN_VERBS=qps");
     t->blob.slab = t->slab.number;
     rc = bny_verbs_srqs_open(t);
     if (rc)
@@ -140,14 +134,13 @@ static int verbs_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.rank = cfg->rank;
     t->tp.nranks = cfg->nranks;
     t->tp.eager_max = VB_EAGER_MAX;
-    t->slab = bny_verbs_slab(cfg->nranks, (uint64_t)bny_param_int("BANYAN_VERBS_MEMORY"));
+    t->slab = bny_verbs_slab(cfg->nranks, (uint64_t)bny_param_int("BANYAN_VERBS=memory"));
     t->tp.slot_max = t->slab.slot_max;
     t->fn = fn;
     t->port_range = cfg->port_range;
     t->secret = cfg->secret;
-    rc = bny_verbs_path_settings(cfg->rank, &t->path);
-    if (rc == 0)
-        rc = verbs_start(t, cfg);
+    t->path = bny_verbs_path_settings();
+    rc = verbs_start(t, cfg);
     if (rc == 0)
         rc = bny_verbs_cache_open(t);
     t->port_range = NULL;
@@ -190,7 +183,7 @@ static int blob_check(const struct vb_tp *t, int peer, const void *blob, size_t 
 
 /* If init did not compare settings. */
 #define OTHER_SLOTS                                                                            \
-    "rank %d has slots of another size than rank %d: set BANYAN_VERBS_MEMORY to the same on "  \
+    "rank %d has slots of another size than rank %d: set BANYAN_VERBS=memory to the same on "  \
     "all ranks"
 
 static int verbs_reachable(struct bny_tp *tp, int peer, const void *blob, size_t len)

@@ -29,7 +29,7 @@
  * that is longer than a slot and waits for slots.
  *
  * Rails and lanes. A rank may use several devices (rails: rail i of one rank connects to rail i
- * of the other) and several queue pairs on each (BANYAN_VERBS_QPS). A lane is the connection of
+ * of the other) and several queue pairs on each (BANYAN_VERBS=qps). A lane is the connection of
  * one queue pair; lane k's home is rail k % rails. Lane 0 carries every message's immediate, in
  * order, and all short payload. The other lanes may carry stripes of a long payload: a stripe
  * is a write with its own immediate, and the message's immediate on lane 0 has the bits of the
@@ -331,14 +331,14 @@ struct vb_region { /* registered user memory */
     struct vb_region *next;
 };
 
-/* BANYAN_VERBS_PATH; -1: rdma_cm, or the port, decides. */
+/* Of BANYAN_VERBS; -1: rdma_cm, or the port, decides. */
 struct vb_path {
     int tc;        /* traffic class: DSCP x 4 + ECN bits */
     int sl;        /* service level; the priority over RoCE */
     int timeout;   /* 4.096 us x 2^timeout before a retransmission */
     int retry;     /* retransmissions */
-    int gid_index; /* BANYAN_IB_GID_INDEX */
-    int pkey;      /* BANYAN_IB_PKEY; -1: the port's */
+    int gid_index; /* -1: by its type */
+    int pkey;      /* -1: the port's */
 };
 
 /* The minimum of what a rank's devices allow; UINT32_MAX: any. */
@@ -374,8 +374,8 @@ struct vb_tp {
     int nrails;
     uint32_t max_msg; /* largest request, minimum of all rails */
     int notify;       /* the devices have no immediates */
-    int apart;        /* BANYAN_IB_AR: long writes have no immediate, it follows alone */
-    int relaxed;      /* BANYAN_IB_RELAXED_ORDERING: writes land in any order */
+    int apart;        /* BANYAN_VERBS=ar: long writes have no immediate, it follows alone */
+    int relaxed;      /* BANYAN_VERBS=relaxed_ordering: writes land in any order */
     unsigned ncqs;    /* number of completion queues so far */
     int told_apart;   /* peers without a common rail */
     struct vb_blob blob;
@@ -460,7 +460,7 @@ const char *bny_verbs_remedy(const struct vb_lane *c, enum ibv_wc_status status,
 /* rail.c */
 int bny_verbs_nonblocking(int fd);
 int bny_verbs_is_iwarp(const struct vb_rail *rail);
-int bny_verbs_apart(struct vb_tp *t); /* sets t->apart. 0, or an error */
+int bny_verbs_apart(const struct vb_tp *t);                    /* of struct vb_tp */
 int bny_verbs_rails_open(struct vb_tp *t, const char *ifname); /* one for each part of a list */
 void bny_verbs_rails_close(struct vb_tp *t);
 struct vb_rail *bny_verbs_rail_of(struct vb_tp *t,
@@ -502,7 +502,7 @@ struct vb_ep *bny_verbs_lane_ep(struct vb_tp *t, int peer,
 void bny_verbs_grow(struct vb_ep *e); /* requests further lanes if that is this rank's task */
 
 /* verbs_route.c */
-int bny_verbs_path_settings(int rank, struct vb_path *p);
+struct vb_path bny_verbs_path_settings(void);
 void bny_verbs_path_options(const struct vb_tp *t, struct rdma_cm_id *id); /* for either end */
 unsigned bny_verbs_mtu_bytes(unsigned code);            /* of an enum ibv_mtu; 0 of 0 */
 unsigned bny_verbs_path_mtu(const struct vb_lane *c);   /* the smaller end's; 0: unknown */

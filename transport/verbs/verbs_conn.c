@@ -242,7 +242,7 @@ static int fails(const struct vb_lane *c, const char *what)
     return bny_fail(BANYAN_ENOMEM,
                     "device %s: %s fails: %s (each peer takes %.2f MiB of every device; raise "
                     "the limit of locked memory: ulimit -l unlimited, or set a lower "
-                    "BANYAN_VERBS_MEMORY on all ranks)",
+                    "BANYAN_VERBS=memory on all ranks)",
                     c->rail->at, what, strerror(err), peer_mib(c));
 }
 
@@ -262,7 +262,7 @@ static int no_qp(const struct vb_lane *c)
             BANYAN_ENOMEM,
             "device %s: creating a queue pair fails: %s: it has %d for all processes "
             "(rdma resource show tells who has them; fewer ranks, or "
-            "BANYAN_VERBS_QPS=1), or raise the limit of locked memory (each peer "
+            "BANYAN_VERBS=qps=1), or raise the limit of locked memory (each peer "
             "takes %.2f MiB of every device): ulimit -l unlimited",
             c->rail->at, strerror(err), a.max_qp, peer_mib(c));
     errno = err;

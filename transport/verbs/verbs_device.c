@@ -86,7 +86,7 @@ const char *bny_verbs_remedy(const struct vb_lane *c, enum ibv_wc_status status,
                "before it was sent";
         break;
     case IBV_WC_RNR_RETRY_EXC_ERR:
-        text = "it was not ready to receive: set BANYAN_VERBS_RNR=6, and report it";
+        text = "it was not ready to receive: set BANYAN_VERBS=rnr=6, and report it";
         break;
     case IBV_WC_LOC_QP_OP_ERR: text = "see that its interface is up: rdma link, ip link"; break;
     case IBV_WC_WR_FLUSH_ERR:
@@ -259,7 +259,7 @@ static int list_devices(struct vb_tp *t, struct rdma_event_channel *channel,
                         char apart[64])
 {
     struct bny_subnet nets[32];
-    int nnets = bny_net_subnets(nets, 32), routed = (int)bny_param_int("BANYAN_IB_ROUTED"),
+    int nnets = bny_net_subnets(nets, 32), routed = (int)bny_param_int("BANYAN_VERBS=routed"),
         first = -1, kind = 0, k = 0;
 
     for (int i = 0; i < n; i++) {

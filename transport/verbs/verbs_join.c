@@ -80,7 +80,7 @@ struct rdma_conn_param bny_verbs_param(const struct vb_tp *t, const void *data, 
                                      .flow_control = 1,
                                      .retry_count = (uint8_t)t->path.retry,
                                      .rnr_retry_count =
-                                         (uint8_t)bny_param_int("BANYAN_VERBS_RNR") };
+                                         (uint8_t)bny_param_int("BANYAN_VERBS=rnr") };
 }
 
 /* If a queue pair works while a better one is being made, the state describes the one that
@@ -294,7 +294,7 @@ static void busy_there(struct vb_lane *c)
     bny_verbs_conn_close(c);
     e->busy++;
     e->patient = e->unheard = 0;
-    if (!e->conn) /* a queue pair to replace has its own, BANYAN_VERBS_REPLACE */
+    if (!e->conn) /* a queue pair to replace has its own, BANYAN_VERBS=replace */
         e->deadline_ns = bny_deadline_in(VB_JOIN_S);
     if (e->state != VB_DRAINING)
         e->state = VB_IDLE;
@@ -703,7 +703,7 @@ static void verbs_join_advance(struct vb_ep *e)
         return;
     late = bny_deadline_passed(e->deadline_ns);
     if (late && e->conn)
-        bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS_REPLACE)",
+        bny_verbs_down(e, "%s; no other connection came about in time (BANYAN_VERBS=replace)",
                        e->broke);
     else if (late && !waits_out(e))
         bny_verbs_down(e, "did not connect over device %s within %.0f s; is it still alive?",

@@ -220,7 +220,7 @@ static int find_pkey(const struct vb_tp *t, struct ibv_context *ctx, int port, i
     }
     return bny_fail(
         BANYAN_ECONFIG,
-        "rank %d: BANYAN_IB_PKEY=0x%04x is not in the table of device %s port %d, "
+        "rank %d: BANYAN_VERBS=pkey=0x%04x is not in the table of device %s port %d, "
         "which has %s: name one of these, or have the subnet manager make this port "
         "a member",
         t->tp.rank, (unsigned)t->path.pkey, ctx->device->name, port, there[0] ? there : "none");
@@ -366,12 +366,13 @@ static int has_a_way(const struct vb_tp *t, const struct found *f)
     if (is_on_a_network(t, f))
         return 0;
     if (t->path.gid_index >= 0 && !f->port.ngids)
-        return bny_fail(BANYAN_ECONFIG,
-                        "rank %d: BANYAN_IB_GID_INDEX=%d: device %s port %d has no GID of this "
-                        "host there (show_gids, or /sys/class/infiniband/%s/ports/%d/gids): "
-                        "name another one, or unset it",
-                        t->tp.rank, t->path.gid_index, f->ctx->device->name, f->number,
-                        f->ctx->device->name, f->number);
+        return bny_fail(
+            BANYAN_ECONFIG,
+            "rank %d: BANYAN_VERBS=gid_index=%d: device %s port %d has no GID of this "
+            "host there (show_gids, or /sys/class/infiniband/%s/ports/%d/gids): "
+            "name another one, or unset it",
+            t->tp.rank, t->path.gid_index, f->ctx->device->name, f->number,
+            f->ctx->device->name, f->number);
     if (f->port.ngids)
         return bny_fail(BANYAN_ENOTSUP,
                         "rank %d: device %s port %d has no LID: no subnet manager runs on its "
@@ -588,7 +589,7 @@ int bny_verbs_near_take(const struct vb_tp *t, struct vb_near *near, int n,
 void bny_verbs_near_apart(const char *device, const char *first)
 {
     bny_info("verbs: device %s is on another network than %s, or another subnet: it is not "
-             "chosen by its distance; BANYAN_IB_ROUTED=1 if each reaches the other",
+             "chosen by its distance; BANYAN_VERBS=routed=1 if each reaches the other",
              device, first);
 }
 
@@ -602,7 +603,7 @@ int bny_verbs_port_near(struct vb_tp *t, const char *ifname, char (*names)[VB_NE
     int n = 0;
 
     if (all && name_of(NULL, 0, ifname, &w) == 0)
-        n = list_ports(t, &w, (int)bny_param_int("BANYAN_IB_ROUTED"), all, &apart);
+        n = list_ports(t, &w, (int)bny_param_int("BANYAN_VERBS=routed"), all, &apart);
     for (int i = 0; i < n; i++) {
         near[i] = (struct vb_near){ .port = all[i].number };
         snprintf(near[i].name, sizeof near[i].name, "%s", all[i].ctx->device->name);

@@ -21,70 +21,16 @@
 #define EXACTLY  0x80u /* selector: equal to */
 #define LIFETIME 18u   /* 4.096 us * 2^18, like the kernel's own RoCE paths */
 
-/* 1.07 s. An early retry costs a packet, a late one delays everything by a second. */
-#define TIMEOUT 18
-#define RETRIES 6 /* never 7 by default: some devices take it as infinite */
-
-/* A number from its own variable, or -1 if that is not set. */
-static int verbs_route_number(int rank, const char *name, int most, const char *what, int *out)
+struct vb_path bny_verbs_path_settings(void)
 {
-    const char *text = bny_param_str(name);
-    char *end;
-    long v;
-
-    *out = -1;
-    if (!*text)
-        return 0;
-    v = strtol(text, &end, 0);
-    if (end == text || *end || v < 0 || v > most)
-        return bny_fail(BANYAN_ECONFIG, "rank %d: %s=%.40s is no number from 0 to %d: %s", rank,
-                        name, text, most, what);
-    *out = (int)v;
-    return 0;
-}
-
-int bny_verbs_path_settings(int rank, struct vb_path *p)
-{
-    const struct {
-        const char *name;
-        int *at, most;
-    } known[] = {
-        { "tc", &p->tc, 255 },
-        { "sl", &p->sl, 15 },
-        { "timeout", &p->timeout, 31 },
-        { "retry", &p->retry, 7 },
+    return (struct vb_path){
+        .tc = (int)bny_param_int("BANYAN_VERBS=tc"),
+        .sl = (int)bny_param_int("BANYAN_VERBS=sl"),
+        .timeout = (int)bny_param_int("BANYAN_VERBS=timeout"),
+        .retry = (int)bny_param_int("BANYAN_VERBS=retry"),
+        .gid_index = (int)bny_param_int("BANYAN_VERBS=gid_index"),
+        .pkey = (int)bny_param_int("BANYAN_VERBS=pkey"),
     };
-    const size_t n = sizeof known / sizeof known[0];
-    char copy[200], *save, *end;
-    int rc;
-
-    *p = (struct vb_path){ .tc = -1, .sl = -1, .timeout = TIMEOUT, .retry = RETRIES };
-    snprintf(copy, sizeof copy, "%s", bny_param_str("BANYAN_VERBS_PATH"));
-    for (char *w = strtok_r(copy, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
-        char *eq = strchr(w, '=');
-        long v = eq ? strtol(eq + 1, &end, 0) : -1;
-        size_t i = 0;
-
-        while (eq && i < n &&
-               (strlen(known[i].name) != (size_t)(eq - w) ||
-                strncmp(w, known[i].name, (size_t)(eq - w)) != 0))
-            i++;
-        if (!eq || i == n || end == eq + 1 || *end || v < 0 || v > known[i].most)
-            return bny_fail(BANYAN_EINVAL,
-                            "BANYAN_VERBS_PATH: \"%.40s\" is none of tc (0 to 255), sl (0 to "
-                            "15), timeout (0 to 31) and retry (0 to 7)",
-                            w);
-        *known[i].at = (int)v;
-    }
-    rc = verbs_route_number(rank, "BANYAN_IB_GID_INDEX", 65535,
-                            "show_gids has the indices; unset it to have one chosen",
-                            &p->gid_index);
-    if (rc == 0)
-        rc = verbs_route_number(
-            rank, "BANYAN_IB_PKEY", 0xffff,
-            "a partition key as in /sys/class/infiniband/*/ports/*/pkeys, 0x8001 say",
-            &p->pkey);
-    return rc;
 }
 
 void bny_verbs_path_options(const struct vb_tp *t, struct rdma_cm_id *id)
@@ -96,7 +42,7 @@ void bny_verbs_path_options(const struct vb_tp *t, struct rdma_cm_id *id)
     if (t->path.tc >= 0 &&
         t->fn->rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tc, sizeof tc) != 0)
         bny_warn("verbs: rank %d: rdma_cm does not take the traffic class %u "
-                 "(BANYAN_VERBS_PATH)",
+                 "(BANYAN_VERBS=tc)",
                  t->tp.rank, tc);
 }
 
@@ -149,7 +95,7 @@ int bny_verbs_resolve_route(struct vb_lane *c, int ms)
     if (c->rail->ethernet && mtu && (mtu != c->rail->mtu || sl) && set_path(c, mtu) == 0)
         return 0;
     if (sl)
-        bny_warn("verbs: rank %d: %s (sl=%d of BANYAN_VERBS_PATH)", c->t->tp.rank,
+        bny_warn("verbs: rank %d: %s (BANYAN_VERBS=sl=%d)", c->t->tp.rank,
                  c->rail->ethernet ? "rdma_cm does not take a service level"
                                    : "the subnet manager gives the service level, by its QoS",
                  c->t->path.sl);

@@ -37,7 +37,7 @@ if [ ! -f "$tree/built" ] && ! make_tree >"$log" 2>&1; then
     exit 1
 fi
 cd "$tree" || exit 1
-if LD_PRELOAD=$library BANYAN_MPI_AFTER=1 BANYAN_MPI_NONBLOCKING=0 timeout -k 10 150 "mpirun.$mpi" "${options[@]}" -n 2 \
+if LD_PRELOAD=$library BANYAN_MPI=after=1,nonblocking=0 timeout -k 10 150 "mpirun.$mpi" "${options[@]}" -n 2 \
     python3 test/runtests.py -q -i test_cco -i test_comm -i test_request -i test_op >run.log 2>&1; then
     grep "^Ran" run.log | sed 's/^/# /'
     echo "ok 1 - mpi4py_2_ranks"

@@ -11,7 +11,7 @@
 
 #if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
 
-#define CALLS 8 /* beyond BANYAN_MPI_AFTER, which the test sets to 1 or 3 */
+#define CALLS 8 /* beyond BANYAN_MPI=after, which the test sets to 1 or 3 */
 
 static void check(int ok, const char *what)
 {

@@ -39,7 +39,9 @@ class Mpi(unittest.TestCase):
             options = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle",
                        "1", *options)
         env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-        env.update({"BANYAN_MPI_AFTER": "1", "BANYAN_MPI_NONBLOCKING": "0", **more})
+        settings = {"after": "1", "nonblocking": "0"}
+        settings.update(pair.split("=") for pair in more.pop("BANYAN_MPI", "").split(",") if pair)
+        env.update(more, BANYAN_MPI=",".join("=".join(pair) for pair in settings.items()))
         if library:
             env["LD_PRELOAD"] = library
         job = subprocess.Popen([MPIRUN, *options, "-n", str(ranks), *command], stdout=subprocess.PIPE,
@@ -85,7 +87,7 @@ class Random(Mpi):
         with tempfile.TemporaryDirectory() as folder:
             files = [pathlib.Path(folder, name) for name in ("plain", "ours")]
             self.good(ranks, RANDOM_CALLS, str(seed), str(CALLS), str(files[0]), "plain", library=None)
-            _, err = self.good(ranks, RANDOM_CALLS, str(seed), str(CALLS), str(files[1]), BANYAN_MPI_STATS="1")
+            _, err = self.good(ranks, RANDOM_CALLS, str(seed), str(CALLS), str(files[1]), BANYAN_MPI="stats=1")
             for rank in range(ranks):
                 plain, ours = (sorted(pathlib.Path(f"{f}.{rank}").read_text(encoding="ascii").splitlines(),
                                       key=lambda line: int(line.split()[0])) for f in files)
@@ -213,8 +215,8 @@ class Cases(Mpi):
             self.assertIn("ok", out, err)
 
     def test_settings_that_differ_keep_all_on_mpi(self):
-        shell = 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then BANYAN_MPI_AFTER=7; fi; exec "$0" "$@"'
-        out, err = self.good(2, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI_STATS="1")
+        shell = 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then BANYAN_MPI=after=7,nonblocking=0,stats=1; fi; exec "$0" "$@"'
+        out, err = self.good(2, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI="stats=1")
         self.assertIn("ok", out)
         self.assertIn("all collectives stay on MPI", err)
 
@@ -223,23 +225,23 @@ class Cases(Mpi):
         for what in "export BANYAN_TOPO=/nonexistent", f"ulimit -n {enough_for_the_mpi}":
             for one in 0, 2:
                 shell = f'if [ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = {one} ]; then {what}; fi; exec "$0" "$@"'
-                out, err = self.good(3, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI_STATS="1")
+                out, err = self.good(3, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI="stats=1")
                 self.assertIn("ok", out)
                 self.assertIn(f"rank {one}: MPI_Init: every communicator stays on MPI", err)
                 self.assertRegex(err, r" iallreduce +0 ")
 
     def test_rank_without_the_interposer_ends_the_job(self):
         shell = 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then unset LD_PRELOAD; fi; exec "$0" "$@"'
-        code, out, err = self.run_ranks(2, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI_JOIN_TIMEOUT="2")
+        code, out, err = self.run_ranks(2, "sh", "-c", shell, CASES, "mixed", limit=60, BANYAN_MPI="join=2")
         self.assertNotEqual(code, 0, out)
         self.assertIn("not every rank has this library", err)
 
     def test_codec_is_for_sums_of_floats(self):
-        err = self.case("codec", BANYAN_MPI_CODEC="int8:force=1", BANYAN_MPI_STATS="1")
+        err = self.case("codec", BANYAN_MPI_CODEC="int8:force=1", BANYAN_MPI="stats=1")
         self.assertIn("codec int8:force=1: 3 sums of MPI_FLOAT were encoded", err)
 
     def test_codec_between_ranks_that_share_memory_gains_nothing(self):
-        err = self.case("mixed", BANYAN_MPI_CODEC="int8", BANYAN_MPI_STATS="1")
+        err = self.case("mixed", BANYAN_MPI_CODEC="int8", BANYAN_MPI="stats=1")
         self.assertIn("codec int8: 0 sums of MPI_FLOAT were encoded; of 15 it was predicted to gain nothing", err)
 
     def test_codec_that_does_not_exist(self):
@@ -259,7 +261,7 @@ class Cases(Mpi):
         self.assertEqual(code == 0, plain == 0, out + err)
 
     def test_blocking_and_non_blocking_calls_in_another_order_at_each_rank(self):
-        err = self.case("crossed", BANYAN_MPI_STATS="1")
+        err = self.case("crossed", BANYAN_MPI="stats=1")
         self.assertRegex(err, r" iallreduce +36 ")
 
     def test_init_by_lookup_leaves_all_on_the_mpi(self):
@@ -267,7 +269,7 @@ class Cases(Mpi):
 
     def test_small_non_blocking_calls_are_the_mpis(self):
         for bytes_from, ours in ("4000000", 15), ("5000000", 0):
-            err = self.case("mixed", BANYAN_MPI_NONBLOCKING=bytes_from, BANYAN_MPI_STATS="1")
+            err = self.case("mixed", BANYAN_MPI=f"nonblocking={bytes_from},stats=1")
             self.assertRegex(err, rf" iallreduce +{ours} ")
 
     def test_wrong_arguments_give_the_errors_of_the_mpi(self):
@@ -294,7 +296,7 @@ class Cases(Mpi):
         self.case("persistent_of_the_mpi")
 
     def persistent(self, name, made, ranks=3):
-        code, out, err = self.run_ranks(ranks, CASES, name, limit=60, BANYAN_MPI_STATS="1")
+        code, out, err = self.run_ranks(ranks, CASES, name, limit=60, BANYAN_MPI="stats=1")
         self.assertEqual(code, 0, out + err)
         if "no persistent collectives" in out:
             self.skipTest("this MPI has no persistent collectives")
@@ -310,7 +312,7 @@ class Cases(Mpi):
 
     def test_more_communicators_than_go_to_banyan(self):
         """512 beside MPI_COMM_WORLD, two sums each, at two ranks; then one on a line that is free again."""
-        err = self.case("many_comms", ranks=2, BANYAN_MPI_STATS="1")
+        err = self.case("many_comms", ranks=2, BANYAN_MPI="stats=1")
         self.assertRegex(err, rf" allreduce +{2 * (1 + 2 * 512 + 1)} ")
 
     def test_persistent_collectives_that_differ(self):
@@ -322,7 +324,7 @@ class Cases(Mpi):
         if "no sessions" in out:
             self.skipTest("this MPI has no sessions")
         for after in ("1", "3") if plain == 0 else ():
-            out, err = self.good(3, SESSIONS, name, limit=60, BANYAN_MPI_AFTER=after)
+            out, err = self.good(3, SESSIONS, name, limit=60, BANYAN_MPI=f"after={after}")
             self.assertIn("ok", out, err)
 
     def test_session_without_init(self):
@@ -350,7 +352,7 @@ class Cases(Mpi):
         with tempfile.TemporaryDirectory() as folder:
             other = pathlib.Path(folder, "libmpi.so.12" if MPI == "mpich" else "libompi-renamed.so")
             other.symlink_to(own)
-            err = self.case("mixed", library=f"{LIBRARY}:{other}", BANYAN_MPI_STATS="1")
+            err = self.case("mixed", library=f"{LIBRARY}:{other}", BANYAN_MPI="stats=1")
         self.assertRegex(err, r" iallreduce +15 ")
 
     def test_unknown_mpi_gets_all_calls(self):
@@ -379,7 +381,7 @@ class Fortran(Mpi):
             self.skipTest("no Fortran compiler for this MPI (gfortran)")
         for program in FORTRAN:
             plain, _ = self.good(ranks, program, library=None, limit=60)
-            ours, err = self.good(ranks, program, limit=60, BANYAN_MPI_STATS="1")
+            ours, err = self.good(ranks, program, limit=60, BANYAN_MPI="stats=1")
             self.assertRegex(plain, r"ok \d+ checks")
             self.assertEqual(plain, ours)
             rows = {w[1]: w[2:] for w in map(str.split, err.splitlines()) if len(w) == 7 and w[2].isdigit()}
@@ -406,7 +408,7 @@ class Hpcc(Mpi):
             here = os.getcwd()
             os.chdir(folder)
             try:
-                _, err = self.good(4, "hpcc", BANYAN_MPI_STATS="1")
+                _, err = self.good(4, "hpcc", BANYAN_MPI="stats=1")
                 result = pathlib.Path("hpccoutf.txt").read_text(encoding="ascii", errors="replace")
             finally:
                 os.chdir(here)

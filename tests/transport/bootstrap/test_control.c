@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/counts.h"
 #include "base/rng.h"
 #include "support.h"
 #include "transport/bootstrap/conn.h"
@@ -673,7 +674,7 @@ Test(control, broken_records_are_refused)
     cr_assert(!bny_failure_valid(&f, 2));
     f = good, f.cause = BNY_CAUSE_NOT_MADE + 1;
     cr_assert(!bny_failure_valid(&f, 2));
-    f = good, f.code = BANYAN_ERROR_COUNT;
+    f = good, f.code = BNY_ERROR_COUNT;
     cr_assert(!bny_failure_valid(&f, 2));
     f = good, f.blamed = 2;
     cr_assert(!bny_failure_valid(&f, 2));

@@ -217,7 +217,7 @@ static int choose_queues(struct bny_dgram_port *p, const struct bny_dgram_conf *
     p->queues = (info->caps & BNY_DGRAM_PAIR) || c->queues < 1 ? 1 : c->queues;
     if (p->queues > most) {
         say(text,
-            "port %.60s (%.31s) has %d queue%s each way, BANYAN_DPDK_QUEUES=%d asks for more: "
+            "port %.60s (%.31s) has %d queue%s each way, BANYAN_DPDK=queues=%d asks for more: "
             "set it to %d at most",
             c->device, dev->driver_name, most, most == 1 ? "" : "s", p->queues, most);
         return -1;
@@ -306,7 +306,7 @@ static int make_pool(struct bny_dgram_port *p, const struct bny_dgram_conf *c,
     say(text,
         "DPDK has no memory for %u frames of %u bytes, which other ranks may send before we "
         "look (%s); give it %llu MiB more "
-        "(BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages) or make frames smaller (BANYAN_DPDK_MTU)",
+        "(BANYAN_DPDK_ARGS=\"-m MIB\", or hugepages) or make frames smaller (BANYAN_DPDK=mtu)",
         count, info->frame_max, rte_strerror(rte_errno), (unsigned long long)mib);
     return -1;
 }

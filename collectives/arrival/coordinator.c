@@ -476,7 +476,7 @@ static int begin_coordinator(struct bny_coordinator *d, struct bny_coordinator *
     int rc;
 
     *at = d;
-    rc = bny_op_start_stage(&d->op, NULL, d->seq + behind);
+    rc = bny_op_start_child(&d->op, NULL, d->seq + behind);
     if (rc) {
         *at = NULL;
         bny_op_finish(&d->op);

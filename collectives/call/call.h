@@ -31,7 +31,7 @@ struct bny_call {
     uint8_t via_allreduce; /* an ordered reduce_scatter: allreduce into staging, then copy the
                               own block */
     uint8_t has_set;       /* opts.participants: not all ranks' inputs count */
-    uint8_t is_stage;      /* another operation's, with a number that was kept for it */
+    uint8_t is_child;      /* of another operation, under a number that was kept for it */
     uint8_t zero;
     enum banyan_dtype dtype;
     int root; /* or the peer of SENDRECV; -1 */

@@ -10,9 +10,9 @@
  * predicted alike the first is taken. ROW(id, symbol, name): enum BNY_WAY_<id>; the table
  * bny_way_<symbol> (way.h); the schedule by which users ask for it, "" where they cannot. */
 #define BNY_WAYS(ROW)                                                                          \
-    ROW(ALONE, alone, "")   /* a communicator of one rank, or an empty set of ranks */         \
-    ROW(SELF, self, "")     /* a message to oneself: its sending */                            \
-    ROW(STAGES, stages, "") /* a linear codec: one operation after another */                  \
+    ROW(ALONE, alone, "")       /* a communicator of one rank, or an empty set of ranks */     \
+    ROW(SELF, self, "")         /* a message to oneself: its sending */                        \
+    ROW(SEQUENCE, sequence, "") /* a list of operations: the stages of a linear codec */       \
     ROW(ONESHOT, oneshot, "oneshot") /* each rank's contribution in one message to each */     \
     ROW(WRITEBACK, writeback, "writeback") /* passes over shared memory */                     \
     ROW(LINES, lines, "lines")             /* a short operation in cells of shared memory */   \

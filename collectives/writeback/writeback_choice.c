@@ -20,7 +20,7 @@ static const char *not_plain(const struct bny_call *call)
         return why;
     if (call->has_set)
         return "it takes no participation set";
-    return call->is_stage ? "it is no stage of another operation" : NULL;
+    return call->is_child ? "it is no child of another operation" : NULL;
 }
 
 /* ---- passes ---- */

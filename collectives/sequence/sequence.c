@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The way of sequences: starts the children of a list one after another, and ends when the last
+ * one has. */
+#include "collectives/sequence/sequence.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct bny_list *list_of(const struct bny_call *call)
+{
+    return &bny_list_linear;
+}
+
+/* ---- life ---- */
+
+static int sequence_init(struct bny_op *op)
+{
+    struct bny_sequence *s = bny_sequence_of(op);
+
+    if (!s)
+        s = op->of_way[BNY_WAY_SEQUENCE] = calloc(1, sizeof *s);
+    if (!s)
+        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+    s->list = list_of(&op->call);
+    s->n = s->list->init(op);
+    if (s->n < 0)
+        return s->n;
+    BNY_ASSERT(s->n <= BNY_SEQUENCE_MAX);
+    op->numbers = (uint32_t)s->n;
+    return 0;
+}
+
+static void sequence_free(struct bny_op *op)
+{
+    struct bny_sequence *s = bny_sequence_of(op);
+
+    for (int i = 0; i < BNY_SEQUENCE_MAX; i++)
+        bny_child_free(&s->children[i], op);
+    bny_list_linear.free(op);
+    free(s);
+    op->of_way[BNY_WAY_SEQUENCE] = NULL;
+}
+
+static int sequence_start(struct bny_op *op)
+{
+    struct bny_sequence *s = bny_sequence_of(op);
+
+    s->next = 0;
+    s->is_told = 0;
+    for (int i = 0; i < s->n; i++)
+        s->children[i].runs = 0;
+    return s->list->start(op);
+}
+
+static void sequence_drop(struct bny_op *op, int result)
+{
+    bny_sequence_of(op)->list->drop(op);
+}
+
+/* After a failure a child may still be closing: it completes us when it has. */
+static int sequence_close(struct bny_op *op)
+{
+    const struct bny_sequence *s = bny_sequence_of(op);
+
+    for (int i = 0; i < s->n; i++)
+        if (bny_child_is_busy(&s->children[i]))
+            return BNY_AGAIN;
+    return 0;
+}
+
+static unsigned sequence_pending(const struct bny_op *op, int r)
+{
+    const struct bny_sequence *s = bny_sequence_of(op);
+
+    for (int i = 0; i < s->n; i++)
+        if (bny_child_waits_on(&s->children[i], r))
+            return BNY_PENDING_WAITS;
+    return 0;
+}
+
+/* ---- going on ---- */
+
+/* The child that is to begin does, if there is anything to do in its place. 0 or an error. */
+static int start_next(struct bny_op *op)
+{
+    struct bny_sequence *s = bny_sequence_of(op);
+    struct bny_child *child = &s->children[s->next];
+    struct bny_call call;
+    int rc;
+
+    memset(&call, 0, sizeof call);
+    call.collective = BNY_ALLREDUCE;
+    call.root = -1;
+    call.tag = op->call.tag;
+    call.chunk_bytes = op->call.chunk_bytes;
+    rc = s->list->next(op, s->next, &call);
+    s->next++;
+    if (rc < 0 || rc == BNY_SEQUENCE_NOTHING)
+        return rc;
+    rc = bny_child_init(child, op, &call);
+    if (rc == -BANYAN_ENOTSUP) { /* the schedule that was asked for does not serve a part */
+        bny_call_set_schedule(&call, "auto");
+        rc = bny_child_init(child, op, &call);
+    }
+    return rc ? rc : bny_child_start(child, op, (uint32_t)s->next);
+}
+
+/* Is the list over as far as it was begun? 0 also where a child has failed: the communicator
+ * has then, which ends us too. */
+static int may_go_on(const struct bny_sequence *s)
+{
+    for (int i = 0; i < s->next; i++)
+        if (bny_child_is_busy(&s->children[i]) ||
+            (s->children[i].runs && s->children[i].op.result))
+            return 0;
+    return 1;
+}
+
+static void sequence_fail(struct bny_op *op, int rc)
+{
+    const struct bny_codec *codec = op->plan.codec;
+
+    bny_sequence_of(op)->is_told = 1;
+    if (!bny_comm_has_failed(op->comm))
+        bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, (enum banyan_error) - rc,
+                   op->comm->world->rank, "rank %d: %s%s%s%s", op->comm->rank,
+                   codec ? "codec " : "", codec ? codec->spec : "", codec ? ": " : "",
+                   bny_why(rc));
+}
+
+static int sequence_advance(struct bny_op *op)
+{
+    struct bny_sequence *s = bny_sequence_of(op);
+    int moved = 0, rc = 0;
+
+    while (rc == 0 && !s->is_told && bny_op_is_active(op) && !bny_comm_has_failed(op->comm) &&
+           may_go_on(s)) {
+        moved = 1;
+        if (s->next < s->n) {
+            rc = start_next(op);
+            continue;
+        }
+        rc = s->list->finish(op);
+        if (rc == 0)
+            bny_op_complete(op, 0);
+    }
+    if (rc)
+        sequence_fail(op, rc);
+    return moved;
+}
+
+/* ---- choice ---- */
+
+static const char *sequence_cannot(const struct bny_scope *s, const struct bny_call *call)
+{
+    return call->codec && call->codec->ops->linear ? NULL : "it serves linear codecs alone";
+}
+
+/* Its children have plans of their own. */
+static int sequence_plan(struct bny_scope *s, const struct bny_call *call,
+                         struct bny_plan *plan)
+{
+    const struct bny_list *list = list_of(call);
+
+    snprintf(plan->schedule, sizeof plan->schedule, "%s", list->name);
+    plan->predicted_s = list->seconds(s, call);
+    return 0;
+}
+
+const struct bny_way bny_way_sequence = {
+    .traits = BNY_WAY_SOLE,
+    .cannot = sequence_cannot,
+    .plan = sequence_plan,
+    .init = sequence_init,
+    .start = sequence_start,
+    .advance = sequence_advance,
+    .drop = sequence_drop,
+    .close = sequence_close,
+    .pending = sequence_pending,
+    .free = sequence_free,
+};

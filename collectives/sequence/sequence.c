@@ -7,9 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int is_linear(const struct bny_call *call)
+{
+    return call->codec && call->codec->ops->linear;
+}
+
 static const struct bny_list *list_of(const struct bny_call *call)
 {
-    return &bny_list_linear;
+    return is_linear(call) ? &bny_list_linear : &bny_list_hierarchical;
 }
 
 /* ---- life ---- */
@@ -47,15 +52,19 @@ static int sequence_start(struct bny_op *op)
     struct bny_sequence *s = bny_sequence_of(op);
 
     s->next = 0;
+    s->beside = 0;
     s->is_told = 0;
     for (int i = 0; i < s->n; i++)
         s->children[i].runs = 0;
-    return s->list->start(op);
+    return s->list->start ? s->list->start(op) : 0;
 }
 
 static void sequence_drop(struct bny_op *op, int result)
 {
-    bny_sequence_of(op)->list->drop(op);
+    const struct bny_list *list = bny_sequence_of(op)->list;
+
+    if (list->drop)
+        list->drop(op);
 }
 
 /* After a failure a child may still be closing: it completes us when it has. */
@@ -81,7 +90,18 @@ static unsigned sequence_pending(const struct bny_op *op, int r)
 
 /* ---- going on ---- */
 
-/* The child that is to begin does, if there is anything to do in its place. 0 or an error. */
+void bny_sequence_call(const struct bny_call *parent, struct bny_call *call)
+{
+    memset(call, 0, sizeof *call);
+    call->collective = BNY_ALLREDUCE;
+    call->is_child = 1;
+    call->root = -1;
+    call->tag = parent->tag;
+    call->chunk_bytes = parent->chunk_bytes;
+}
+
+/* The child that is to begin does, if there is anything to do in its place. 0, BNY_AGAIN: not
+ * yet, or an error. */
 static int start_next(struct bny_op *op)
 {
     struct bny_sequence *s = bny_sequence_of(op);
@@ -89,15 +109,14 @@ static int start_next(struct bny_op *op)
     struct bny_call call;
     int rc;
 
-    memset(&call, 0, sizeof call);
-    call.collective = BNY_ALLREDUCE;
-    call.root = -1;
-    call.tag = op->call.tag;
-    call.chunk_bytes = op->call.chunk_bytes;
+    bny_sequence_call(&op->call, &call);
     rc = s->list->next(op, s->next, &call);
-    s->next++;
-    if (rc < 0 || rc == BNY_SEQUENCE_NOTHING)
+    if (rc < 0)
         return rc;
+    s->beside |= (unsigned)(rc == BNY_SEQUENCE_BESIDE) << s->next;
+    s->next++;
+    if (rc == BNY_SEQUENCE_NOTHING)
+        return 0;
     rc = bny_child_init(child, op, &call);
     if (rc == -BANYAN_ENOTSUP) { /* the schedule that was asked for does not serve a part */
         bny_call_set_schedule(&call, "auto");
@@ -106,14 +125,17 @@ static int start_next(struct bny_op *op)
     return rc ? rc : bny_child_start(child, op, (uint32_t)s->next);
 }
 
-/* Is the list over as far as it was begun? 0 also where a child has failed: the communicator
- * has then, which ends us too. */
+/* Are those done that the next child, or the end, waits for? 0 also where one has failed: the
+ * communicator has then, which ends us too. */
 static int may_go_on(const struct bny_sequence *s)
 {
-    for (int i = 0; i < s->next; i++)
-        if (bny_child_is_busy(&s->children[i]) ||
-            (s->children[i].runs && s->children[i].op.result))
+    for (int i = 0; i < s->next; i++) {
+        const struct bny_child *c = &s->children[i];
+
+        if (bny_child_is_busy(c) ? s->next == s->n || !(s->beside >> i & 1)
+                                 : c->runs && c->op.result)
             return 0;
+    }
     return 1;
 }
 
@@ -136,16 +158,14 @@ static int sequence_advance(struct bny_op *op)
 
     while (rc == 0 && !s->is_told && bny_op_is_active(op) && !bny_comm_has_failed(op->comm) &&
            may_go_on(s)) {
-        moved = 1;
-        if (s->next < s->n) {
-            rc = start_next(op);
-            continue;
-        }
-        rc = s->list->finish(op);
-        if (rc == 0)
+        int is_over = s->next == s->n;
+
+        rc = !is_over ? start_next(op) : s->list->finish ? s->list->finish(op) : 0;
+        moved |= rc != BNY_AGAIN;
+        if (rc == 0 && is_over)
             bny_op_complete(op, 0);
     }
-    if (rc)
+    if (rc && rc != BNY_AGAIN)
         sequence_fail(op, rc);
     return moved;
 }
@@ -154,23 +174,29 @@ static int sequence_advance(struct bny_op *op)
 
 static const char *sequence_cannot(const struct bny_scope *s, const struct bny_call *call)
 {
-    return call->codec && call->codec->ops->linear ? NULL : "it serves linear codecs alone";
+    return is_linear(call) ? NULL : bny_hierarchical_cannot(s, call);
+}
+
+static double sequence_seconds(struct bny_scope *s, const struct bny_call *call, double most,
+                               char *schedule)
+{
+    const struct bny_list *list = list_of(call);
+
+    snprintf(schedule, BNY_NAME_MAX, "%s", list->name);
+    return list->seconds(s, call);
 }
 
 /* Its children have plans of their own. */
 static int sequence_plan(struct bny_scope *s, const struct bny_call *call,
                          struct bny_plan *plan)
 {
-    const struct bny_list *list = list_of(call);
-
-    snprintf(plan->schedule, sizeof plan->schedule, "%s", list->name);
-    plan->predicted_s = list->seconds(s, call);
+    plan->chunk_bytes = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
     return 0;
 }
 
 const struct bny_way bny_way_sequence = {
-    .traits = BNY_WAY_SOLE,
     .cannot = sequence_cannot,
+    .seconds = sequence_seconds,
     .plan = sequence_plan,
     .init = sequence_init,
     .start = sequence_start,

@@ -18,9 +18,7 @@
     ROW(SEQUENCE, sequence, "hierarchical") /* a list of operations: a sum of several hosts, a \
                                                linear codec */                                 \
     ROW(ARRIVAL, arrival, "arrival")        /* a reduction in the order in which ranks come */ \
-    ROW(COORDINATOR, coordinator,                                                              \
-        "") /* no call's: it gives a slot to each rank of such a reduction */                  \
-    ROW(PROGRAM, program, "") /* a program of steps, chunk by chunk */
+    ROW(PROGRAM, program, "")               /* a program of steps, chunk by chunk */
 
 #define BNY_WAY_ID(id, symbol, name) BNY_WAY_##id,
 enum bny_way_id { BNY_WAYS(BNY_WAY_ID) BNY_WAY_COUNT };

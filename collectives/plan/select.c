@@ -23,7 +23,7 @@ static const char *const names[BNY_WAY_COUNT] = { BNY_WAYS(WAY_NAME) };
 static int serves(const struct bny_way *w, const struct bny_scope *s,
                   const struct bny_call *call)
 {
-    return w->cannot && (!call->among || (w->traits & BNY_WAY_AMONG)) && !w->cannot(s, call);
+    return (!call->among || (w->traits & BNY_WAY_AMONG)) && !w->cannot(s, call);
 }
 
 /* A way with such a trait that serves the call; BNY_WAY_COUNT: none. */

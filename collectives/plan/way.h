@@ -69,8 +69,7 @@ struct bny_way {
 
     /* ---- the choice ---- */
 
-    /* Why it cannot serve the call: a sentence for the user; NULL: it can. NULL function: it
-     * serves no user's call. */
+    /* Why it cannot serve the call: a sentence for the user; NULL: it can. */
     const char *(*cannot)(const struct bny_scope *s, const struct bny_call *call);
     /* Predicted seconds of a call that it can serve. INFINITY: other ways are faster, as
      * measured, or it has nothing cheaper than `most`. A way that has several schedules writes

@@ -362,9 +362,9 @@ static int add_path(struct build *b, struct bny_scope *scopes)
 {
     const struct bny_plan *plan = &b->plans[0];
 
-    if (plan->way == BNY_WAY_PROGRAM || plan->late_s > 0)
+    if (plan->program)
         return add_program(b);
-    if (plan->way == BNY_WAY_STAGES)
+    if (plan->codec && plan->codec->ops->linear)
         return add_linear(b, scopes);
     if (plan->way == BNY_WAY_ONESHOT)
         add_oneshot(b);

@@ -20,7 +20,7 @@
     ROW(bny_build_swing_uni)                                                                   \
     ROW(bny_build_ordered_ring)                                                                \
     ROW(bny_build_ordered_ring_uni)                                                            \
-    ROW(bny_build_hierarchical)
+    ROW(bny_build_blueconnect)
 
 #define BNY_GRAPH_BUILDER_DECLARED(table) extern const struct bny_graph_builder_ops table;
 BNY_GRAPH_BUILDERS(BNY_GRAPH_BUILDER_DECLARED)

@@ -337,6 +337,10 @@ static void arrival_free(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
 
+    if (bny_is_coordinator(op)) {
+        bny_coordinator_free(op);
+        return;
+    }
     for (size_t i = 0; i < a->children_cap; i++)
         bny_source_free(&a->children[i]);
     free(a->children);
@@ -356,10 +360,13 @@ static int arrival_start(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
 
+    if (bny_is_coordinator(op))
+        return 0;
     memset(a->marks, 0, 5 * (size_t)a->nchunks);
     memset(a->set, 0, 2 * bny_arrival_set_bytes(op));
     a->begun = a->has_slot = a->late = a->told = 0;
-    a->together = a->runs = a->asks = a->is_last = a->next_is_due = 0;
+    a->child.runs = 0;
+    a->together = a->asks = a->is_last = a->next_is_due = 0;
     a->next = BNY_NEXT_UNSAID;
     a->is_settled = op->plan.late_s <= 0;
     if (!a->is_settled)
@@ -465,14 +472,13 @@ static void advance_child(struct bny_op *op)
     struct bny_arrival *a = bny_arrival_of(op);
     int rc = 0;
 
-    if (!a->runs) {
-        a->runs = 1;
+    if (!a->child.runs && !a->told) {
         rc = start_child(op);
         if (rc)
             bny_op_send_failed(op, -1, rc, "");
         a->told |= rc != 0;
     }
-    if (!a->told && a->is_settled && bny_op_is_done(&a->child.op) && !a->child.op.result &&
+    if (!a->told && a->is_settled && !bny_child_is_busy(&a->child) && !a->child.op.result &&
         !a->out.n && !(a->coordinator && bny_coordinator_is_needed(a->coordinator))) {
         tell_contributors(op);
         bny_op_complete(op, 0);
@@ -482,8 +488,11 @@ static void advance_child(struct bny_op *op)
 static int arrival_advance(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
-    int moved = !a->begun;
+    int moved;
 
+    if (bny_is_coordinator(op))
+        return bny_coordinator_advance(op);
+    moved = !a->begun;
     if (!a->begun && !arrival_begin(op))
         return 0;
     if (a->out.n)
@@ -508,6 +517,10 @@ static void arrival_message(struct bny_op *op, int from, struct bny_msg *msg)
     struct bny_arrival *a = bny_arrival_of(op);
     struct bny_arrival_word w;
 
+    if (bny_is_coordinator(op)) {
+        bny_coordinator_message(op, from, msg);
+        return;
+    }
     bny_op_mark_runnable(op);
     if (msg->hdr.kind == BNY_MSG_READY) {
         bny_msg_release(&op->comm->world->held, msg);
@@ -547,6 +560,10 @@ static void arrival_drop(struct bny_op *op, int result)
     struct bny_arrival *a = bny_arrival_of(op);
     struct bny_buffer_pool *pool = &op->comm->world->held;
 
+    if (bny_is_coordinator(op)) {
+        bny_coordinator_drop(op, result);
+        return;
+    }
     note_served(op);
     bny_arrival_coded_end(op, result);
     bny_msg_list_release(pool, &a->early);
@@ -562,15 +579,11 @@ static void arrival_drop(struct bny_op *op, int result)
     a->coordinator = a->feeder = NULL;
 }
 
-static int is_busy(const struct bny_arrival *a)
-{
-    return a->runs && !a->told && !bny_op_is_done(&a->child.op);
-}
-
 /* After a failure the child may still be closing: it completes us when it has. */
 static int close_child(struct bny_op *op)
 {
-    return is_busy(bny_arrival_of(op)) ? BNY_AGAIN : 0;
+    return !bny_is_coordinator(op) && bny_child_is_busy(&bny_arrival_of(op)->child) ? BNY_AGAIN
+                                                                                    : 0;
 }
 
 /* ---- who is waited for ---- */
@@ -583,7 +596,7 @@ static int waits_on(const struct bny_op *op, int r)
         return 0;
     if (a->coordinator && bny_coordinator_lacks(a->coordinator, r))
         return 1;
-    if (is_busy(a))
+    if (bny_child_is_busy(&a->child))
         return bny_op_waits_on(&a->child.op, r);
     if (a->server < 0)
         return r == 0 || (r == 1 && op->comm->n >= BNY_COORDINATORS);
@@ -600,15 +613,21 @@ static int sends_to(const struct bny_op *op, int r)
     return served[r / 64] >> r % 64 & 1;
 }
 
+/* A call waits for others in its coordinator's name, too. */
 static unsigned arrival_pending(const struct bny_op *op, int r)
 {
+    if (bny_is_coordinator(op))
+        return 0;
     return (waits_on(op, r) ? BNY_PENDING_WAITS : 0) |
            (sends_to(op, r) ? BNY_PENDING_SENDS : 0);
 }
 
 static void arrival_notify(struct bny_op *op, enum bny_notice what, uint32_t step)
 {
-    bny_stream_sent(op, step);
+    if (bny_is_coordinator(op))
+        bny_coordinator_sent(op, step);
+    else
+        bny_stream_sent(op, step);
 }
 
 const struct bny_way bny_way_arrival = {

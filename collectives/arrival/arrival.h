@@ -129,7 +129,7 @@ struct bny_arrival {
     struct bny_coordinator *feeder;      /* passes the result on to one who is late; or NULL */
     struct bny_outbox out;
     struct bny_child child; /* the static schedule's, where all came together */
-    uint8_t together, runs;
+    uint8_t together;
     uint8_t begun;      /* it has said that it is here, or need not */
     uint8_t asks;       /* it has begun, and its coordinator is to tell who was late */
     uint8_t is_settled; /* what its coordinator has to tell of that is known, or nothing */
@@ -164,9 +164,16 @@ struct bny_arrival {
     struct bny_arrival_coded coded;
 };
 
+/* Is it a coordinator's operation, which is nobody's call? */
+static inline int bny_is_coordinator(const struct bny_op *op)
+{
+    return op->free_detached != NULL;
+}
+
+/* NULL: it is one. */
 static inline struct bny_arrival *bny_arrival_of(const struct bny_op *op)
 {
-    return op->of_way[BNY_WAY_ARRIVAL];
+    return bny_is_coordinator(op) ? NULL : op->of_way[BNY_WAY_ARRIVAL];
 }
 
 static inline int bny_arrival_wants_result(const struct bny_op *op)
@@ -264,7 +271,15 @@ int bny_arrival_coded_fits(const struct bny_op *op, const struct bny_hdr *h, siz
 int bny_arrival_apply_coded(struct bny_op *op, int from, int is_result, const struct bny_hdr *h,
                             const void *data);
 
-/* ---- coordinator.c ---- */
+/* ---- coordinator.c: of its own operation, as the way's ---- */
+
+int bny_coordinator_advance(struct bny_op *op);
+void bny_coordinator_message(struct bny_op *op, int from, struct bny_msg *msg);
+void bny_coordinator_sent(struct bny_op *op, uint32_t cookie);
+void bny_coordinator_drop(struct bny_op *op, int result);
+void bny_coordinator_free(struct bny_op *op);
+
+/* ---- and of the call ---- */
 
 /* Opens this rank's coordinator for the operation; of a call that asks it only tells when all
  * have come. 0 or an error. */

@@ -104,7 +104,7 @@ static double pays_from(const struct bny_scope *s, const struct bny_call *call,
     double bytes = bny_call_bytes(s, call), chunk = (double)arrival_chunk(s, call), after, late;
 
     if (call->collective != BNY_ALLREDUCE || !bny_call_is_open(call) ||
-        strcmp(s->schedule, "auto") != 0 || call->codec || call->is_stage ||
+        strcmp(s->schedule, "auto") != 0 || call->codec || call->is_child ||
         call->via_allreduce || bny_arrival_cannot(s, call) || s->n < 3 ||
         plan->predicted_s < BNY_LATE_SUM_S || !has_ports(s))
         return 0;

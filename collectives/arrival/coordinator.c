@@ -20,7 +20,7 @@
 #define WORDS_ALPHAS 8
 
 struct bny_coordinator {
-    struct bny_op op;      /* of_way[BNY_WAY_COORDINATOR] is the coordinator */
+    struct bny_op op;      /* its own, whose of_way[BNY_WAY_ARRIVAL] is the coordinator */
     struct bny_op *member; /* the call; NULL: it has ended */
     uint32_t seq;          /* its number */
     int me, n;
@@ -60,7 +60,7 @@ struct bny_coordinator {
 
 static struct bny_coordinator *coordinator_of(const struct bny_op *op)
 {
-    return op->of_way[BNY_WAY_COORDINATOR];
+    return op->of_way[BNY_WAY_ARRIVAL];
 }
 
 static int keeps(const struct bny_coordinator *d)
@@ -388,7 +388,7 @@ static int memory_of(struct bny_coordinator *d)
                : bny_fail(BANYAN_ENOMEM, "no memory for an operation's coordinator");
 }
 
-static void desk_free(struct bny_op *op)
+void bny_coordinator_free(struct bny_op *op)
 {
     struct bny_coordinator *d = coordinator_of(op);
 
@@ -402,7 +402,7 @@ static void desk_free(struct bny_op *op)
     free(d->kept_len);
     free(d->have);
     free(d->set);
-    op->of_way[BNY_WAY_COORDINATOR] = NULL;
+    op->of_way[BNY_WAY_ARRIVAL] = NULL;
 }
 
 static void free_detached(struct bny_op *op)
@@ -420,8 +420,8 @@ static void make_op(struct bny_coordinator *d, const struct bny_op *member)
 
     op->comm = member->comm;
     op->ways = member->ways;
-    op->way = op->ways[BNY_WAY_COORDINATOR];
-    op->of_way[BNY_WAY_COORDINATOR] = d;
+    op->way = op->ways[BNY_WAY_ARRIVAL];
+    op->of_way[BNY_WAY_ARRIVAL] = d;
     op->call = (struct bny_call){ .collective = member->call.collective,
                                   .dtype = member->call.dtype,
                                   .root = member->call.root,
@@ -430,7 +430,7 @@ static void make_op(struct bny_coordinator *d, const struct bny_op *member)
     op->sig = member->sig;
     op->esz = member->esz;
     op->chunk_elems = member->chunk_elems;
-    op->plan.way = BNY_WAY_COORDINATOR;
+    op->plan.way = BNY_WAY_ARRIVAL;
     op->planned = 1;
     op->free_detached = free_detached;
 }
@@ -440,7 +440,7 @@ static int kept_by(const struct banyan_comm *c)
     int kept = 0;
 
     for (const struct bny_op *op = c->active_first; op; op = op->next)
-        kept += op->of_way[BNY_WAY_COORDINATOR] && keeps(coordinator_of(op));
+        kept += bny_is_coordinator(op) && keeps(coordinator_of(op));
     return kept;
 }
 
@@ -476,7 +476,7 @@ static int begin_coordinator(struct bny_coordinator *d, struct bny_coordinator *
     int rc;
 
     *at = d;
-    rc = bny_op_start_stage(&d->op, NULL, d->seq + behind);
+    rc = bny_op_start_child(&d->op, NULL, d->seq + behind);
     if (rc) {
         *at = NULL;
         bny_op_finish(&d->op);
@@ -539,12 +539,7 @@ int bny_coordinator_open(struct bny_op *op)
     return begin_coordinator(d, &a->coordinator, 1);
 }
 
-static int coordinator_start(struct bny_op *op)
-{
-    return 0;
-}
-
-static int coordinator_advance(struct bny_op *op)
+int bny_coordinator_advance(struct bny_op *op)
 {
     struct bny_coordinator *d = coordinator_of(op);
     struct bny_kept kept;
@@ -572,7 +567,7 @@ static int coordinator_advance(struct bny_op *op)
     return 0;
 }
 
-static void coordinator_message(struct bny_op *op, int from, struct bny_msg *msg)
+void bny_coordinator_message(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct bny_arrival_word w;
     int is_word = msg->hdr.kind == BNY_MSG_ARRIVE && bny_arrival_read_word(msg, &w);
@@ -584,13 +579,13 @@ static void coordinator_message(struct bny_op *op, int from, struct bny_msg *msg
         bny_arrival_wrong(op, from, "it sent a coordinator what is no word");
 }
 
-static void sent(struct bny_op *op, uint32_t cookie)
+void bny_coordinator_sent(struct bny_op *op, uint32_t cookie)
 {
     coordinator_of(op)->late[cookie & 0x7fffffffu].borrowed--;
     bny_op_mark_runnable(op);
 }
 
-static void coordinator_drop(struct bny_op *op, int result)
+void bny_coordinator_drop(struct bny_op *op, int result)
 {
     struct bny_coordinator *d = coordinator_of(op);
 
@@ -602,24 +597,3 @@ static void coordinator_drop(struct bny_op *op, int result)
         bny_arrival_of(d->member)->coordinator = NULL;
     d->member = NULL;
 }
-
-/* The call waits for others, in its coordinator's name too. */
-static unsigned coordinator_pending(const struct bny_op *op, int r)
-{
-    return 0;
-}
-
-static void coordinator_notify(struct bny_op *op, enum bny_notice what, uint32_t step)
-{
-    sent(op, step);
-}
-
-const struct bny_way bny_way_coordinator = {
-    .start = coordinator_start,
-    .advance = coordinator_advance,
-    .message = coordinator_message,
-    .notify = coordinator_notify,
-    .drop = coordinator_drop,
-    .pending = coordinator_pending,
-    .free = desk_free,
-};

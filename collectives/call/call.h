@@ -12,6 +12,14 @@
 
 #define BNY_NAME_MAX 32
 
+/* Which ranks of the communicator run an operation. A child may be for some of them; others run
+ * one of their own beside it. */
+enum bny_among {
+    BNY_AMONG_ALL,
+    BNY_AMONG_HOST, /* those that share a host's memory */
+    BNY_AMONG_RAIL, /* those of the same place on each host */
+};
+
 /* Calls that differ only in their buffers have the same shape. Shapes are compared as bytes. Of
  * those with ordinary options only; is_set 0: of no call. */
 struct bny_call_shape {
@@ -31,8 +39,8 @@ struct bny_call {
     uint8_t via_allreduce; /* an ordered reduce_scatter: allreduce into staging, then copy the
                               own block */
     uint8_t has_set;       /* participants: not all ranks' inputs count */
-    uint8_t is_stage;      /* another operation's, with a number that was kept for it */
-    uint8_t zero;
+    uint8_t is_child;      /* of another operation, under a number that was kept for it */
+    uint8_t among;         /* enum bny_among */
     enum banyan_dtype dtype;
     int root; /* or the peer of SENDRECV; -1 */
     struct bny_redop redop;
@@ -119,10 +127,11 @@ static inline int bny_call_parts(const struct bny_call *call, int n)
     return call->has_set ? (int)call->nset : n;
 }
 
-/* Is the sum divided by the number of ranks? */
+/* Is the sum divided by the number of ranks? That of a host is but a part of it. */
 static inline int bny_call_averages(const struct bny_call *call)
 {
-    return bny_call_row(call)->averages && bny_redop_averages(&call->redop);
+    return bny_call_row(call)->averages && bny_redop_averages(&call->redop) &&
+           call->among != BNY_AMONG_HOST;
 }
 
 /* Must additions follow the order of the ranks? */

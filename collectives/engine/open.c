@@ -352,7 +352,7 @@ static unsigned open_pending(const struct bny_op *op, int r)
 }
 
 const struct bny_way bny_way_program = {
-    .traits = BNY_WAY_FAMILY | BNY_WAY_SENDS,
+    .traits = BNY_WAY_FAMILY | BNY_WAY_SENDS | BNY_WAY_AMONG,
     .cannot = bny_schedules_cannot,
     .seconds = bny_schedules_seconds,
     .plan = bny_schedules_plan,

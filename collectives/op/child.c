@@ -5,10 +5,14 @@ int bny_child_init(struct bny_child *c, const struct bny_op *parent, struct bny_
 {
     int rc = 0;
 
-    call->is_stage = 1;
+    call->is_child = 1;
     if (call->redop.wire == 0xfd) /* the parent's input is scaled already */
         rc = bny_redop_get(&call->redop, BANYAN_SUM, call->dtype);
-    return rc ? rc : bny_op_init(&c->op, parent->comm, call);
+    if (rc == 0)
+        rc = bny_op_init(&c->op, parent->comm, call);
+    c->op.sig = parent->sig;
+    c->op.sig.codec_sched ^= c->op.plan.hash;
+    return rc;
 }
 
 int bny_child_start(struct bny_child *c, struct bny_op *parent, uint32_t nth)
@@ -16,7 +20,7 @@ int bny_child_start(struct bny_child *c, struct bny_op *parent, uint32_t nth)
     int rc;
 
     c->runs = 1;
-    rc = bny_op_start_stage(&c->op, parent, bny_op_seq(parent) + nth);
+    rc = bny_op_start_child(&c->op, parent, bny_op_seq(parent) + nth);
     if (rc)
         c->runs = 0;
     return rc;

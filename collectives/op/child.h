@@ -11,10 +11,11 @@
 
 struct bny_child {
     struct bny_op op;
-    int runs; /* it was started since its parent was */
+    int runs; /* it has begun since its parent did */
 };
 
-/* Plans the child's call, of which a copy is kept. 0 or an error. */
+/* Plans the child's call, of which a copy is kept. Its signature is the parent's, so that a
+ * rank that differs is told of what its program called. 0 or an error. */
 int bny_child_init(struct bny_child *c, const struct bny_op *parent, struct bny_call *call);
 /* Starts it under the nth number behind the parent's: 1 is the first. 0 or an error. */
 int bny_child_start(struct bny_child *c, struct bny_op *parent, uint32_t nth);
@@ -22,6 +23,10 @@ int bny_child_start(struct bny_child *c, struct bny_op *parent, uint32_t nth);
 static inline int bny_child_is_busy(const struct bny_child *c)
 {
     return c->runs && !bny_op_is_done(&c->op);
+}
+static inline int bny_child_waits_on(const struct bny_child *c, int r)
+{
+    return bny_child_is_busy(c) && bny_op_waits_on(&c->op, r);
 }
 /* parent->comm NULL: the communicator is gone. */
 void bny_child_free(struct bny_child *c, const struct bny_op *parent);

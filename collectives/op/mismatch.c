@@ -116,12 +116,16 @@ static void describe_set(const struct bny_sig *sig, int n, char buf[TEXT_MAX])
 }
 
 /* "schedule star, codec int8, chunk 4096, asked for chunk 8192, deterministic 0": what probes
- * carry. */
+ * carry. Of a child, what its program asked for. */
 static void describe_plan(const struct bny_op *op, char buf[TEXT_MAX])
 {
-    const struct bny_plan *plan = &op->plan;
-    size_t asked = op->call.chunk_bytes ? op->call.chunk_bytes : op->comm->scope.chunk_bytes;
+    const struct bny_plan *plan;
+    size_t asked;
 
+    while (op->parent)
+        op = op->parent;
+    plan = &op->plan;
+    asked = op->call.chunk_bytes ? op->call.chunk_bytes : op->comm->scope.chunk_bytes;
     buf[0] = '\0';
     append(buf, "schedule %s, codec %s, chunk %zu", plan->schedule,
            plan->codec ? plan->codec->spec : "none", plan->chunk_bytes);

@@ -246,7 +246,7 @@ int bny_op_start(struct bny_op *op)
     return rc ? rc : op_begin(op);
 }
 
-int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq)
+int bny_op_start_child(struct bny_op *op, struct bny_op *parent, uint32_t seq)
 {
     int rc = may_start(op);
 
@@ -313,7 +313,7 @@ static int is_unsent(const struct bny_op *op)
     return 0;
 }
 
-/* A stage is over: its operation goes on, or, when it waited for that to end, ends. */
+/* A child is over: its parent goes on, or, when it waited for that to end, ends. */
 static void tell_parent(struct bny_op *parent)
 {
     bny_op_mark_runnable(parent);

@@ -30,9 +30,9 @@ struct bny_op {
     int result;
     struct bny_receiver match; /* its number is match.seq */
     struct bny_sig sig;
-    uint64_t wire_bytes;              /* payload handed to transports so far, its stages' too */
-    uint64_t start_ns, end_ns;        /* 0: not taken */
-    int is_timed;                     /* they are taken: banyan_request_stats() */
+    uint64_t wire_bytes;       /* payload handed to transports so far, its children's too */
+    uint64_t start_ns, end_ns; /* 0: not taken */
+    int is_timed;              /* they are taken: banyan_request_stats() */
     uint64_t deadline_ns, allowed_ns; /* 0: none so far; what of it was left when it was set */
     uint64_t word_ns;    /* when this rank reports whom it waits for; 0: not set yet */
     uint64_t probe_ns;   /* when peers that it waits for are asked; 0: not set yet */
@@ -54,7 +54,7 @@ struct bny_op {
     size_t staging_cap;
     char *foreign;                  /* copies of buffers in other kinds of memory */
     size_t foreign_cap, staged_out; /* bytes that go back to the user */
-    struct bny_op *parent; /* this is one of its stages, with a number given before; or NULL */
+    struct bny_op *parent; /* this is a child of it, with a number that it kept; or NULL */
     size_t vcap;
     size_t *vcounts;  /* storage of call's four arrays */
     uint8_t *present; /* [n] and of its set */
@@ -70,8 +70,8 @@ void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, con
                       const char *remedy);
 /* 0, or an error: then it has not begun. Lock held, as for all below. */
 int bny_op_start(struct bny_op *op);
-/* The same for a stage of `parent`, with a number that the parent kept. */
-int bny_op_start_stage(struct bny_op *op, struct bny_op *parent, uint32_t seq);
+/* The same for a child of `parent`, with a number that the parent kept. */
+int bny_op_start_child(struct bny_op *op, struct bny_op *parent, uint32_t seq);
 /* The whole of a blocking call, if its way can do that at once: 1, or 0: bny_op_start(). */
 int bny_op_quick(struct bny_op *op, int tries);
 /* It is over without having been started. */

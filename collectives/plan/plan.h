@@ -10,24 +10,19 @@
  * predicted alike the first is taken. ROW(id, symbol, name): enum BNY_WAY_<id>; the table
  * bny_way_<symbol> (way.h); the schedule by which users ask for it, "" where they cannot. */
 #define BNY_WAYS(ROW)                                                                          \
-    ROW(ALONE, alone, "")   /* a communicator of one rank, or an empty set of ranks */         \
-    ROW(SELF, self, "")     /* a message to oneself: its sending */                            \
-    ROW(STAGES, stages, "") /* a linear codec: one operation after another */                  \
+    ROW(ALONE, alone, "") /* a communicator of one rank, or an empty set of ranks */           \
+    ROW(SELF, self, "")   /* a message to oneself: its sending */                              \
     ROW(ONESHOT, oneshot, "oneshot") /* each rank's contribution in one message to each */     \
-    ROW(WRITEBACK, writeback, "writeback") /* passes over shared memory */                     \
-    ROW(LINES, lines, "lines")             /* a short operation in cells of shared memory */   \
-    ROW(HOSTS, hosts, "hosts") /* a sum of several hosts, inside each by shared memory */      \
-    ROW(ARRIVAL, arrival, "arrival") /* a reduction in the order in which ranks come */        \
-    ROW(COORDINATOR, coordinator,                                                              \
-        "") /* no call's: it gives a slot to each rank of such a reduction */                  \
-    ROW(PROGRAM, program, "") /* a program of steps, chunk by chunk */
+    ROW(WRITEBACK, writeback, "writeback")  /* passes over shared memory */                    \
+    ROW(LINES, lines, "lines")              /* a short operation in cells of shared memory */  \
+    ROW(SEQUENCE, sequence, "hierarchical") /* a list of operations: a sum of several hosts, a \
+                                               linear codec */                                 \
+    ROW(ARRIVAL, arrival, "arrival")        /* a reduction in the order in which ranks come */ \
+    ROW(PROGRAM, program, "")               /* a program of steps, chunk by chunk */
 
 #define BNY_WAY_ID(id, symbol, name) BNY_WAY_##id,
 enum bny_way_id { BNY_WAYS(BNY_WAY_ID) BNY_WAY_COUNT };
 #undef BNY_WAY_ID
-
-/* The schedule between ranks of the same place on each host, not a user's name. */
-#define BNY_RAILS "rails:"
 
 /* Of an arrival reduction: the set of its contributors fits the shortest eager message. */
 #define BNY_ARRIVAL_RANKS_MAX 32768
@@ -62,6 +57,11 @@ void bny_plan_drop(struct bny_plan *plan);
 /* All that the scope keeps. Plans that are still held stay valid. */
 void bny_plans_free(struct bny_scope *s);
 
+/* The way that serves call->schedule: why it cannot serve the call (way.h); and its prediction,
+ * INFINITY where it cannot, or where others are faster. For ways that run it as a part of
+ * theirs. */
+const char *bny_plan_cannot(const struct bny_scope *s, const struct bny_call *call);
+double bny_plan_seconds(struct bny_scope *s, const struct bny_call *call);
 /* The cheapest for ranks that are there: way, schedule and predicted_s of a plan of zeros. For
  * ways that weigh their own plan against it. 0 or an error. */
 int bny_plan_cheapest(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);

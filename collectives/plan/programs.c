@@ -102,6 +102,7 @@ struct bny_kept_program {
     enum bny_collective collective;
     char schedule[BNY_NAME_MAX];
     int root, coalesce, is_send;
+    int among;
     int has_set;         /* of a participation set: */
     uint64_t set_key[2]; /* as the call's */
     int borrowed;        /* the topology's */
@@ -158,9 +159,9 @@ static struct bny_kept_program *find_kept(struct bny_plans *plans, const struct 
 
     for (struct bny_kept_program **at = &plans->kept, *k; (k = *at); at = &k->next)
         if (k->collective == coll && k->root == root && k->coalesce == coalesce &&
-            k->is_send == call->is_send && k->has_set == call->has_set &&
-            k->set_key[0] == call->set_key[0] && k->set_key[1] == call->set_key[1] &&
-            !strcmp(k->schedule, schedule)) {
+            k->is_send == call->is_send && k->among == call->among &&
+            k->has_set == call->has_set && k->set_key[0] == call->set_key[0] &&
+            k->set_key[1] == call->set_key[1] && !strcmp(k->schedule, schedule)) {
             *at = k->next;
             k->next = plans->kept;
             plans->kept = k;
@@ -173,17 +174,12 @@ static struct bny_kept_program *find_kept(struct bny_plans *plans, const struct 
  * *at: which it is. NULL: no memory. */
 static int *equals_of(const struct bny_scope *s, int *n, int *at)
 {
-    int *ranks = calloc((size_t)(s->n / s->near), sizeof *ranks), mine = 0;
+    int *ranks = calloc((size_t)(s->n / s->near), sizeof *ranks),
+        mine = bny_scope_place(s, s->rank);
 
-    for (int r = 0; r < s->rank; r++)
-        mine += bny_scope_is_near(s, r, s->rank);
     *n = *at = 0;
     for (int r = 0; ranks && r < s->n; r++) {
-        int place = 0;
-
-        for (int q = 0; q < r; q++)
-            place += bny_scope_is_near(s, q, r);
-        if (place != mine)
+        if (bny_scope_place(s, r) != mine)
             continue;
         if (r == s->rank)
             *at = *n;
@@ -214,8 +210,8 @@ static int spread(struct bny_program *p, const struct bny_scope *s, const int *r
 }
 
 /* An allreduce of this rank and its equals on other hosts. */
-static int build_rails(struct bny_program **out, const struct bny_scope *s,
-                       const char *schedule, int coalesce)
+static int build_rail(struct bny_program **out, const struct bny_scope *s, const char *schedule,
+                      int coalesce)
 {
     const struct bny_direct_ops *d = bny_direct_find(schedule);
     int n, at, *ranks = equals_of(s, &n, &at), rc;
@@ -247,8 +243,6 @@ static int programs_build(struct bny_program **out, int *borrowed, struct bny_sc
     int rc;
 
     *borrowed = 0;
-    if (!strncmp(schedule, BNY_RAILS, strlen(BNY_RAILS)))
-        return build_rails(out, s, schedule + strlen(BNY_RAILS), coalesce);
     if (bny_topology_schedule_known(schedule))
         return bny_topology_program(out, borrowed, s, coll, schedule, root, coalesce);
     if (d && (d->collectives & (1u << coll)))
@@ -346,7 +340,8 @@ int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char
     }
     rc = coll == BNY_SENDRECV ? build_sendrecv(&made, s, root, call->is_send)
          : call->has_set      ? build_part(&made, s, call, schedule, coalesce)
-                         : programs_build(&made, &borrowed, s, coll, schedule, root, coalesce);
+         : call->among        ? build_rail(&made, s, schedule, coalesce)
+                       : programs_build(&made, &borrowed, s, coll, schedule, root, coalesce);
     if (rc)
         return rc == -BANYAN_ENOMEM ? bny_plans_starve(s) : rc;
     k = calloc(1, sizeof *k);
@@ -360,6 +355,7 @@ int bny_program_get(struct bny_scope *s, const struct bny_call *call, const char
                                     .root = root,
                                     .coalesce = coalesce,
                                     .is_send = call->is_send,
+                                    .among = call->among,
                                     .has_set = call->has_set,
                                     .set_key = { call->set_key[0], call->set_key[1] },
                                     .borrowed = borrowed,

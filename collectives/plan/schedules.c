@@ -249,10 +249,35 @@ static double choose_part(struct bny_scope *s, const struct bny_call *call, doub
     return INFINITY;
 }
 
+/* ---- between hosts ---- */
+
+/* Ranks of a host share its port, so all of their vectors count. */
+static double choose_rail(const struct bny_scope *s, const struct bny_call *call, double most,
+                          char *schedule)
+{
+    static const char *const names[] = { "recursive_doubling", "ring_uni", "ring", "halving",
+                                         "double_binary_tree" };
+    double bytes = bny_call_bytes(s, call) * s->near;
+    struct bny_cost_model m = bny_cost_model_of(s);
+    struct cheapest c = { most, schedule };
+    int hosts = s->n / s->near;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct bny_direct_ops *d = bny_direct_find(names[i]);
+
+        consider(&c, names[i],
+                 d ? d->cost(BNY_ALLREDUCE, hosts, bytes, m.alpha_s, m.beta, m.gamma)
+                   : bny_builder_find(names[i])->cost(hosts, BNY_FOREST_ALLREDUCE, bytes,
+                                                      m.alpha_s, m.beta, m.gamma));
+    }
+    return c.seconds < most ? c.seconds : INFINITY;
+}
+
 double bny_schedules_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                              char *schedule)
 {
     return call->has_set ? choose_part(s, call, most, schedule)
+           : call->among ? choose_rail(s, call, most, schedule)
                          : schedules_choose(s, call, most, schedule);
 }
 

@@ -44,4 +44,14 @@ static inline int bny_scope_is_near(const struct bny_scope *s, int a, int b)
     return s->memory_of[s->members[a]] == s->memory_of[s->members[b]];
 }
 
+/* Rank r's place among those that share its memory: 0 to near - 1. */
+static inline int bny_scope_place(const struct bny_scope *s, int r)
+{
+    int place = 0;
+
+    for (int q = 0; q < r; q++)
+        place += bny_scope_is_near(s, q, r);
+    return place;
+}
+
 #endif

@@ -23,7 +23,7 @@ static const char *const names[BNY_WAY_COUNT] = { BNY_WAYS(WAY_NAME) };
 static int serves(const struct bny_way *w, const struct bny_scope *s,
                   const struct bny_call *call)
 {
-    return w->cannot && !w->cannot(s, call);
+    return (!call->among || (w->traits & BNY_WAY_AMONG)) && !w->cannot(s, call);
 }
 
 /* A way with such a trait that serves the call; BNY_WAY_COUNT: none. */
@@ -86,6 +86,19 @@ int bny_plan_cheapest(struct bny_scope *s, const struct bny_call *call, struct b
                         bny_call_name(call), call->nset, s->n);
     return bny_fail(BANYAN_ENOTSUP, "no schedule serves %s of %d ranks", bny_call_name(call),
                     s->n);
+}
+
+const char *bny_plan_cannot(const struct bny_scope *s, const struct bny_call *call)
+{
+    return s->ways[named(s, call->schedule)]->cannot(s, call);
+}
+
+double bny_plan_seconds(struct bny_scope *s, const struct bny_call *call)
+{
+    const struct bny_way *w = s->ways[named(s, call->schedule)];
+    char name[BNY_NAME_MAX];
+
+    return serves(w, s, call) ? w->seconds(s, call, INFINITY, name) : INFINITY;
 }
 
 static int choose_cheapest(struct bny_scope *s, const struct bny_call *call,
@@ -236,9 +249,8 @@ static int choose_way(struct bny_scope *s, const struct bny_call *call, struct b
     int rc;
 
     plan->codec = call->codec;
-    plan->way = with_trait(s, call, BNY_WAY_SOLE);
-    if (plan->way < BNY_WAY_COUNT)
-        rc = select_complete(s, call, plan);
+    if (call->codec && call->codec->ops->linear) /* a schedule is that of its children */
+        rc = choose_cheapest(s, call, plan);
     else if (call->collective == BNY_SENDRECV)
         rc = choose_named(s, call, "sendrecv", plan, &why);
     else

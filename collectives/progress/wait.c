@@ -413,31 +413,43 @@ static int look_at_memory(struct bny_op *op, int tries)
     return moves == MOVES_MAX;
 }
 
+/* What a wait for op looks at, where nothing else of its communicator is under way: op, or its
+ * child, which is all that it waits for then. NULL: something else is. */
+static struct bny_op *alone(struct bny_op *op)
+{
+    if (op->comm->active_first != op || op->comm->world->held.draining)
+        return NULL;
+    if (op->next && op->next->parent == op)
+        op = op->next;
+    return op->next ? NULL : op;
+}
+
 /* Some looks under one lock: a lock operation costs as much as several of them. With shared
  * CPUs, one look, unless all that are missing run elsewhere: then they come without this CPU.
  */
 int bny_op_look(struct bny_op *op, int tries)
 {
     struct bny_world *w = op->comm->world;
+    struct bny_op *sole = alone(op);
 
     BNY_ASSERT_LOCKED(w);
-    if ((op->way->traits & BNY_WAY_POLLED) && op->comm->active_first == op && !op->next &&
-        !w->held.draining) {
-        if (bny_op_is_done(op) || look_at_memory(op, tries))
+    if (sole && (sole->way->traits & BNY_WAY_POLLED)) {
+        if (look_at_memory(sole, tries) && (sole == op || !bny_op_is_done(sole)))
             return 1;
         return bny_world_progress(w);
     }
     if (w->oversubscribed)
         tries = LOOKS_SHARED;
-    if ((op->way->traits & BNY_WAY_LOOKS) && op->comm->active_first == op && !op->next &&
-        !w->held.draining) {
-        for (int i = 0; i < tries; i++) {
-            if (bny_op_is_done(op) || (poll_peers(op) && bny_op_is_done(op)))
-                return 1;
-            if (w->oversubscribed && !waits_elsewhere(op))
+    if (sole && (sole->way->traits & BNY_WAY_LOOKS)) {
+        for (int i = 0; i < tries && !bny_op_is_done(sole); i++) {
+            if (poll_peers(sole) && bny_op_is_done(sole))
+                break;
+            if (w->oversubscribed && !waits_elsewhere(sole))
                 break;
             bny_pause();
         }
+        if (bny_op_is_done(op))
+            return 1;
     }
     return bny_world_progress(w);
 }

@@ -1,28 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The write-back allreduce, and what else is a pass (pass.h), as a path: where an operation
- * begins, waits its turn and ends.
+/* The write-back allreduce, and what else is a pass (pass.h), as a way: where an operation
+ * begins, waits for a place in its area, runs there and ends.
  *
  * Ranks that share memory write into each other's areas (area.c) and look at them: no message
  * is sent but the first one of a communicator, by which areas become known. So nothing marks
  * such an operation; it is looked at whenever its rank waits. What an operation is stands
  * beside its first count in the area, and is compared as a message's signature would be. An
  * area is its communicator's alone, and a communicator with a failed operation runs no other
- * one: a peer that has not heard of the failure yet writes into memory that nobody reads. */
+ * one: a peer that has not heard of the failure yet writes into memory that nobody reads.
+ *
+ * An operation of the ranks of each host (a part of a sum of several hosts) has an area of its
+ * own for the first part and one for the last: places in an area are given in the order in
+ * which operations start, and the last part of a sum comes after the first part of the next. */
 #include "collectives/writeback/writeback.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/local/local.h"
-#include "collectives/op/op.h"
+#include "collectives/writeback/area.h"
 #include "collectives/writeback/writeback_choice.h"
-#include "collectives/writeback/turn.h"
 
 _Static_assert(BNY_WRITEBACK_RANKS_MAX == BNY_PASS_RANKS_MAX, "a list of their inputs");
 _Static_assert(BNY_WRITEBACK_ELEM_MAX == BNY_PASS_TILE, "an element passes through a tile");
 
 struct wb { /* the way's state of an operation */
-    struct bny_turn turn;
+    struct bny_pass pass;
+    struct bny_link link; /* of the queue for a place */
+    struct bny_writeback *area;
+    uint64_t counted; /* of pass.handed */
+    uint8_t has_areas, has_place, failed;
     size_t tile_cap;
     struct bny_area_loan *loans; /* [n] windows that are open for others; out.bytes 0: none */
     struct bny_pass_peer peers[];
@@ -43,14 +50,14 @@ static int writeback_init(struct bny_op *op)
             calloc(1, sizeof *s + (size_t)n * sizeof s->peers[0]);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
-    return bny_grow(&s->turn.pass.tile, &s->tile_cap, BNY_PASS_TILE, 1, "a tile of a sum");
+    return bny_grow(&s->pass.tile, &s->tile_cap, BNY_PASS_TILE, 1, "a tile of a sum");
 }
 
 static void wb_free(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
 
-    free(s->turn.pass.tile);
+    free(s->pass.tile);
     free(s->loans);
     free(s);
     op->of_way[BNY_WAY_WRITEBACK] = NULL;
@@ -64,8 +71,8 @@ static int close_loans(struct bny_op *op)
     struct wb *s = wb_of(op);
     int again = 0;
 
-    for (int r = 0; s->loans && r < op->comm->n; r++) {
-        struct bny_ep *ep = op->comm->peers[r].ep;
+    for (int r = 0; s->loans && r < s->area->n; r++) {
+        struct bny_ep *ep = bny_area_ep(s->area, op->comm, r);
         struct bny_window *w[2] = { &s->loans[r].out, &s->loans[r].in };
 
         for (int i = 0; i < 2; i++) {
@@ -98,14 +105,14 @@ static int open_window(struct bny_ep *ep, const char *at, size_t bytes, struct b
 static int lend_to(struct bny_op *op, int r, size_t in_bytes, size_t out_bytes)
 {
     struct wb *s = wb_of(op);
-    struct bny_ep *ep = op->comm->peers[r].ep;
+    struct bny_ep *ep = bny_area_ep(s->area, op->comm, r);
     struct bny_area_loan *l = &s->loans[r];
-    const char *out = bny_out_at(op->out, is_gather(&s->turn.pass) ? (size_t)r * out_bytes : 0);
+    const char *out = bny_out_at(op->out, is_gather(&s->pass) ? (size_t)r * out_bytes : 0);
 
     if ((out_bytes && open_window(ep, out, out_bytes, &l->out) != 0) ||
         (in_bytes && open_window(ep, op->in, in_bytes, &l->in) != 0))
         return -1;
-    *bny_area_loan(s->turn.pass.shape, s->peers[op->comm->rank].area, s->turn.pass.seq, r) = *l;
+    *bny_area_loan(s->pass.shape, s->peers[s->area->rank].area, s->pass.seq, r) = *l;
     return 0;
 }
 
@@ -125,7 +132,7 @@ static int lends_output(const struct bny_pass *p, int r)
  * our own results leave it as it is, of a block, and of what is added for a root. */
 static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
 {
-    const struct bny_pass *p = &wb_of(op)->turn.pass;
+    const struct bny_pass *p = &wb_of(op)->pass;
     size_t bytes = op->call.count * op->esz, all = p->same ? bytes : bytes * (size_t)p->n;
 
     *out = *in = 0;
@@ -157,23 +164,23 @@ static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
 
 static int lends_copies(const struct bny_op *op)
 {
-    const struct bny_pass *p = &wb_of(op)->turn.pass;
+    const struct bny_pass *p = &wb_of(op)->pass;
 
     if (!p->direct || p->rank != p->root || p->n < COPIED_RANKS || !p->shape->lag ||
         (size_t)p->n * op->call.count * op->esz < COPIED_BYTES)
         return 0;
     for (int r = 0; r < p->n; r++)
-        if (r != p->rank && !op->comm->areas[BNY_AREA_ALL]->peers[r].copies)
+        if (r != p->rank && !wb_of(op)->area->peers[r].copies)
             return 0;
     return 1;
 }
 
 static int is_shared(const struct bny_op *op, size_t in, size_t out)
 {
-    struct bny_tp *tp = op->comm->areas[BNY_AREA_ALL]->tp;
+    struct bny_tp *tp = wb_of(op)->area->tp;
 
-    if (is_gather(&wb_of(op)->turn.pass))
-        out *= (size_t)op->comm->n;
+    if (is_gather(&wb_of(op)->pass))
+        out *= (size_t)wb_of(op)->area->n;
     return (!out || tp->ops->shared->is_shared(tp, op->out, out)) &&
            (!in || tp->ops->shared->is_shared(tp, op->in, in));
 }
@@ -195,9 +202,9 @@ static enum bny_pass_loan writeback_lend(struct bny_op *op)
     if (!s->loans)
         return BNY_PASS_KEEPS;
     memset(s->loans, 0, (size_t)op->comm->n * sizeof *s->loans);
-    for (int r = 0; r < op->comm->n; r++)
-        if (r != op->comm->rank &&
-            (s->turn.pass.kind != BNY_PASS_BLOCKS || bny_blocks_reaches(&s->turn.pass, r)) &&
+    for (int r = 0; r < s->area->n; r++)
+        if (r != s->area->rank &&
+            (s->pass.kind != BNY_PASS_BLOCKS || bny_blocks_reaches(&s->pass, r)) &&
             lend_to(op, r, in, out) != 0) {
             close_loans(op); /* nobody has heard of them */
             return BNY_PASS_KEEPS;
@@ -209,10 +216,8 @@ static void loan_of(const struct bny_op *op, int r, struct bny_area_loan *l)
 {
     struct wb *s = wb_of(op);
 
-    memcpy(
-        l,
-        bny_area_loan(s->turn.pass.shape, s->peers[r].area, s->turn.pass.seq, op->comm->rank),
-        sizeof *l);
+    memcpy(l, bny_area_loan(s->pass.shape, s->peers[r].area, s->pass.seq, s->area->rank),
+           sizeof *l);
 }
 
 /* What rank r says of its loan is foreign input: map() checks it, and that it is still open.
@@ -221,7 +226,7 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
 {
     struct bny_op *op = ctx;
     struct wb *s = wb_of(op);
-    struct bny_ep *ep = op->comm->peers[r].ep;
+    struct bny_ep *ep = bny_area_ep(s->area, op->comm, r);
     struct bny_area_loan l;
 
     loan_of(op, r, &l);
@@ -231,7 +236,7 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
             return -1;
         ep->ops->shared->unmap(ep); /* nothing is written there */
     }
-    if (!lends_output(&s->turn.pass, r))
+    if (!lends_output(&s->pass, r))
         return l.in.bytes ? 0 : -1;
     *dst = ep->ops->shared->map(ep, &l.out, at, (uint32_t)len);
     if (!l.in.bytes)
@@ -241,7 +246,8 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
 
 static void writeback_give_back(void *ctx, int r)
 {
-    struct bny_ep *ep = ((struct bny_op *)ctx)->comm->peers[r].ep;
+    const struct bny_op *op = ctx;
+    struct bny_ep *ep = bny_area_ep(wb_of(op)->area, op->comm, r);
 
     ep->ops->shared->unmap(ep);
 }
@@ -249,15 +255,16 @@ static void writeback_give_back(void *ctx, int r)
 static int store(void *ctx, int r, size_t at, const char *src, size_t len)
 {
     struct bny_op *op = ctx;
-    struct bny_ep *ep = op->comm->peers[r].ep;
+    struct wb *s = wb_of(op);
+    struct bny_ep *ep = bny_area_ep(s->area, op->comm, r);
     struct bny_area_loan l;
     int rc;
 
     loan_of(op, r, &l);
     rc = ep->ops->shared->store(ep, &l.out, at, src, (uint32_t)len);
-    if (rc < 0 && rc != BNY_AGAIN && !wb_of(op)->turn.failed) {
-        wb_of(op)->turn.failed = 1;
-        bny_op_send_failed(op, r, rc, "");
+    if (rc < 0 && rc != BNY_AGAIN && !s->failed) {
+        s->failed = 1;
+        bny_op_send_failed(op, s->area->ranks[r], rc, "");
     }
     return rc == 0 ? 0 : -1;
 }
@@ -290,14 +297,35 @@ static void set_kind(struct bny_pass *p, const struct bny_call *call)
 /* Several ranks read less than that once for all from a cache that they share. */
 #define STORED_LONG (2u << 20)
 
+static enum bny_area which_area(const struct bny_call *call)
+{
+    if (call->among != BNY_AMONG_HOST)
+        return BNY_AREA_ALL;
+    return call->collective == BNY_REDUCE_SCATTER ? BNY_AREA_HOST_FIRST : BNY_AREA_HOST_LAST;
+}
+
 static int writeback_start(struct bny_op *op)
 {
     struct wb *s = wb_of(op);
-    struct bny_pass *p = &s->turn.pass;
-    int rc = bny_turn_start(op, &s->turn, BNY_AREA_ALL, s->peers);
+    struct bny_writeback *w = bny_area_get(op->comm, which_area(&op->call));
+    struct bny_pass *p = &s->pass;
 
-    if (rc)
-        return rc;
+    if (!w)
+        return -BANYAN_ENOMEM;
+    s->area = w;
+    s->counted = 0;
+    s->has_areas = s->has_place = s->failed = 0;
+    p->n = w->n;
+    p->rank = w->rank;
+    p->shape = &w->shape;
+    p->touches = w->tp->touches != 0;
+    p->peers = s->peers;
+    p->redop = op->call.redop;
+    p->dtype = op->call.dtype;
+    p->esz = op->esz;
+    p->seq = bny_op_seq(op);
+    p->sig = op->sig;
+    p->history = bny_area_history(w, op);
     set_kind(p, &op->call);
     p->stores_from = p->n == 2 ? 0 : STORED_LONG;
     p->averages = bny_call_averages(&op->call);
@@ -307,35 +335,82 @@ static int writeback_start(struct bny_op *op)
     p->borrow = borrow;
     p->give_back = writeback_give_back;
     p->store = store;
+    p->ctx = op;
     bny_pass_cut(p, op->plan.chunk_bytes);
+    bny_link_in(&w->queue, &s->link);
     return 0;
+}
+
+/* ---- a place ---- */
+
+/* Has it one? The pass begins there. */
+static int writeback_take_place(struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+    int rank = 0, rc;
+
+    if (s->has_place || s->failed)
+        return s->has_place;
+    rc = s->has_areas ? 1 : bny_area_meet(s->area, op, &rank);
+    if (rc < 0) {
+        s->failed = 1;
+        bny_op_send_failed(op, rank, rc, "");
+    }
+    if (rc != 1)
+        return 0;
+    for (int i = 0; i < s->area->n && !s->has_areas; i++)
+        s->peers[i].area = s->area->peers[i].area;
+    s->has_areas = 1;
+    if (!bny_area_claim(s->area, &s->link, bny_op_seq(op), &s->pass.slice))
+        return 0;
+    s->has_place = 1;
+    s->pass.lends = writeback_lend(op);
+    bny_pass_begin(&s->pass);
+    return 1;
+}
+
+/* Gives up its place, or its place in the queue. Idempotent. */
+static void writeback_leave(const struct bny_op *op)
+{
+    struct wb *s = wb_of(op);
+
+    bny_link_out(&s->link);
+    if (s->has_place)
+        bny_area_release(s->area, bny_op_seq(op), s->pass.slice, bny_pass_is_read_on(&s->pass));
+    s->has_place = 0;
 }
 
 /* ---- going on ---- */
 
 static int writeback_advance(struct bny_op *op)
 {
-    struct bny_turn *t = &wb_of(op)->turn;
-    int moved = 0;
+    struct wb *s = wb_of(op);
+    int moved = 0, is_done = 0;
 
-    if (!t->has_place && bny_turn_take_place(op, t)) {
-        t->pass.lends = writeback_lend(op);
-        bny_pass_begin(&t->pass);
+    if (writeback_take_place(op)) {
+        moved = bny_pass_go(&s->pass);
+        is_done = bny_pass_is_done(&s->pass);
     }
-    if (bny_turn_go(op, t, &moved)) {
+    if (is_done)
+        writeback_leave(op); /* before others wake, who may wait for that */
+    if (s->pass.told)
+        bny_area_told(s->area, op, &s->pass, &s->counted);
+    if (is_done) {
         bny_op_complete(op, 0);
         return 1;
     }
+    if (!moved && s->has_place && !s->failed)
+        s->failed = (uint8_t)bny_area_differ(s->area, op, s->peers);
     bny_op_mark_runnable(op);
     return moved;
 }
 
 static void writeback_drop(struct bny_op *op, int result)
 {
-    bny_turn_leave(op, &wb_of(op)->turn);
+    writeback_leave(op);
 }
 
-static int close(struct bny_op *op)
+static int writeback_close(struct bny_op *op)
 {
     int rc = close_loans(op);
 
@@ -346,11 +421,22 @@ static int close(struct bny_op *op)
 
 static unsigned writeback_pending(const struct bny_op *op, int r)
 {
-    return bny_turn_waits_on(&wb_of(op)->turn, r) ? BNY_PENDING_WAITS : 0;
+    const struct wb *s = wb_of(op);
+    int i = 0, waits;
+
+    while (i < s->area->n && s->area->ranks[i] != r)
+        i++;
+    if (i == s->area->n || i == s->area->rank)
+        return 0;
+    if (!s->has_areas)
+        waits = !s->area->peers[i].area || !s->area->peers[i].said;
+    else
+        waits = !s->has_place || bny_pass_lacks(&s->pass, i);
+    return waits ? BNY_PENDING_WAITS : 0;
 }
 
 const struct bny_way bny_way_writeback = {
-    .traits = BNY_WAY_SHARES | BNY_WAY_POLLED,
+    .traits = BNY_WAY_SHARES | BNY_WAY_POLLED | BNY_WAY_AMONG,
     .cannot = bny_writeback_cannot,
     .seconds = bny_writeback_seconds,
     .plan = bny_writeback_plan,
@@ -359,7 +445,7 @@ const struct bny_way bny_way_writeback = {
     .advance = writeback_advance,
     .message = bny_area_message,
     .drop = writeback_drop,
-    .close = close,
+    .close = writeback_close,
     .pending = writeback_pending,
     .free = wb_free,
 };

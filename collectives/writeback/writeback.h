@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Three ways for ranks that share memory, without messages: passes (pass.h), of which the
+/* Two ways for ranks that share memory, without messages: passes (pass.h), of which the
  * write-back allreduce was the first, and short operations in lines that peers read. */
 #ifndef BNY_COLLECTIVES_WRITEBACK_H
 #define BNY_COLLECTIVES_WRITEBACK_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The choice's half of the three ways over shared memory (plan/way.h): what they can serve, and
+/* The choice's half of the two ways over shared memory (plan/way.h): what they can serve, and
  * what they cost. */
 #include "collectives/writeback/writeback_choice.h"
 
@@ -8,10 +8,9 @@
 
 #include "collectives/op/direct.h"
 #include "collectives/plan/cost.h"
-#include "collectives/program/directs.h"
 
-/* All three take places, or cells, in the order in which operations start; that of stages may
- * differ between ranks. */
+/* Both take places, or cells, in the order in which operations start; that of children may
+ * differ between ranks, but for those of a host's ranks. */
 static const char *not_plain(const struct bny_call *call)
 {
     const char *why = bny_call_beyond_plain(call);
@@ -20,7 +19,7 @@ static const char *not_plain(const struct bny_call *call)
         return why;
     if (call->has_set)
         return "it takes no participation set";
-    return call->is_stage ? "it is no stage of another operation" : NULL;
+    return call->is_child && !call->among ? "it is no child of another operation" : NULL;
 }
 
 /* ---- passes ---- */
@@ -41,11 +40,13 @@ static const char *no_pass(const struct bny_call *call)
 /* A reduction to a root adds the root's input last. */
 const char *bny_writeback_cannot(const struct bny_scope *s, const struct bny_call *call)
 {
+    int is_of_host = call->among == BNY_AMONG_HOST;
+
     if (!bny_call_row(call)->writeback)
         return "it does not serve this collective";
-    if (!s->shares_memory)
+    if (!s->shares_memory && !is_of_host)
         return "ranks of this communicator share no memory";
-    if (s->n > BNY_WRITEBACK_RANKS_MAX)
+    if ((is_of_host ? s->near : s->n) > BNY_WRITEBACK_RANKS_MAX)
         return "it is for up to 64 ranks";
     if (call->collective == BNY_REDUCE && bny_call_is_ordered(call))
         return "it adds the root's input last";
@@ -98,15 +99,24 @@ static double pass_seconds(const struct bny_scope *s, const struct bny_call *cal
     }
 }
 
+/* Of a host's ranks as in a job of one host. Where they share CPUs each rank's part has to be
+ * as long as that, as waits are (2 hosts of 3 and 4 ranks on 2 CPUs: 1.5 of the engine's speed
+ * from 1 MiB on, .97 at 512 KiB). */
 double bny_writeback_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                              char *schedule)
 {
-    struct bny_cost_model m = bny_cost_model_of(s);
+    const struct bny_scope host = { .n = s->near,
+                                    .shares_memory = 1,
+                                    .oversubscribed = s->oversubscribed };
+    int is_of_host = call->among == BNY_AMONG_HOST, is_crowded = s->oversubscribed;
+    const struct bny_scope *of = is_of_host ? &host : s;
+    double bytes = bny_call_bytes(of, call), from;
+    struct bny_cost_model m = bny_cost_model_of(of);
 
-    return bny_call_bytes(s, call) >=
-                   (double)passes_from(s->n, s->oversubscribed, call->collective)
-               ? pass_seconds(s, call, &m)
-               : INFINITY;
+    if (is_of_host && is_crowded)
+        bytes /= of->n;
+    from = (double)passes_from(of->n, is_crowded && !is_of_host, call->collective);
+    return bytes >= from ? pass_seconds(of, call, &m) : INFINITY;
 }
 
 int bny_writeback_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
@@ -167,102 +177,4 @@ int bny_lines_plan(struct bny_scope *s, const struct bny_call *call, struct bny_
 {
     plan->chunk_bytes = BNY_LINES_BYTES;
     return 0;
-}
-
-/* ---- sums of several hosts ---- */
-
-size_t bny_hosts_part(const struct bny_scope *s, const struct bny_call *call)
-{
-    size_t quantum = bny_redop_quantum(&call->redop),
-           units = call->count / quantum / (size_t)s->near;
-
-    return (units >= 1024 ? units & ~(size_t)63 : units) * quantum;
-}
-
-/* No model of a graph prices them. */
-const char *bny_hosts_cannot(const struct bny_scope *s, const struct bny_call *call)
-{
-    const char *why = no_pass(call);
-
-    if (call->collective != BNY_ALLREDUCE)
-        return "it serves allreduce alone";
-    if (s->near < 2)
-        return "it needs several hosts, with as many ranks on each and two at least";
-    if (s->near > BNY_WRITEBACK_RANKS_MAX)
-        return "it is for up to 64 ranks a host";
-    if (why)
-        return why;
-    if (bny_call_is_ordered(call))
-        return "it adds by hosts, not in the order of ranks";
-    if (bny_topology_beta(s) > 0)
-        return "the links' speeds are given, and no model of them prices it";
-    return bny_hosts_part(s, call) ? NULL
-                                   : "there is less than an element for each rank of a host";
-}
-
-/* Between equals of so many hosts; ranks of a host share its port, so all of the vector counts.
- */
-static double rails_cost(const struct bny_scope *s, const char *schedule, double bytes,
-                         const struct bny_cost_model *m)
-{
-    const struct bny_direct_ops *d = bny_direct_find(schedule);
-    int hosts = s->n / s->near;
-
-    if (d)
-        return d->cost(BNY_ALLREDUCE, hosts, bytes, m->alpha_s, m->beta, m->gamma);
-    return bny_builder_find(schedule)->cost(hosts, BNY_FOREST_ALLREDUCE, bytes, m->alpha_s,
-                                            m->beta, m->gamma);
-}
-
-static double sum_of_hosts(const struct bny_scope *s, const struct bny_call *call,
-                           const struct bny_cost_model *m, const char **rails)
-{
-    static const char *const names[] = { "recursive_doubling", "ring_uni", "ring", "halving",
-                                         "double_binary_tree" };
-    double bytes = bny_call_bytes(s, call), least = INFINITY;
-    struct bny_scope host = { .n = s->near,
-                              .shares_memory = 1,
-                              .oversubscribed = s->oversubscribed };
-    struct bny_cost_model shared = bny_cost_model_of(&host);
-    struct bny_call part = *call;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        double t = rails_cost(s, names[i], bytes, m);
-
-        if (t < least) {
-            least = t;
-            *rails = names[i];
-        }
-    }
-    part.count = call->count / (size_t)s->near;
-    part.collective = BNY_REDUCE_SCATTER;
-    least += pass_seconds(&host, &part, &shared);
-    part.collective = BNY_ALLGATHER;
-    return least + pass_seconds(&host, &part, &shared);
-}
-
-/* Where both passes pay in a job of one host; where ranks share CPUs each rank's part has to be
- * as long as that, as waits are (2 hosts of 3 and 4 ranks on 2 CPUs: 1.5 of the engine's speed
- * from 1 MiB on, .97 at 512 KiB). Two ranks of a host gain nothing: the engine's chunks cross
- * hosts while others are added. */
-double bny_hosts_seconds(struct bny_scope *s, const struct bny_call *call, double most,
-                         char *schedule)
-{
-    double bytes = bny_call_bytes(s, call) / (s->oversubscribed ? s->near : 1);
-    struct bny_cost_model m = bny_cost_model_of(s);
-    const char *rails;
-
-    return s->near > 2 && bytes >= (double)passes_from(s->near, 0, BNY_REDUCE_SCATTER) &&
-                   bytes >= (double)passes_from(s->near, 0, BNY_ALLGATHER)
-               ? sum_of_hosts(s, call, &m, &rails)
-               : INFINITY;
-}
-
-void bny_hosts_rails(const struct bny_scope *s, const struct bny_call *call, char *schedule)
-{
-    struct bny_cost_model m = bny_cost_model_of(s);
-    const char *rails;
-
-    sum_of_hosts(s, call, &m, &rails);
-    snprintf(schedule, BNY_NAME_MAX, BNY_RAILS "%s", rails);
 }

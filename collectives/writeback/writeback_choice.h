@@ -24,22 +24,13 @@ static inline size_t bny_lines_part(size_t bytes)
 
 /* What a rank of n shows, at most, of a collective whose count is `bytes`. */
 size_t bny_lines_bytes(enum bny_collective collective, int n, size_t bytes);
-/* Of a sum of several hosts: elements of each rank's part, which it sums with its equals on
- * other hosts. The parts leave a few elements at the end. */
-size_t bny_hosts_part(const struct bny_scope *s, const struct bny_call *call);
-/* Of such a part: the schedule between equals. */
-void bny_hosts_rails(const struct bny_scope *s, const struct bny_call *call, char *schedule);
 
 const char *bny_writeback_cannot(const struct bny_scope *s, const struct bny_call *call);
 const char *bny_lines_cannot(const struct bny_scope *s, const struct bny_call *call);
-const char *bny_hosts_cannot(const struct bny_scope *s, const struct bny_call *call);
 double bny_writeback_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                              char *schedule);
 double bny_lines_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                          char *schedule);
-double bny_hosts_seconds(struct bny_scope *s, const struct bny_call *call, double most,
-                         char *schedule);
-/* Of passes; also those of hosts. */
 int bny_writeback_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
 int bny_lines_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
 

@@ -123,9 +123,10 @@ Test(coded, a_lying_peer_is_named, .timeout = 200)
     cr_assert_gt(lied, tried / 2, "%d of %d lies were told", lied, tried);
 }
 
-Test(coded, different_codecs_are_both_named)
+/* Two ranks call sums that differ: each is told so, in words that have both of these. */
+static void check_differ(const char *const codecs[2], const size_t counts[2],
+                         const char *const words[2])
 {
-    static const char *const codecs[2] = { "int8:block=128", "bf16" };
     struct banyan_opts o = BANYAN_OPTS_INIT;
     struct rig g;
     int d[2] = { 0 };
@@ -133,7 +134,7 @@ Test(coded, different_codecs_are_both_named)
     rig_open(&g, 2, 5000, NULL);
     for (int r = 0; r < 2; r++) {
         o.codec = codecs[r];
-        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], g.count, BANYAN_F32, BANYAN_SUM,
+        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], counts[r], BANYAN_F32, BANYAN_SUM,
                                            g.comm[r], &o, &g.req[r]),
                      0);
         cr_assert_eq(banyan_start(g.req[r]), 0);
@@ -143,13 +144,26 @@ Test(coded, different_codecs_are_both_named)
             int rc = d[r] ? -BANYAN_EMISMATCH : banyan_test(g.req[r], &d[r]);
             if (!d[r])
                 continue;
-            cr_assert_eq(rc, -BANYAN_EMISMATCH);
-            cr_assert(strstr(banyan_last_error(), "codec int8:block=128") &&
-                          strstr(banyan_last_error(), "codec bf16"),
+            cr_assert_eq(rc, -BANYAN_EMISMATCH, "rank %d: %d", r, rc);
+            cr_assert(strstr(banyan_last_error(), words[0]) &&
+                          strstr(banyan_last_error(), words[1]),
                       "%s", banyan_last_error());
         }
     cr_assert(d[0] && d[1], "%d %d", d[0], d[1]);
     for (int r = 0; r < 2; r++)
         banyan_request_free(g.req[r]);
     rig_close(&g);
+}
+
+Test(coded, different_codecs_are_both_named)
+{
+    check_differ((const char *[]){ "int8:block=128", "bf16" }, (size_t[]){ 5000, 5000 },
+                 (const char *[]){ "codec int8:block=128", "codec bf16" });
+}
+
+/* Their codes are of the same length, so that only the operations' own counts differ. */
+Test(coded, different_counts_of_a_sketch_are_both_named)
+{
+    check_differ((const char *[]){ "sketch", "sketch" }, (size_t[]){ 5000, 4999 },
+                 (const char *[]){ "count 5000", "count 4999" });
 }

@@ -119,7 +119,7 @@ Test(ways, auto_takes_the_cheapest_that_can_serve, .timeout = 120)
     for (int w = 0; w < BNY_WAY_COUNT; w++)
         fprintf(stderr, "# way %d was chosen %d times\n", w, chosen[w]);
     cr_assert(chosen[BNY_WAY_ONESHOT] && chosen[BNY_WAY_WRITEBACK] && chosen[BNY_WAY_LINES] &&
-              chosen[BNY_WAY_HOSTS] && chosen[BNY_WAY_PROGRAM] && chosen[BNY_WAY_ALONE]);
+              chosen[BNY_WAY_SEQUENCE] && chosen[BNY_WAY_PROGRAM] && chosen[BNY_WAY_ALONE]);
 }
 
 /* Names of ways, of "" those that users cannot ask for. */
@@ -155,6 +155,17 @@ Test(ways, one_that_is_asked_for_serves_or_says_why_not, .timeout = 120)
         bny_plans_free(&scope);
     }
     cr_assert(served > CALLS / 20 && refused > CALLS / 20);
+}
+
+/* Of ways, builders and direct programs. */
+Test(ways, no_two_schedules_have_the_same_name)
+{
+    const char *name, *other;
+
+    for (size_t i = 0; (name = banyan_schedule_name(i)); i++)
+        for (size_t k = 0; k < i && (other = banyan_schedule_name(k)); k++)
+            cr_assert(strcmp(name, other) != 0, "schedules %zu and %zu are both %s", k, i,
+                      name);
 }
 
 Test(ways, every_rank_has_the_same_plan, .timeout = 120)

@@ -106,10 +106,11 @@ static void turn(struct rig *g)
                 ev[i].msg->ep->ops->release(ev[i].msg);
 }
 
-static struct bny_op *of_way(const struct rig *g, enum bny_way_id path)
+/* The call, or its coordinator. */
+static struct bny_op *arrival_of(const struct rig *g, int is_coordinator)
 {
     for (struct bny_op *op = g->comm->active_first; op; op = op->next)
-        if (op->of_way[path])
+        if (op->of_way[BNY_WAY_ARRIVAL] && bny_is_coordinator(op) == is_coordinator)
             return op;
     return NULL;
 }
@@ -179,8 +180,7 @@ static void message(struct rig *g, struct input *in, char *text)
 {
     unsigned what = input_byte(in), who = input_byte(in);
     int from = (g->me + 1 + (int)(who % (NRANKS - 1))) % NRANKS;
-    struct bny_op *op = of_way(g, BNY_WAY_ARRIVAL),
-                  *any = op ? op : of_way(g, BNY_WAY_COORDINATOR);
+    struct bny_op *op = arrival_of(g, 0), *any = op ? op : arrival_of(g, 1);
     struct bny_ep *ep = g->ep[from];
     struct bny_hdr h = { .comm = g->comm->id, .kind = BNY_MSG_DATA };
 

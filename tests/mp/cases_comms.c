@@ -177,7 +177,7 @@ static int split_hosts(struct test *t)
     CHECK(t, t->rank == t->n - 1 || !plan_is(t, most, 1 << 18, "writeback"),
           "more than a host");
     if (t->n == 2 * h) /* less crosses hosts than round a ring of all ranks */
-        CHECK(t, plan_is(t, t->comm, 1 << 21, h > 2 ? "schedule hosts" : "host_ring"),
+        CHECK(t, plan_is(t, t->comm, 1 << 21, h > 2 ? "schedule hierarchical" : "host_ring"),
               "two hosts");
     for (uint64_t i = 0; i < 3; i++) {
         check_members(t, near, members, h);

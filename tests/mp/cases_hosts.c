@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sums of several hosts by schedule hosts (test_hosts.py puts ranks into network namespaces):
- * all types and operations, many in flight, ranks that differ, die, stay away or give up. */
+/* Sums of several hosts by schedule hierarchical (test_hosts.py puts ranks into network
+ * namespaces): all types and operations, many in flight, ranks that differ, die, stay away or
+ * give up. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static void draw(struct call *c, int n, uint64_t *s, uint64_t *own)
                     bny_rng_next(own));
     while (!call_fits(C_ALLREDUCE, c->op, c->dtype));
     c->coll = C_ALLREDUCE;
-    c->schedule = "hosts";
+    c->schedule = "hierarchical";
 }
 
 static void each_type(struct test *t, uint64_t *s, uint64_t *own)
@@ -112,7 +113,7 @@ static int hosts_differ(struct test *t)
     size_t count = 200000;
     int other = t->rank == atoi(t->arg), first, rc;
 
-    o.schedule = "hosts";
+    o.schedule = "hierarchical";
     first = banyan_allreduce(buf, buf, count, BANYAN_F32, BANYAN_SUM, t->comm, &o);
     if (other && strstr(t->arg, "count"))
         count++;
@@ -138,7 +139,7 @@ static int until_error(struct test *t, struct banyan_comm *comm, int from, int t
     struct banyan_opts o = BANYAN_OPTS_INIT;
     int rc = 0;
 
-    o.schedule = "hosts";
+    o.schedule = "hierarchical";
     for (int i = from; rc == 0 && i < to; i++) {
         size_t count = i % 3 ? 300000 : 1000;
 

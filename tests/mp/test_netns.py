@@ -122,7 +122,7 @@ class Netns(unittest.TestCase):
         p = run("star:200*4", *self.allreduce("1M", "--topo", hosts), per_host=2)
         self.right(p)
         self.assertRegex(p.stderr, r"allreduce of 262144 f32 on 8 ranks: schedule "
-                         "(packed|joint|multitree|ordered_ring|hierarchical)")
+                         "(packed|joint|multitree|ordered_ring|blueconnect)")
 
     def test_all_collectives_on_hosts_of_two_ranks(self):
         for collective in ("reduce_scatter", "allgather", "broadcast", "reduce"):

@@ -36,7 +36,7 @@ def simulates(name, *args):
 for name in ["torus:4x4", "mesh:3x5", "hypercube:4", "ring:9", "star:4x100+4x25", "fattree:16", "leafspine:4x4,over=2",
              "bigraph:4x4", "dgx-1", "dgx-a100:2", "torus:4x4!dead=0-1"]:
     expect(simulates(name, "--bytes", "1M").get("topo") == name, name)
-for schedule in ["multitree", "torus_bucket", "swing", "ordered_ring", "hierarchical", "ring", "bine", "trivance", "pat"]:
+for schedule in ["multitree", "torus_bucket", "swing", "ordered_ring", "blueconnect", "ring", "bine", "trivance", "pat"]:
     expect(simulates("torus:4x4", "-s", schedule).get("schedule") == schedule, schedule)
 for collective in ["allgather", "reduce_scatter", "broadcast", "reduce"]:
     simulates("torus:4x4", "-c", collective, "-s", "multitree", "-r", "0")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hierarchical: first inside hosts, then across them (BlueConnect, Cho et al., MLSys 2019, with
+/* blueconnect: first inside hosts, then across them (BlueConnect, Cho et al., MLSys 2019, with
  * two levels). Ranks of one host share a number; rank j of each host forms rail j with the j-th
  * ranks of the others (a host with fewer ranks repeats them). Tree r, rank r the j-th of host
  * H: in every host all ranks send directly to the host's rank on rail j; rail j then runs a
@@ -80,7 +80,7 @@ static void lay_tree(struct bny_tree *tree, const struct hosts *h,
     }
 }
 
-static int hierarchical_build(struct bny_forest **out, const struct bny_graph *g,
+static int blueconnect_build(struct bny_forest **out, const struct bny_graph *g,
                               enum bny_forest_use use, int root,
                               const struct bny_build_opts *opts)
 {
@@ -90,10 +90,10 @@ static int hierarchical_build(struct bny_forest **out, const struct bny_graph *g
 
     *out = NULL;
     e = hosts_make(&h, g);
-    f = e ? NULL : bny_forest_alloc("hierarchical", n, rooted ? 1 : n);
+    f = e ? NULL : bny_forest_alloc("blueconnect", n, rooted ? 1 : n);
     if (!f) {
         hosts_free(&h);
-        return bny_forest_no_memory("hierarchical", n);
+        return bny_forest_no_memory("blueconnect", n);
     }
     if (rooted)
         e = bny_build_binomial.build(&across, h.n, BNY_FOREST_ROOTED, h.of[root]);
@@ -113,8 +113,8 @@ static int hierarchical_build(struct bny_forest **out, const struct bny_graph *g
     return bny_graph_forest_finish(out, f, g, use, root);
 }
 
-const struct bny_graph_builder_ops bny_build_hierarchical = {
-    .name = "hierarchical",
+const struct bny_graph_builder_ops bny_build_blueconnect = {
+    .name = "blueconnect",
     .uses = BNY_FOREST_ALLREDUCE | BNY_FOREST_SCATTERED | BNY_FOREST_ROOTED,
-    .build = hierarchical_build,
+    .build = blueconnect_build,
 };

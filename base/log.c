@@ -31,8 +31,7 @@ static int level_from_env(void)
 {
     int level = bny_log_level_named(bny_param_str("BANYAN_DEBUG"));
 
-    return level < 0 ? BANYAN_LOG_WARN
-                     : level; /* bny_param_check reports the wrong name */
+    return level < 0 ? BANYAN_LOG_WARN : level; /* bny_param_check reports the wrong name */
 }
 
 int bny_log_enabled(enum banyan_log_level level)

@@ -81,8 +81,8 @@ static void lay_tree(struct bny_tree *tree, const struct hosts *h,
 }
 
 static int blueconnect_build(struct bny_forest **out, const struct bny_graph *g,
-                              enum bny_forest_use use, int root,
-                              const struct bny_build_opts *opts)
+                             enum bny_forest_use use, int root,
+                             const struct bny_build_opts *opts)
 {
     int rooted = use == BNY_FOREST_ROOTED, n = g->nranks, e;
     struct bny_forest *across = NULL, *f;

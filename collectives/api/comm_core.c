@@ -11,7 +11,7 @@
 #include "collectives/api/survive.h"
 #include "collectives/plan/way.h"
 #include "collectives/progress/progress.h"
-#include "collectives/writeback/writeback.h"
+#include "collectives/pipeline/pipeline.h"
 
 static struct bny_handles handles = BNY_HANDLES(BNY_COMM_MARK, struct banyan_comm);
 
@@ -160,7 +160,7 @@ void bny_comm_free(struct banyan_comm *c)
         bny_op_finish(op);
         free(op);
     }
-    bny_writeback_end(c);
+    bny_areas_end(c);
     bny_plans_free(&c->scope);
     bny_comm_parts_free(c);
     bny_match_destroy(c->match);

@@ -12,9 +12,9 @@
 #define BNY_WAYS(ROW)                                                                          \
     ROW(ALONE, alone, "") /* a communicator of one rank, or an empty set of ranks */           \
     ROW(SELF, self, "")   /* a message to oneself: its sending */                              \
-    ROW(ONESHOT, oneshot, "oneshot") /* each rank's contribution in one message to each */     \
-    ROW(WRITEBACK, writeback, "writeback")  /* passes over shared memory */                    \
-    ROW(LINES, lines, "lines")              /* a short operation in cells of shared memory */  \
+    ROW(ONESHOT, oneshot, "oneshot")    /* each rank's contribution in one message to each */  \
+    ROW(PIPELINE, pipeline, "pipeline") /* passes over shared memory */                        \
+    ROW(LINES, lines, "lines")          /* a short operation in cells of shared memory */      \
     ROW(SEQUENCE, sequence, "hierarchical") /* a list of operations: a sum of several hosts, a \
                                                linear codec */                                 \
     ROW(ARRIVAL, arrival, "arrival")        /* a reduction in the order in which ranks come */ \

@@ -29,7 +29,7 @@
 
 /* ---- from how many bytes of the whole vector passes over shared memory are faster ----
  * 2026-11-27, E (2 ranks; 4 ranks that share its CPUs: crowded) and H (4 to 16 ranks: many).
- * banyan_perf COLLECTIVE -P n --transport shm --schedule writeback beside the other schedules.
+ * banyan_perf COLLECTIVE -P n --transport shm --schedule pipeline beside the other schedules.
  */
 #define BNY_NEVER SIZE_MAX /* by name only */
 struct bny_pass_from {

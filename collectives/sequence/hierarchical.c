@@ -7,7 +7,7 @@
  * beside them (rest).
  *
  * Places in shared memory are given in the order in which operations start, which has to be the
- * same at all ranks (writeback/). First parts start with their sums; a last part waits until
+ * same at all ranks (pipeline/). First parts start with their sums; a last part waits until
  * those of all older sums have started. */
 #include <math.h>
 
@@ -29,8 +29,8 @@ static size_t part_of(const struct bny_scope *s, const struct bny_call *call)
 static void describe_child(const struct bny_scope *s, const struct bny_call *parent, int i,
                            struct bny_call *call)
 {
-    static const char schedules[CHILDREN][BNY_NAME_MAX] = { "static", "writeback", "static",
-                                                            "writeback" };
+    static const char schedules[CHILDREN][BNY_NAME_MAX] = { "static", "pipeline", "static",
+                                                            "pipeline" };
     size_t part = part_of(s, parent);
 
     call->dtype = parent->dtype;

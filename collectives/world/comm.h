@@ -10,7 +10,7 @@
 struct bny_op;
 struct bny_match;
 struct bny_way;
-struct bny_writeback;
+struct bny_areas;
 /* Memory that ranks share: all of a communicator; or those of each host, the first and the last
  * part of their sums. */
 enum bny_area { BNY_AREA_ALL, BNY_AREA_HOST_FIRST, BNY_AREA_HOST_LAST, BNY_AREAS };
@@ -66,8 +66,8 @@ struct banyan_comm {
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;
-    struct bny_writeback *areas[BNY_AREAS]; /* writeback/; NULL: none yet */
-    uint8_t had_coordinator; /* arrival/: words of others may come when it is gone */
+    struct bny_areas *areas[BNY_AREAS]; /* pipeline/; NULL: none yet */
+    uint8_t had_coordinator;            /* arrival/: words of others may come when it is gone */
     struct bny_lateness lateness;
     atomic_uint_fast64_t sums_asked, sums_by_arrival; /* for statistics */
     uint32_t agree_calls;                             /* api/survive.c: on all members alike */

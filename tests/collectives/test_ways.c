@@ -118,7 +118,7 @@ Test(ways, auto_takes_the_cheapest_that_can_serve, .timeout = 120)
     }
     for (int w = 0; w < BNY_WAY_COUNT; w++)
         fprintf(stderr, "# way %d was chosen %d times\n", w, chosen[w]);
-    cr_assert(chosen[BNY_WAY_ONESHOT] && chosen[BNY_WAY_WRITEBACK] && chosen[BNY_WAY_LINES] &&
+    cr_assert(chosen[BNY_WAY_ONESHOT] && chosen[BNY_WAY_PIPELINE] && chosen[BNY_WAY_LINES] &&
               chosen[BNY_WAY_SEQUENCE] && chosen[BNY_WAY_PROGRAM] && chosen[BNY_WAY_ALONE]);
 }
 

@@ -80,7 +80,7 @@ extern const struct mp_case cases_survive[];
 extern const struct mp_case cases_trouble[];
 extern const struct mp_case cases_grow[];
 extern const struct mp_case cases_arrival[];
-extern const struct mp_case cases_writeback[];
+extern const struct mp_case cases_pipeline[];
 extern const struct mp_case cases_lines[];
 extern const struct mp_case cases_hosts[];
 extern const struct mp_case cases_boards[];

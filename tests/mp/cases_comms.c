@@ -170,12 +170,11 @@ static int split_hosts(struct test *t)
     CHECK_OK(t, banyan_comm_split(t->comm, t->rank == t->n - 1, 0, &most));
     for (int i = 0; i < h; i++)
         members[i] = host * h + i;
-    CHECK(t, plan_is(t, near, 1 << 18, "writeback"), "ranks of a host");
+    CHECK(t, plan_is(t, near, 1 << 18, "pipeline"), "ranks of a host");
     CHECK(t,
-          !plan_is(t, t->comm, 1 << 18, "writeback") && !plan_is(t, rail, 1 << 18, "writeback"),
+          !plan_is(t, t->comm, 1 << 18, "pipeline") && !plan_is(t, rail, 1 << 18, "pipeline"),
           "hosts");
-    CHECK(t, t->rank == t->n - 1 || !plan_is(t, most, 1 << 18, "writeback"),
-          "more than a host");
+    CHECK(t, t->rank == t->n - 1 || !plan_is(t, most, 1 << 18, "pipeline"), "more than a host");
     if (t->n == 2 * h) /* less crosses hosts than round a ring of all ranks */
         CHECK(t, plan_is(t, t->comm, 1 << 21, h > 2 ? "schedule hierarchical" : "host_ring"),
               "two hosts");

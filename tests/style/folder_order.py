@@ -4,7 +4,7 @@ that is not named here is a violation, so that a new one gets its place."""
 
 STATE = {"call", "program", "plan", "world", "match"}
 LIFE = STATE | {"local", "op"}
-PATHS = {"engine", "oneshot", "sequence", "alone", "arrival", "writeback"}
+PATHS = {"engine", "oneshot", "sequence", "alone", "arrival", "pipeline"}
 
 MAY_USE = {
     "call": set(),

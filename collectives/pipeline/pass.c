@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One pass: cut, in, add, out. */
-#include "collectives/writeback/pass.h"
+#include "collectives/pipeline/pass.h"
 
 #include <string.h>
 

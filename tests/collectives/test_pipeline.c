@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "collectives/writeback/pass.h"
+#include "collectives/pipeline/pass.h"
 
 #define RANKS 7
 #define OPS   3
@@ -315,7 +315,7 @@ static size_t any_chunk(struct job *j)
     return chunks[bny_rng_below(&j->s, 6)];
 }
 
-Test(writeback, ranks_in_any_order_have_the_sums_of_rank_order, .timeout = 300)
+Test(pipeline, ranks_in_any_order_have_the_sums_of_rank_order, .timeout = 300)
 {
     static struct job j;
     uint64_t seed = seed_of_run();
@@ -352,7 +352,7 @@ Test(writeback, ranks_in_any_order_have_the_sums_of_rank_order, .timeout = 300)
 /* Rank n - 1 writes anything anywhere into all areas, also what looks like a count. Nothing
  * outside of the others' vectors may change, and nobody may read outside of an area (the
  * address sanitizer looks). */
-Test(writeback, a_liar_harms_nothing_but_sums, .timeout = 300)
+Test(pipeline, a_liar_harms_nothing_but_sums, .timeout = 300)
 {
     static struct job j;
     uint64_t seed = seed_of_run() ^ 0x11a6;
@@ -386,7 +386,7 @@ Test(writeback, a_liar_harms_nothing_but_sums, .timeout = 300)
     }
 }
 
-Test(writeback, another_operation_of_the_same_number_is_seen)
+Test(pipeline, another_operation_of_the_same_number_is_seen)
 {
     static struct job j;
     uint64_t seed = seed_of_run();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The choice's half of the two ways over shared memory (plan/way.h): what they can serve, and
  * what they cost. */
-#include "collectives/writeback/writeback_choice.h"
+#include "collectives/pipeline/pipeline_choice.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,21 +32,21 @@ static const char *no_pass(const struct bny_call *call)
     if (why)
         return why;
     return bny_redop_quantum(&call->redop) * banyan_dtype_bytes(call->dtype) >
-                   BNY_WRITEBACK_ELEM_MAX
+                   BNY_PIPELINE_ELEM_MAX
                ? "an element has to fit into 4096 bytes"
                : NULL;
 }
 
 /* A reduction to a root adds the root's input last. */
-const char *bny_writeback_cannot(const struct bny_scope *s, const struct bny_call *call)
+const char *bny_pipeline_cannot(const struct bny_scope *s, const struct bny_call *call)
 {
     int is_of_host = call->among == BNY_AMONG_HOST;
 
-    if (!bny_call_row(call)->writeback)
+    if (!bny_call_row(call)->pipeline)
         return "it does not serve this collective";
     if (!s->shares_memory && !is_of_host)
         return "ranks of this communicator share no memory";
-    if ((is_of_host ? s->near : s->n) > BNY_WRITEBACK_RANKS_MAX)
+    if ((is_of_host ? s->near : s->n) > BNY_PIPELINE_RANKS_MAX)
         return "it is for up to 64 ranks";
     if (call->collective == BNY_REDUCE && bny_call_is_ordered(call))
         return "it adds the root's input last";
@@ -102,8 +102,8 @@ static double pass_seconds(const struct bny_scope *s, const struct bny_call *cal
 /* Of a host's ranks as in a job of one host. Where they share CPUs each rank's part has to be
  * as long as that, as waits are (2 hosts of 3 and 4 ranks on 2 CPUs: 1.5 of the engine's speed
  * from 1 MiB on, .97 at 512 KiB). */
-double bny_writeback_seconds(struct bny_scope *s, const struct bny_call *call, double most,
-                             char *schedule)
+double bny_pipeline_seconds(struct bny_scope *s, const struct bny_call *call, double most,
+                            char *schedule)
 {
     const struct bny_scope host = { .n = s->near,
                                     .shares_memory = 1,
@@ -119,7 +119,7 @@ double bny_writeback_seconds(struct bny_scope *s, const struct bny_call *call, d
     return bytes >= from ? pass_seconds(of, call, &m) : INFINITY;
 }
 
-int bny_writeback_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+int bny_pipeline_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
     plan->chunk_bytes = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
     return 0;
@@ -145,7 +145,7 @@ const char *bny_lines_cannot(const struct bny_scope *s, const struct bny_call *c
         return "it does not serve this collective";
     if (!s->shares_memory)
         return "ranks of this communicator share no memory";
-    if (s->n > BNY_WRITEBACK_RANKS_MAX)
+    if (s->n > BNY_PIPELINE_RANKS_MAX)
         return "it is for up to 64 ranks";
     if (why)
         return why;

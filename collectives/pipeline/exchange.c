@@ -12,7 +12,7 @@
  * after which nobody reads it. Where blocks are added, both halves are added in swap if all
  * ranks lend; else none does. */
 #include "collectives/local/local.h"
-#include "collectives/writeback/pass.h"
+#include "collectives/pipeline/pass.h"
 
 #define SWAP_TILE 4096u /* bytes that are taken before their place is used */
 

@@ -12,22 +12,22 @@
  * An operation of the ranks of each host (a part of a sum of several hosts) has an area of its
  * own for the first part and one for the last: places in an area are given in the order in
  * which operations start, and the last part of a sum comes after the first part of the next. */
-#include "collectives/writeback/writeback.h"
+#include "collectives/pipeline/pipeline.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/local/local.h"
-#include "collectives/writeback/area.h"
-#include "collectives/writeback/writeback_choice.h"
+#include "collectives/pipeline/area.h"
+#include "collectives/pipeline/pipeline_choice.h"
 
-_Static_assert(BNY_WRITEBACK_RANKS_MAX == BNY_PASS_RANKS_MAX, "a list of their inputs");
-_Static_assert(BNY_WRITEBACK_ELEM_MAX == BNY_PASS_TILE, "an element passes through a tile");
+_Static_assert(BNY_PIPELINE_RANKS_MAX == BNY_PASS_RANKS_MAX, "a list of their inputs");
+_Static_assert(BNY_PIPELINE_ELEM_MAX == BNY_PASS_TILE, "an element passes through a tile");
 
-struct wb { /* the way's state of an operation */
+struct pipeline { /* the way's state of an operation */
     struct bny_pass pass;
     struct bny_link link; /* of the queue for a place */
-    struct bny_writeback *area;
+    struct bny_areas *area;
     uint64_t counted; /* of pass.handed */
     uint8_t has_areas, has_place, failed;
     size_t tile_cap;
@@ -35,32 +35,32 @@ struct wb { /* the way's state of an operation */
     struct bny_pass_peer peers[];
 };
 
-static struct wb *wb_of(const struct bny_op *op)
+static struct pipeline *pipeline_of(const struct bny_op *op)
 {
-    return op->of_way[BNY_WAY_WRITEBACK];
+    return op->of_way[BNY_WAY_PIPELINE];
 }
 
-static int writeback_init(struct bny_op *op)
+static int pipeline_init(struct bny_op *op)
 {
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
     int n = op->comm->n;
 
     if (!s)
-        s = op->of_way[BNY_WAY_WRITEBACK] =
+        s = op->of_way[BNY_WAY_PIPELINE] =
             calloc(1, sizeof *s + (size_t)n * sizeof s->peers[0]);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     return bny_grow(&s->pass.tile, &s->tile_cap, BNY_PASS_TILE, 1, "a tile of a sum");
 }
 
-static void wb_free(struct bny_op *op)
+static void pipeline_free(struct bny_op *op)
 {
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
 
     free(s->pass.tile);
     free(s->loans);
     free(s);
-    op->of_way[BNY_WAY_WRITEBACK] = NULL;
+    op->of_way[BNY_WAY_PIPELINE] = NULL;
 }
 
 /* ---- lending: buffers that others can reach ---- */
@@ -68,7 +68,7 @@ static void wb_free(struct bny_op *op)
 /* Closes what is open. 0, or BNY_AGAIN while somebody writes. */
 static int close_loans(struct bny_op *op)
 {
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
     int again = 0;
 
     for (int r = 0; s->loans && r < s->area->n; r++) {
@@ -104,7 +104,7 @@ static int open_window(struct bny_ep *ep, const char *at, size_t bytes, struct b
 /* The windows for rank r, as it will find them. 0 or -1. */
 static int lend_to(struct bny_op *op, int r, size_t in_bytes, size_t out_bytes)
 {
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
     struct bny_ep *ep = bny_area_ep(s->area, op->comm, r);
     struct bny_area_loan *l = &s->loans[r];
     const char *out = bny_out_at(op->out, is_gather(&s->pass) ? (size_t)r * out_bytes : 0);
@@ -132,7 +132,7 @@ static int lends_output(const struct bny_pass *p, int r)
  * our own results leave it as it is, of a block, and of what is added for a root. */
 static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
 {
-    const struct bny_pass *p = &wb_of(op)->pass;
+    const struct bny_pass *p = &pipeline_of(op)->pass;
     size_t bytes = op->call.count * op->esz, all = p->same ? bytes : bytes * (size_t)p->n;
 
     *out = *in = 0;
@@ -164,31 +164,31 @@ static void loan_bytes(const struct bny_op *op, size_t *in, size_t *out)
 
 static int lends_copies(const struct bny_op *op)
 {
-    const struct bny_pass *p = &wb_of(op)->pass;
+    const struct bny_pass *p = &pipeline_of(op)->pass;
 
     if (!p->direct || p->rank != p->root || p->n < COPIED_RANKS || !p->shape->lag ||
         (size_t)p->n * op->call.count * op->esz < COPIED_BYTES)
         return 0;
     for (int r = 0; r < p->n; r++)
-        if (r != p->rank && !wb_of(op)->area->peers[r].copies)
+        if (r != p->rank && !pipeline_of(op)->area->peers[r].copies)
             return 0;
     return 1;
 }
 
 static int is_shared(const struct bny_op *op, size_t in, size_t out)
 {
-    struct bny_tp *tp = wb_of(op)->area->tp;
+    struct bny_tp *tp = pipeline_of(op)->area->tp;
 
-    if (is_gather(&wb_of(op)->pass))
-        out *= (size_t)wb_of(op)->area->n;
+    if (is_gather(&pipeline_of(op)->pass))
+        out *= (size_t)pipeline_of(op)->area->n;
     return (!out || tp->ops->shared->is_shared(tp, op->out, out)) &&
            (!in || tp->ops->shared->is_shared(tp, op->in, in));
 }
 
 /* Lends the vector where all of it is shared memory, or others copy; else it is copied here. */
-static enum bny_pass_loan writeback_lend(struct bny_op *op)
+static enum bny_pass_loan pipeline_lend(struct bny_op *op)
 {
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
     enum bny_pass_loan loan = BNY_PASS_LENDS;
     size_t in, out;
 
@@ -214,7 +214,7 @@ static enum bny_pass_loan writeback_lend(struct bny_op *op)
 
 static void loan_of(const struct bny_op *op, int r, struct bny_area_loan *l)
 {
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
 
     memcpy(l, bny_area_loan(s->pass.shape, s->peers[r].area, s->pass.seq, s->area->rank),
            sizeof *l);
@@ -225,7 +225,7 @@ static void loan_of(const struct bny_op *op, int r, struct bny_area_loan *l)
 static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, char **dst)
 {
     struct bny_op *op = ctx;
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
     struct bny_ep *ep = bny_area_ep(s->area, op->comm, r);
     struct bny_area_loan l;
 
@@ -244,10 +244,10 @@ static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, cha
     return *dst ? 0 : -1;
 }
 
-static void writeback_give_back(void *ctx, int r)
+static void pipeline_give_back(void *ctx, int r)
 {
     const struct bny_op *op = ctx;
-    struct bny_ep *ep = bny_area_ep(wb_of(op)->area, op->comm, r);
+    struct bny_ep *ep = bny_area_ep(pipeline_of(op)->area, op->comm, r);
 
     ep->ops->shared->unmap(ep);
 }
@@ -255,7 +255,7 @@ static void writeback_give_back(void *ctx, int r)
 static int store(void *ctx, int r, size_t at, const char *src, size_t len)
 {
     struct bny_op *op = ctx;
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
     struct bny_ep *ep = bny_area_ep(s->area, op->comm, r);
     struct bny_area_loan l;
     int rc;
@@ -304,10 +304,10 @@ static enum bny_area which_area(const struct bny_call *call)
     return call->collective == BNY_REDUCE_SCATTER ? BNY_AREA_HOST_FIRST : BNY_AREA_HOST_LAST;
 }
 
-static int writeback_start(struct bny_op *op)
+static int pipeline_start(struct bny_op *op)
 {
-    struct wb *s = wb_of(op);
-    struct bny_writeback *w = bny_area_get(op->comm, which_area(&op->call));
+    struct pipeline *s = pipeline_of(op);
+    struct bny_areas *w = bny_area_get(op->comm, which_area(&op->call));
     struct bny_pass *p = &s->pass;
 
     if (!w)
@@ -333,7 +333,7 @@ static int writeback_start(struct bny_op *op)
     p->out = op->out;
     p->count = op->call.count;
     p->borrow = borrow;
-    p->give_back = writeback_give_back;
+    p->give_back = pipeline_give_back;
     p->store = store;
     p->ctx = op;
     bny_pass_cut(p, op->plan.chunk_bytes);
@@ -344,9 +344,9 @@ static int writeback_start(struct bny_op *op)
 /* ---- a place ---- */
 
 /* Has it one? The pass begins there. */
-static int writeback_take_place(struct bny_op *op)
+static int pipeline_take_place(struct bny_op *op)
 {
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
     int rank = 0, rc;
 
     if (s->has_place || s->failed)
@@ -364,15 +364,15 @@ static int writeback_take_place(struct bny_op *op)
     if (!bny_area_claim(s->area, &s->link, bny_op_seq(op), &s->pass.slice))
         return 0;
     s->has_place = 1;
-    s->pass.lends = writeback_lend(op);
+    s->pass.lends = pipeline_lend(op);
     bny_pass_begin(&s->pass);
     return 1;
 }
 
 /* Gives up its place, or its place in the queue. Idempotent. */
-static void writeback_leave(const struct bny_op *op)
+static void pipeline_leave(const struct bny_op *op)
 {
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
 
     bny_link_out(&s->link);
     if (s->has_place)
@@ -382,17 +382,17 @@ static void writeback_leave(const struct bny_op *op)
 
 /* ---- going on ---- */
 
-static int writeback_advance(struct bny_op *op)
+static int pipeline_advance(struct bny_op *op)
 {
-    struct wb *s = wb_of(op);
+    struct pipeline *s = pipeline_of(op);
     int moved = 0, is_done = 0;
 
-    if (writeback_take_place(op)) {
+    if (pipeline_take_place(op)) {
         moved = bny_pass_go(&s->pass);
         is_done = bny_pass_is_done(&s->pass);
     }
     if (is_done)
-        writeback_leave(op); /* before others wake, who may wait for that */
+        pipeline_leave(op); /* before others wake, who may wait for that */
     if (s->pass.told)
         bny_area_told(s->area, op, &s->pass, &s->counted);
     if (is_done) {
@@ -405,12 +405,12 @@ static int writeback_advance(struct bny_op *op)
     return moved;
 }
 
-static void writeback_drop(struct bny_op *op, int result)
+static void pipeline_drop(struct bny_op *op, int result)
 {
-    writeback_leave(op);
+    pipeline_leave(op);
 }
 
-static int writeback_close(struct bny_op *op)
+static int pipeline_close(struct bny_op *op)
 {
     int rc = close_loans(op);
 
@@ -419,9 +419,9 @@ static int writeback_close(struct bny_op *op)
     return rc;
 }
 
-static unsigned writeback_pending(const struct bny_op *op, int r)
+static unsigned pipeline_pending(const struct bny_op *op, int r)
 {
-    const struct wb *s = wb_of(op);
+    const struct pipeline *s = pipeline_of(op);
     int i = 0, waits;
 
     while (i < s->area->n && s->area->ranks[i] != r)
@@ -435,17 +435,17 @@ static unsigned writeback_pending(const struct bny_op *op, int r)
     return waits ? BNY_PENDING_WAITS : 0;
 }
 
-const struct bny_way bny_way_writeback = {
+const struct bny_way bny_way_pipeline = {
     .traits = BNY_WAY_SHARES | BNY_WAY_POLLED | BNY_WAY_AMONG,
-    .cannot = bny_writeback_cannot,
-    .seconds = bny_writeback_seconds,
-    .plan = bny_writeback_plan,
-    .init = writeback_init,
-    .start = writeback_start,
-    .advance = writeback_advance,
+    .cannot = bny_pipeline_cannot,
+    .seconds = bny_pipeline_seconds,
+    .plan = bny_pipeline_plan,
+    .init = pipeline_init,
+    .start = pipeline_start,
+    .advance = pipeline_advance,
     .message = bny_area_message,
-    .drop = writeback_drop,
-    .close = writeback_close,
-    .pending = writeback_pending,
-    .free = wb_free,
+    .drop = pipeline_drop,
+    .close = pipeline_close,
+    .pending = pipeline_pending,
+    .free = pipeline_free,
 };

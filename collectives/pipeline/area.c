@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Areas: made, told, mapped, shared out among operations. */
-#include "collectives/writeback/area.h"
+#include "collectives/pipeline/area.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/writeback/writeback.h"
+#include "collectives/pipeline/pipeline.h"
 
 struct said { /* wire format */
     uint32_t id;
@@ -31,7 +31,7 @@ static struct bny_cells *cells_in(void *area, int n)
 }
 
 /* The ranks that have the area: those of the communicator that share this one's memory. */
-static int find_ranks(struct bny_writeback *w, const struct banyan_comm *c)
+static int find_ranks(struct bny_areas *w, const struct banyan_comm *c)
 {
     const struct bny_scope *s = &c->scope;
 
@@ -48,7 +48,7 @@ static int find_ranks(struct bny_writeback *w, const struct banyan_comm *c)
     return 0;
 }
 
-static void area_drop(struct bny_writeback *w)
+static void area_drop(struct bny_areas *w)
 {
     if (w) {
         free(w->peers);
@@ -57,9 +57,9 @@ static void area_drop(struct bny_writeback *w)
     free(w);
 }
 
-static struct bny_writeback *make(struct banyan_comm *c, enum bny_area which)
+static struct bny_areas *make(struct banyan_comm *c, enum bny_area which)
 {
-    struct bny_writeback *w = calloc(1, sizeof *w);
+    struct bny_areas *w = calloc(1, sizeof *w);
     void *mem;
 
     if (!w || find_ranks(w, c) != 0) {
@@ -84,14 +84,14 @@ static struct bny_writeback *make(struct banyan_comm *c, enum bny_area which)
     return w;
 }
 
-struct bny_writeback *bny_area_get(struct banyan_comm *comm, enum bny_area which)
+struct bny_areas *bny_area_get(struct banyan_comm *comm, enum bny_area which)
 {
     if (!comm->areas[which])
         comm->areas[which] = make(comm, which);
     return comm->areas[which];
 }
 
-static void area_end(struct banyan_comm *comm, struct bny_writeback *w)
+static void area_end(struct banyan_comm *comm, struct bny_areas *w)
 {
     for (int i = 0; i < w->n; i++)
         if (i != w->rank && w->peers[i].area)
@@ -101,7 +101,7 @@ static void area_end(struct banyan_comm *comm, struct bny_writeback *w)
     area_drop(w);
 }
 
-void bny_writeback_end(struct banyan_comm *comm)
+void bny_areas_end(struct banyan_comm *comm)
 {
     for (int i = 0; i < BNY_AREAS; i++)
         if (comm->areas[i]) {
@@ -113,7 +113,7 @@ void bny_writeback_end(struct banyan_comm *comm)
 /* ---- meeting ---- */
 
 /* 0, BNY_AGAIN or an error. */
-static int tell(struct bny_writeback *w, struct bny_op *op, int i)
+static int tell(struct bny_areas *w, struct bny_op *op, int i)
 {
     struct bny_ep *ep = bny_area_ep(w, op->comm, i);
     struct said said = { .id = w->id,
@@ -137,7 +137,7 @@ static int tell(struct bny_writeback *w, struct bny_op *op, int i)
     return 0;
 }
 
-int bny_area_meet(struct bny_writeback *w, struct bny_op *op, int *rank)
+int bny_area_meet(struct bny_areas *w, struct bny_op *op, int *rank)
 {
     for (int i = 0; w->untold && i < w->n; i++) {
         int rc = i == w->rank || w->peers[i].said ? 0 : tell(w, op, i);
@@ -153,7 +153,7 @@ int bny_area_meet(struct bny_writeback *w, struct bny_op *op, int *rank)
 /* 0, or -1: it makes no sense. */
 static int take(struct banyan_comm *comm, int from, const struct bny_msg *msg)
 {
-    struct bny_writeback *w;
+    struct bny_areas *w;
     struct bny_area_peer *p;
     struct said said;
     int i = 0;
@@ -190,13 +190,13 @@ void bny_area_message(struct bny_op *op, int from, struct bny_msg *msg)
 
 /* ---- places ---- */
 
-static void tell_done(struct bny_writeback *w, uint32_t seq)
+static void tell_done(struct bny_areas *w, uint32_t seq)
 {
     atomic_store_explicit(&w->own->passes_done, seq, memory_order_release);
 }
 
 /* Are all ranks done with what its counts belong to? Ranks need not wait for each other. */
-static int is_free(struct bny_writeback *w, uint32_t seq)
+static int is_free(struct bny_areas *w, uint32_t seq)
 {
     const struct bny_area_use *u = &w->entry_use[seq % BNY_PASS_ENTRIES];
 
@@ -217,7 +217,7 @@ static int is_free(struct bny_writeback *w, uint32_t seq)
 #define LONG_AGO (1u << 30) /* numbers go round */
 
 /* Have all ranks read what operation number u->seq left in a slice? */
-static int is_read(struct bny_writeback *w, const struct bny_area_use *u, uint32_t seq)
+static int is_read(struct bny_areas *w, const struct bny_area_use *u, uint32_t seq)
 {
     for (int r = 0; r < w->shape.n; r++) {
         struct bny_area_peer *p = &w->peers[r];
@@ -233,7 +233,7 @@ static int is_read(struct bny_writeback *w, const struct bny_area_use *u, uint32
 }
 
 /* The lowest, which is in caches. -1: none is free. */
-static int free_slice(struct bny_writeback *w, uint32_t seq)
+static int free_slice(struct bny_areas *w, uint32_t seq)
 {
     for (int i = 0; i < BNY_PASS_SLICES; i++) {
         struct bny_area_use *u = &w->slice_use[i];
@@ -248,8 +248,7 @@ static int free_slice(struct bny_writeback *w, uint32_t seq)
 
 /* In order of start, which is the same on all ranks: whoever started first has a place on all,
  * so the oldest can always go on. */
-int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,
-                   uint32_t *slice)
+int bny_area_claim(struct bny_areas *w, struct bny_link *link, uint32_t seq, uint32_t *slice)
 {
     uint32_t nth = seq % BNY_PASS_ENTRIES;
     int free;
@@ -272,7 +271,7 @@ int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,
     return 1;
 }
 
-void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice, int is_read_on)
+void bny_area_release(struct bny_areas *w, uint32_t seq, uint32_t slice, int is_read_on)
 {
     uint32_t done = w->passes_next;
 
@@ -291,7 +290,7 @@ void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice, int
 
 /* ---- passes ---- */
 
-uint32_t bny_area_history(struct bny_writeback *w, const struct bny_op *op)
+uint32_t bny_area_history(struct bny_areas *w, const struct bny_op *op)
 {
     struct bny_cell_key next = bny_cell_key(bny_op_seq(op), &op->sig, w->history);
     uint32_t before = w->history;
@@ -301,7 +300,7 @@ uint32_t bny_area_history(struct bny_writeback *w, const struct bny_op *op)
     return before;
 }
 
-void bny_area_told(struct bny_writeback *w, struct bny_op *op, struct bny_pass *pass,
+void bny_area_told(struct bny_areas *w, struct bny_op *op, struct bny_pass *pass,
                    uint64_t *counted)
 {
     uint64_t handed = pass->handed - *counted;
@@ -329,7 +328,7 @@ static void differed_before(struct bny_op *op, int r)
                me < r ? me : r, me < r ? r : me, bny_op_seq(op));
 }
 
-int bny_area_differ(const struct bny_writeback *w, struct bny_op *op,
+int bny_area_differ(const struct bny_areas *w, struct bny_op *op,
                     const struct bny_pass_peer *peers)
 {
     for (int i = 0; i < w->n; i++)

@@ -2,15 +2,15 @@
 /* The areas of a communicator: made and told by the first operation that wants them, there
  * until the communicator is freed. Operations get a place in this rank's in the order of their
  * start. */
-#ifndef BNY_COLLECTIVES_WRITEBACK_AREA_H
-#define BNY_COLLECTIVES_WRITEBACK_AREA_H
+#ifndef BNY_COLLECTIVES_PIPELINE_AREA_H
+#define BNY_COLLECTIVES_PIPELINE_AREA_H
 
 #include "base/ring.h"
 #include "collectives/op/op.h"
-#include "collectives/writeback/cells.h"
-#include "collectives/writeback/pass.h"
+#include "collectives/pipeline/cells.h"
+#include "collectives/pipeline/pass.h"
 
-struct bny_writeback { /* of a communicator: */
+struct bny_areas { /* of a communicator: */
     enum bny_area which;
     int n, rank; /* who has it; this rank's place among them */
     int *ranks;  /* [n] their ranks in the communicator */
@@ -56,33 +56,32 @@ bny_area_loan(const struct bny_pass_shape *s, struct bny_pass_head *area, uint32
 }
 
 /* To the i-th of those who have it. */
-static inline struct bny_ep *bny_area_ep(const struct bny_writeback *w,
-                                         const struct banyan_comm *c, int i)
+static inline struct bny_ep *bny_area_ep(const struct bny_areas *w, const struct banyan_comm *c,
+                                         int i)
 {
     return c->peers[w->ranks[i]].ep;
 }
 
 /* The communicator's, made when there is none. NULL: an error. */
-struct bny_writeback *bny_area_get(struct banyan_comm *comm, enum bny_area which);
+struct bny_areas *bny_area_get(struct banyan_comm *comm, enum bny_area which);
 /* Tells peers that do not know it yet, under the operation's header. 1: all peers' are mapped,
  * 0: not yet, or an error, of *rank. */
-int bny_area_meet(struct bny_writeback *w, struct bny_op *op, int *rank);
+int bny_area_meet(struct bny_areas *w, struct bny_op *op, int *rank);
 /* A peer's message about its area: one that makes no sense is reported. Takes msg. */
 void bny_area_message(struct bny_op *op, int from, struct bny_msg *msg);
 /* A place for operation number seq, whose link stands first in the queue, which it leaves: 1
  * and *slice; 0: none is free. */
-int bny_area_claim(struct bny_writeback *w, struct bny_link *link, uint32_t seq,
-                   uint32_t *slice);
+int bny_area_claim(struct bny_areas *w, struct bny_link *link, uint32_t seq, uint32_t *slice);
 /* A hash of the operations before this one, which is one of them from now on. */
-uint32_t bny_area_history(struct bny_writeback *w, const struct bny_op *op);
+uint32_t bny_area_history(struct bny_areas *w, const struct bny_op *op);
 /* What a pass has told so far is told at once: ranks that sleep wake; and statistics. *counted:
  * of pass->handed. */
-void bny_area_told(struct bny_writeback *w, struct bny_op *op, struct bny_pass *pass,
+void bny_area_told(struct bny_areas *w, struct bny_op *op, struct bny_pass *pass,
                    uint64_t *counted);
 /* Does the entry of one of `peers` say that it runs something else? 1: that is reported. */
-int bny_area_differ(const struct bny_writeback *w, struct bny_op *op,
+int bny_area_differ(const struct bny_areas *w, struct bny_op *op,
                     const struct bny_pass_peer *peers);
 /* is_read_on: others may read the slice until they tell that they are done. */
-void bny_area_release(struct bny_writeback *w, uint32_t seq, uint32_t slice, int is_read_on);
+void bny_area_release(struct bny_areas *w, uint32_t seq, uint32_t slice, int is_read_on);
 
 #endif

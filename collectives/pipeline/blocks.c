@@ -11,7 +11,7 @@
  * rank that lends its output as well takes only the chunks before p->taken_to; the root stores
  * the others there, a rank after the other, and tells for whom it has. */
 #include "collectives/local/local.h"
-#include "collectives/writeback/pass.h"
+#include "collectives/pipeline/pass.h"
 #include "transport/transport.h"
 
 #define CHUNK      (32u << 10)

@@ -4,27 +4,27 @@
 #include "tests/mp/table.h"
 
 static struct mp_row in_flight[] = {
-    { "writeback", "shm", 2 },
-    { "writeback", "shm", 3 },
-    { "writeback", "shm", 4 },
-    { "writeback", "shm", 5 },
-    { "writeback", "shm", 8, "", 120 },
-    { "writeback", "shm", 5, "", 0, { "BANYAN_TEST_CPUS=16" } },
-    { "writeback", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
-    { "writeback", "shm", 3, "", 0, { "BANYAN_TEST_SEED=random", "BANYAN_CMA=0" } },
+    { "pipeline", "shm", 2 },
+    { "pipeline", "shm", 3 },
+    { "pipeline", "shm", 4 },
+    { "pipeline", "shm", 5 },
+    { "pipeline", "shm", 8, "", 120 },
+    { "pipeline", "shm", 5, "", 0, { "BANYAN_TEST_CPUS=16" } },
+    { "pipeline", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
+    { "pipeline", "shm", 3, "", 0, { "BANYAN_TEST_SEED=random", "BANYAN_CMA=0" } },
 };
-MP_TABLE(writeback, many_in_flight_are_right, in_flight)
+MP_TABLE(pipeline, many_in_flight_are_right, in_flight)
 
 static struct mp_row differs[] = {
-    { "writeback_differs", "shm", 2, "count" },
-    { "writeback_differs", "shm", 2, "type" },
-    { "writeback_differs", "shm", 3, "op" },
-    { "writeback_differs", "shm", 2, "chunk" },
-    { "writeback_differs", "shm", 3, "schedule" },
-    { "writeback_differs", "shm", 2, "collective" },
-    { "writeback_differs", "shm", 4, "count" },
+    { "pipeline_differs", "shm", 2, "count" },
+    { "pipeline_differs", "shm", 2, "type" },
+    { "pipeline_differs", "shm", 3, "op" },
+    { "pipeline_differs", "shm", 2, "chunk" },
+    { "pipeline_differs", "shm", 3, "schedule" },
+    { "pipeline_differs", "shm", 2, "collective" },
+    { "pipeline_differs", "shm", 4, "count" },
 };
-MP_TABLE(writeback, ranks_that_differ_are_told, differs)
+MP_TABLE(pipeline, ranks_that_differ_are_told, differs)
 
 static struct mp_row exchanges[] = {
     { "exchange", "shm", 2 },
@@ -36,7 +36,7 @@ static struct mp_row exchanges[] = {
     { "exchange", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
     { "exchange", "shm", 3, "", 0, { "BANYAN_TEST_SEED=random" } },
 };
-MP_TABLE(writeback, exchanges_are_right, exchanges)
+MP_TABLE(pipeline, exchanges_are_right, exchanges)
 
 static struct mp_row exchanges_differ[] = {
     { "exchange_differs", "shm", 2, "count" },
@@ -44,7 +44,7 @@ static struct mp_row exchanges_differ[] = {
     { "exchange_differs", "shm", 2, "op" },
     { "exchange_differs", "shm", 3, "collective" },
 };
-MP_TABLE(writeback, exchanges_that_differ_are_told, exchanges_differ)
+MP_TABLE(pipeline, exchanges_that_differ_are_told, exchanges_differ)
 
 static struct mp_row races[] = {
     { "ahead", "shm", 5 },
@@ -56,14 +56,14 @@ static struct mp_row races[] = {
     { "race", "shm", 6, "", 120, { "BANYAN_TEST_CPUS=16" } },
     { "race", "shm", 4, "", 0, { "BANYAN_TEST_SEED=random" } },
 };
-MP_TABLE(writeback, ranks_that_are_ahead_are_right, races)
+MP_TABLE(pipeline, ranks_that_are_ahead_are_right, races)
 
 static struct mp_row rooted_differ[] = {
     { "roots_differ", "shm", 2, "root" },       { "roots_differ", "shm", 4, "root" },
     { "roots_differ", "shm", 3, "count" },      { "roots_differ", "shm", 2, "op" },
     { "roots_differ", "shm", 3, "collective" },
 };
-MP_TABLE(writeback, rooted_ones_that_differ_are_told, rooted_differ)
+MP_TABLE(pipeline, rooted_ones_that_differ_are_told, rooted_differ)
 
 static struct mp_row gathers[] = {
     { "gathers", "shm", 4 },
@@ -74,9 +74,9 @@ static struct mp_row gathers[] = {
     { "gather_meets", "shm", 3 },
     { "gather_meets", "shm", 4 },
 };
-MP_TABLE(writeback, gathers_into_the_root_are_right, gathers)
+MP_TABLE(pipeline, gathers_into_the_root_are_right, gathers)
 
 static struct mp_row given_up[] = {
     { "gather_given_up", "shm", 4 },
 };
-MP_TABLE(writeback, late_givers_write_nowhere, given_up)
+MP_TABLE(pipeline, late_givers_write_nowhere, given_up)

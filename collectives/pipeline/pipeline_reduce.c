@@ -10,11 +10,11 @@
  * A rank that lends its input has no in. A root that lends both vectors has no out: owners add
  * its input, too, as the last one, and store the result there. */
 #include "collectives/local/local.h"
-#include "collectives/writeback/pass.h"
+#include "collectives/pipeline/pass.h"
 #include "transport/transport.h"
 
 /* The part of rank r, which is not the root; and whose part q is. */
-static int writeback_reduce_part_of(const struct bny_pass *p, int r)
+static int pipeline_reduce_part_of(const struct bny_pass *p, int r)
 {
     return r < p->root ? r : r - 1;
 }
@@ -51,7 +51,7 @@ void bny_reduce_in(struct bny_pass *p, uint32_t c)
 
         if (q == p->root)
             continue;
-        len = bny_pass_chunk_of(p, writeback_reduce_part_of(p, q), c, &at) * p->esz;
+        len = bny_pass_chunk_of(p, pipeline_reduce_part_of(p, q), c, &at) * p->esz;
         bny_local_place(bny_pass_slot(p, p->rank, c, q), bny_in_at(p->in, at * p->esz), len);
         p->copied += len;
         p->handed += len;
@@ -62,7 +62,7 @@ void bny_reduce_in(struct bny_pass *p, uint32_t c)
 /* ---- add ---- */
 
 /* Where `len` elements of our part come from and go to. 0: not now. */
-static int writeback_reduce_gather(struct bny_pass *p, uint32_t c, size_t at, size_t len)
+static int pipeline_reduce_gather(struct bny_pass *p, uint32_t c, size_t at, size_t len)
 {
     struct bny_pass_peer *root = &p->peers[p->root];
     char *unused;
@@ -109,9 +109,9 @@ static void add_tile(struct bny_pass *p, size_t from, size_t len)
 
 int bny_reduce_add(struct bny_pass *p, uint32_t c)
 {
-    size_t at, len = bny_pass_chunk_of(p, writeback_reduce_part_of(p, p->rank), c, &at);
+    size_t at, len = bny_pass_chunk_of(p, pipeline_reduce_part_of(p, p->rank), c, &at);
 
-    if (len && !writeback_reduce_gather(p, c, at, len))
+    if (len && !pipeline_reduce_gather(p, c, at, len))
         return 0;
     for (size_t from = 0; from < len; from += p->tile_elems)
         add_tile(p, from, len - from < p->tile_elems ? len - from : p->tile_elems);

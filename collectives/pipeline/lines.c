@@ -8,15 +8,15 @@
  * What an operation is is compared by whoever waits. Ranks that differ in one where neither
  * waits for the other, two roots of broadcasts for example, are told by the next operation in
  * which one does: `history`. */
-#include "collectives/writeback/writeback.h"
+#include "collectives/pipeline/pipeline.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
 #include "collectives/op/direct.h"
-#include "collectives/writeback/area.h"
-#include "collectives/writeback/writeback_choice.h"
+#include "collectives/pipeline/area.h"
+#include "collectives/pipeline/pipeline_choice.h"
 
 /* Bytes of a rank's next operation that are read ahead; the processor goes on by itself. */
 #define FETCHED 512u
@@ -61,7 +61,7 @@ static void lines_free(struct bny_op *op)
 /* Before it is shown. */
 static void arm(struct bny_op *op, struct lines *s, uint32_t seq)
 {
-    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
+    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
 
     s->key = bny_cell_key(seq, &op->sig, w->history);
     s->next = 0;
@@ -73,7 +73,7 @@ static void arm(struct bny_op *op, struct lines *s, uint32_t seq)
 
 static int lines_start(struct bny_op *op)
 {
-    struct bny_writeback *w = bny_area_get(op->comm, BNY_AREA_ALL);
+    struct bny_areas *w = bny_area_get(op->comm, BNY_AREA_ALL);
     struct lines *s = lines_of(op);
     uint32_t seq = bny_op_seq(op);
 
@@ -91,7 +91,7 @@ static int lines_start(struct bny_op *op)
 /* ---- showing ---- */
 
 /* Are all ranks done with what it was used for last? */
-static int is_free(struct bny_writeback *w, const struct bny_area_use *u, uint32_t seq, int n)
+static int is_free(struct bny_areas *w, const struct bny_area_use *u, uint32_t seq, int n)
 {
     if (!u->used)
         return 1;
@@ -145,7 +145,7 @@ static void lines_tell(struct bny_op *op, const struct lines *s)
 /* Do all know each other's areas? */
 static int have_met(struct bny_op *op, struct lines *s)
 {
-    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
+    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
     int rank = 0, rc = bny_area_meet(w, op, &rank);
 
     if (rc < 0) {
@@ -158,7 +158,7 @@ static int have_met(struct bny_op *op, struct lines *s)
 /* 1: shown, 0: not yet. */
 static int show(struct bny_op *op, struct lines *s)
 {
-    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
+    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
     struct bny_cells *own = w->peers[op->comm->rank].cells;
     uint32_t seq = bny_op_seq(op);
     struct bny_area_use *cell = &w->cell_use[seq % BNY_CELLS],
@@ -299,7 +299,7 @@ static void fetch_next(const struct lines *s, struct bny_cells *theirs, uint32_t
  * those who begin as usual: they find the cell filled, and the key the same. */
 static int try_now(struct bny_op *op, uint32_t seq, int tries)
 {
-    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
+    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
     struct lines *s = lines_of(op);
     int n = op->comm->n;
 
@@ -336,7 +336,7 @@ static int try_now(struct bny_op *op, uint32_t seq, int tries)
 /* Others may use their cells of it again. */
 static void lines_drop(struct bny_op *op, int result)
 {
-    struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
+    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
     struct lines *s = lines_of(op);
     uint32_t done = w->lines_next;
 
@@ -354,7 +354,7 @@ static int lacks(const struct bny_op *op, int r)
 
 static int waits_on(const struct bny_op *op, int r)
 {
-    const struct bny_writeback *w = op->comm->areas[BNY_AREA_ALL];
+    const struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
     const struct lines *s = lines_of(op);
 
     if (r == op->comm->rank)

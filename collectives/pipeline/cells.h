@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/writeback/writeback_choice.h"
+#include "collectives/pipeline/pipeline_choice.h"
 #include "transport/wire.h"
 
 #define BNY_CELLS      64u /* operations that a rank may be ahead */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two ways for ranks that share memory, without messages: passes (pass.h), of which the
  * write-back allreduce was the first, and short operations in lines that peers read. */
-#ifndef BNY_COLLECTIVES_WRITEBACK_H
-#define BNY_COLLECTIVES_WRITEBACK_H
+#ifndef BNY_COLLECTIVES_PIPELINE_H
+#define BNY_COLLECTIVES_PIPELINE_H
 
 #include "collectives/plan/way.h"
 
 struct banyan_comm;
 /* What a communicator has of it; its operations are over. Lock held. */
-void bny_writeback_end(struct banyan_comm *comm);
+void bny_areas_end(struct banyan_comm *comm);
 
 #endif

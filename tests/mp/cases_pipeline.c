@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "collectives/world/comm.h"
-#include "collectives/writeback/pass.h"
+#include "collectives/pipeline/pass.h"
 #include "tests/mp/call.h"
 
 #define FLIGHT 24 /* more than entries, and than slices */
@@ -66,7 +66,7 @@ static void begin(struct test *t, struct flying *f, struct banyan_comm *comm, ui
     for (size_t i = 0; i < f->count; i++)
         f->in[i] = f->first + (uint32_t)t->rank * 3 + (uint32_t)i;
     f->in[f->count] = f->out[f->count] = 0xfeedface;
-    o.schedule = bny_rng_below(s, 4) ? "writeback" : "auto";
+    o.schedule = bny_rng_below(s, 4) ? "pipeline" : "auto";
     o.chunk_bytes = chunks[bny_rng_below(s, 4)];
     CHECK_OK(t, banyan_allreduce_init(f->in, f->out, f->count, BANYAN_U32, BANYAN_SUM, comm, &o,
                                       &f->rq));
@@ -87,7 +87,7 @@ static void end(struct test *t, struct flying *f)
     memory_free(t, f->shared, f->in);
 }
 
-static int writeback(struct test *t)
+static int pipeline(struct test *t)
 {
     uint64_t s = t->seed, own = t->seed * 977 + (uint64_t)t->rank;
     struct flying f[FLIGHT] = { 0 };
@@ -132,7 +132,7 @@ static void draw_exchange(struct call *c, int n, uint64_t *s, uint64_t *own,
         call_random(c, n, 1 << (bny_rng_below(s, 8) ? 18 : 21), bny_rng_next(s),
                     bny_rng_next(own));
     while (!(taken & 1u << c->coll));
-    c->schedule = bny_rng_below(s, 4) ? "writeback" : NULL;
+    c->schedule = bny_rng_below(s, 4) ? "pipeline" : NULL;
     c->deterministic = (int)bny_rng_below(s, 3) - 1;
     c->pool = bny_rng_below(own, 3) ? pool : NULL; /* often all lend, often some */
 }
@@ -195,7 +195,7 @@ static int race(struct test *t)
     uint32_t n = (uint32_t)t->n, me = (uint32_t)t->rank;
 
     CHECK(t, n <= 8, "%u ranks", n);
-    o.schedule = "writeback";
+    o.schedule = "pipeline";
     for (uint32_t round = 0; round < RACES; round++) {
         size_t count = 1 + bny_rng_below(&s, bny_rng_below(&s, 8) ? 600 : RACE_MOST);
         int root = (int)bny_rng_below(&s, 3) ? (int)(round % n) : (int)bny_rng_below(&s, n),
@@ -233,7 +233,7 @@ static int exchange_differs(struct test *t)
     size_t count = 20000;
     int other = t->rank == t->n - 1, rc;
 
-    o.schedule = "writeback";
+    o.schedule = "pipeline";
     CHECK_OK(t, banyan_alltoall(in, out, count, BANYAN_F32, t->comm, &o));
     case_meet(t, t->comm);
     if (other && !strcmp(t->arg, "count"))
@@ -262,7 +262,7 @@ static int ahead(struct test *t)
     struct banyan_request *rq[AHEAD];
     struct banyan_opts o = BANYAN_OPTS_INIT;
 
-    o.schedule = "writeback";
+    o.schedule = "pipeline";
     for (int k = 0; k < AHEAD; k++) {
         int root = k ? 1 + (k - 1) % (t->n - 1) : 0;
 
@@ -296,7 +296,7 @@ static int roots_differ(struct test *t)
     size_t count = 20000;
     int other = t->rank == t->n - 1, rc, root;
 
-    o.schedule = "writeback";
+    o.schedule = "pipeline";
     CHECK_OK(t, banyan_broadcast(in, count, BANYAN_F32, 1, t->comm, &o));
     case_meet(t, t->comm);
     root = other && !strcmp(t->arg, "root") ? t->n - 1 : 0;
@@ -318,7 +318,7 @@ static int roots_differ(struct test *t)
 }
 
 /* The last rank calls something else: the error names both. arg: what differs. */
-static int writeback_differs(struct test *t)
+static int pipeline_differs(struct test *t)
 {
     static char buf[1 << 20];
     struct banyan_opts o = BANYAN_OPTS_INIT;
@@ -327,7 +327,7 @@ static int writeback_differs(struct test *t)
     banyan_op op = BANYAN_SUM;
     int other = t->rank == t->n - 1, rc;
 
-    o.schedule = "writeback";
+    o.schedule = "pipeline";
     CHECK_OK(t, banyan_allreduce(buf, buf, count, type, op, t->comm, &o));
     case_meet(t, t->comm);
     if (other && !strcmp(t->arg, "count"))
@@ -367,7 +367,7 @@ static int gathers(struct test *t)
     if (!strcmp(t->arg, "mem"))
         CHECK_OK(t,
                  banyan_mem_alloc(t->comm, GATHER_MOST * (size_t)t->n + 64, (void **)&shared));
-    o.schedule = "writeback";
+    o.schedule = "pipeline";
     for (uint32_t round = 0; round < GATHER_ROUNDS; round++) {
         size_t count = 1 + bny_rng_below(&s, GATHER_MOST / 4 >> bny_rng_below(&s, 4));
         int root = (int)bny_rng_below(&s, (uint64_t)t->n), in_place = bny_rng_below(&s, 3) == 0;
@@ -406,7 +406,7 @@ static int gather_meets(struct test *t)
 
     t->comm->scope.oversubscribed = 0;
     CHECK_OK(t, banyan_mem_alloc(t->comm, sizeof in * (size_t)t->n, (void **)&out));
-    o.schedule = "writeback";
+    o.schedule = "pipeline";
     for (uint32_t round = 0; round < MEETINGS; round++) {
         int root = (int)(round / 64 % (uint32_t)t->n);
 
@@ -436,7 +436,7 @@ static int gather_given_up(struct test *t)
 
     t->comm->scope.oversubscribed = 0;
     CHECK(t, in && out, "no memory");
-    o.schedule = "writeback";
+    o.schedule = "pipeline";
     CHECK_OK(t, banyan_gather(in, out, count, BANYAN_U32, 0, t->comm, &o));
     case_meet(t, t->comm);
     memset(in, 0x11, count * 4);
@@ -457,9 +457,9 @@ static int gather_given_up(struct test *t)
     return 0;
 }
 
-const struct mp_case cases_writeback[] = {
-    { "writeback", writeback, 0 },
-    { "writeback_differs", writeback_differs, CASE_FAILS },
+const struct mp_case cases_pipeline[] = {
+    { "pipeline", pipeline, 0 },
+    { "pipeline_differs", pipeline_differs, CASE_FAILS },
     { "exchange", exchange, 0 },
     { "exchange_differs", exchange_differs, CASE_FAILS },
     { "race", race, 0 },

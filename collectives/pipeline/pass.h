@@ -25,7 +25,7 @@
  * goes in; whoever takes it out leaves the other half of its own block for the first rank in
  * the same lines. So both halves of a slot's way are used, and both ranks write what both read.
  *
- * A reduction to a root (writeback_reduce.c) has an owner for each part but the root's; the
+ * A reduction to a root (pipeline_reduce.c) has an owner for each part but the root's; the
  * sums go into the root's slots, and the root adds its input as it takes them out.
  *
  * Blocks (blocks.c) are copied in once and out by whoever needs them: broadcast, gather,

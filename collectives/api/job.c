@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "collectives/local/workers.h"
-#include "collectives/oneshot/oneshot.h"
+#include "collectives/direct/messages.h"
 #include "collectives/op/op_cookie.h"
 #include "collectives/plan/topology.h"
 #include "collectives/progress/progress.h"

@@ -9,21 +9,6 @@
 #define BNY_WRITEBACK_ELEM_MAX  4096u
 #define BNY_WRITEBACK_RANKS_MAX 64
 
-/* Of a short operation in lines: the most that a rank shows; of more than two ranks, with which
- * longer ones were not measured. */
-#define BNY_LINES_BYTES      16384u
-#define BNY_LINES_MANY_BYTES 4096u
-
-/* A part for one rank, where ranks have several. Longer ones begin in a line of their own. */
-static inline size_t bny_lines_part(size_t bytes)
-{
-    size_t unit = bytes < 64 ? 8 : 64;
-
-    return (bytes + unit - 1) & ~(unit - 1);
-}
-
-/* What a rank of n shows, at most, of a collective whose count is `bytes`. */
-size_t bny_lines_bytes(enum bny_collective collective, int n, size_t bytes);
 /* Of a sum of several hosts: elements of each rank's part, which it sums with its equals on
  * other hosts. The parts leave a few elements at the end. */
 size_t bny_hosts_part(const struct bny_scope *s, const struct bny_call *call);
@@ -31,16 +16,12 @@ size_t bny_hosts_part(const struct bny_scope *s, const struct bny_call *call);
 void bny_hosts_rails(const struct bny_scope *s, const struct bny_call *call, char *schedule);
 
 const char *bny_writeback_cannot(const struct bny_scope *s, const struct bny_call *call);
-const char *bny_lines_cannot(const struct bny_scope *s, const struct bny_call *call);
 const char *bny_hosts_cannot(const struct bny_scope *s, const struct bny_call *call);
 double bny_writeback_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                              char *schedule);
-double bny_lines_seconds(struct bny_scope *s, const struct bny_call *call, double most,
-                         char *schedule);
 double bny_hosts_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                          char *schedule);
 /* Of passes; also those of hosts. */
 int bny_writeback_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
-int bny_lines_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
 
 #endif

@@ -4,7 +4,7 @@ that is not named here is a violation, so that a new one gets its place."""
 
 STATE = {"call", "program", "plan", "world", "match"}
 LIFE = STATE | {"local", "op"}
-PATHS = {"engine", "oneshot", "stages", "alone", "arrival", "writeback"}
+PATHS = {"engine", "direct", "stages", "arrival", "writeback"}
 
 MAY_USE = {
     "call": set(),
@@ -15,7 +15,8 @@ MAY_USE = {
     "local": {"call"},
     "op": STATE | {"local"},
     "xfer": LIFE,
-    **{path: LIFE | {"xfer"} for path in PATHS},  # which do not know each other
+    **{path: LIFE | {"xfer"} for path in PATHS},  # which do not know each other, but for the
+    "direct": LIFE | {"xfer", "writeback"},       # areas of writeback, in which direct has its cells
     "objects": LIFE,
     "progress": LIFE,
     "api": LIFE | {"xfer", "progress", "objects"} | PATHS,

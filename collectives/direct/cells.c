@@ -8,15 +8,13 @@
  * What an operation is is compared by whoever waits. Ranks that differ in one where neither
  * waits for the other, two roots of broadcasts for example, are told by the next operation in
  * which one does: `history`. */
-#include "collectives/writeback/writeback.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
-#include "collectives/op/direct.h"
+#include "collectives/direct/direct.h"
+#include "collectives/plan/cost.h"
 #include "collectives/writeback/area.h"
-#include "collectives/writeback/writeback_choice.h"
 
 /* Bytes of a rank's next operation that are read ahead; the processor goes on by itself. */
 #define FETCHED 512u
@@ -37,6 +35,22 @@ static struct lines *lines_of(const struct bny_op *op)
     return op->of_way[BNY_WAY_LINES];
 }
 
+/* A part for one rank, where ranks have several. Longer ones begin in a line of their own. */
+static size_t part_bytes(size_t bytes)
+{
+    size_t unit = bytes < 64 ? 8 : 64;
+
+    return (bytes + unit - 1) & ~(unit - 1);
+}
+
+/* What a rank of n shows, at most, of a collective whose count is `bytes`. */
+static size_t shown_bytes(int collective, int n, size_t bytes)
+{
+    if (collective == BNY_BARRIER)
+        return 0;
+    return bny_direct_has_parts(collective) ? (size_t)n * part_bytes(bytes) : bytes;
+}
+
 static int lines_init(struct bny_op *op)
 {
     struct lines *s = lines_of(op);
@@ -47,8 +61,8 @@ static int lines_init(struct bny_op *op)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->op = op;
     s->bytes = bny_direct_bytes(op);
-    s->part = bny_lines_part(s->bytes);
-    s->all = bny_lines_bytes((enum bny_collective)op->call.collective, op->comm->n, s->bytes);
+    s->part = part_bytes(s->bytes);
+    s->all = shown_bytes(op->call.collective, op->comm->n, s->bytes);
     return 0;
 }
 
@@ -380,11 +394,71 @@ static unsigned lines_pending(const struct bny_op *op, int r)
     return flags | (lacks(op, r) ? BNY_PENDING_MESSAGE : 0);
 }
 
+/* ---- choice ---- */
+
+#define RANKS_MAX 64
+
+/* Cells go in the order in which operations start; that of stages may differ between ranks. */
+static const char *not_plain(const struct bny_call *call)
+{
+    const char *why = bny_call_beyond_plain(call);
+
+    if (why)
+        return why;
+    if (call->has_set)
+        return "it takes no participation set";
+    return call->is_stage ? "it is no stage of another operation" : NULL;
+}
+
+/* A rank that has another part for each of the others shows them side by side. */
+static const char *cannot(const struct bny_scope *s, const struct bny_call *call)
+{
+    size_t bytes = call->count * banyan_dtype_bytes(call->dtype),
+           most = s->n == 2 ? BNY_CELL_BYTES : BNY_CELL_MANY_BYTES;
+    const char *why = not_plain(call);
+
+    if (!bny_call_row(call)->lines)
+        return "it does not serve this collective";
+    if (!s->shares_memory)
+        return "ranks of this communicator share no memory";
+    if (s->n > RANKS_MAX)
+        return "it is for up to 64 ranks";
+    if (why)
+        return why;
+    return call->count > most || shown_bytes(call->collective, s->n, bytes) > most
+               ? "it is for what fits into a cell: 16 KiB for two ranks, 4 KiB for more"
+               : NULL;
+}
+
+/* Less than a message's delay, as none is made; each rank reads what n - 1 others show, or, of
+ * a broadcast, what one does. Two ranks that both add, both read all of it, where others share
+ * that. */
+static double seconds(struct bny_scope *s, const struct bny_call *call, double most,
+                      char *schedule)
+{
+    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype), per_byte;
+    struct bny_cost_model m = bny_cost_model_of(s);
+
+    per_byte = s->n == 2 && (call->collective == BNY_ALLREDUCE ||
+                             call->collective == BNY_REDUCE_SCATTER)
+                   ? 2.5 * m.beta
+                   : 0.75 * m.beta;
+    if (call->collective == BNY_BROADCAST && s->n > 2)
+        return m.alpha_s / 5 + (s->n - 1) * 0.02e-6 + bytes * m.beta;
+    return m.alpha_s / 5 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
+}
+
+static int plan_lines(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    plan->chunk_bytes = BNY_CELL_BYTES;
+    return 0;
+}
+
 const struct bny_way bny_way_lines = {
     .traits = BNY_WAY_POLLED | BNY_WAY_LOOKS,
-    .cannot = bny_lines_cannot,
-    .seconds = bny_lines_seconds,
-    .plan = bny_lines_plan,
+    .cannot = cannot,
+    .seconds = seconds,
+    .plan = plan_lines,
     .init = lines_init,
     .start = lines_start,
     .try_now = try_now,

@@ -2,8 +2,8 @@
 /* The direct exchange: each rank gives its contribution to every rank that needs it
  * (bny_call_sends), and combines what it gets in the order of the ranks. All ranks associate
  * alike, so that their bits agree and do not depend on the size. A carrier brings the
- * contributions: cells of shared memory (writeback/lines.c) or eager messages
- * (oneshot/oneshot.c). This is what carriers share. */
+ * contributions: cells of shared memory (cells.c) or eager messages (messages.c).
+ * This is what carriers share. */
 #ifndef BNY_COLLECTIVES_DIRECT_H
 #define BNY_COLLECTIVES_DIRECT_H
 

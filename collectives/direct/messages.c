@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The direct exchange (op/direct.h) by eager messages: one message delay, and (n - 1) messages
+/* The direct exchange (direct.h) by eager messages: one message delay, and (n - 1) messages
  * of S bytes a rank. For small messages between few ranks nothing has less latency. Messages
  * are combined straight from the transport's memory.
  *
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/oneshot/oneshot.h"
+#include "collectives/direct/direct.h"
+#include "collectives/direct/messages.h"
 #include "collectives/op/op_cookie.h"
-#include "collectives/op/direct.h"
 #include "collectives/plan/cost.h"
 
 #define BOARDS 16

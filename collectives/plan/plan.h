@@ -10,12 +10,9 @@
  * predicted alike the first is taken. ROW(id, symbol, name): enum BNY_WAY_<id>; the table
  * bny_way_<symbol> (way.h); the schedule by which users ask for it, "" where they cannot. */
 #define BNY_WAYS(ROW)                                                                          \
-    ROW(ALONE, alone, "")   /* a communicator of one rank, or an empty set of ranks */         \
-    ROW(SELF, self, "")     /* a message to oneself: its sending */                            \
-    ROW(STAGES, stages, "") /* a linear codec: one operation after another */                  \
-    ROW(ONESHOT, oneshot, "oneshot") /* each rank's contribution in one message to each */     \
+    ROW(STAGES, stages, "")                /* a linear codec: one operation after another */   \
+    ROW(DIRECT, direct, "direct")          /* each rank's contribution to all who need it */   \
     ROW(WRITEBACK, writeback, "writeback") /* passes over shared memory */                     \
-    ROW(LINES, lines, "lines")             /* a short operation in cells of shared memory */   \
     ROW(HOSTS, hosts, "hosts") /* a sum of several hosts, inside each by shared memory */      \
     ROW(ARRIVAL, arrival, "arrival") /* a reduction in the order in which ranks come */        \
     ROW(COORDINATOR, coordinator,                                                              \
@@ -25,6 +22,10 @@
 #define BNY_WAY_ID(id, symbol, name) BNY_WAY_##id,
 enum bny_way_id { BNY_WAYS(BNY_WAY_ID) BNY_WAY_COUNT };
 #undef BNY_WAY_ID
+
+/* What carries contributions of the way direct, a row of its own each (direct/direct.h), in the
+ * same order. The schedule "direct:<symbol>" insists on one. */
+#define BNY_CARRIERS(ROW) ROW(alone) ROW(cells) ROW(messages)
 
 /* The schedule between ranks of the same place on each host, not a user's name. */
 #define BNY_RAILS "rails:"

@@ -44,4 +44,12 @@ static inline int bny_scope_is_near(const struct bny_scope *s, int a, int b)
     return s->memory_of[s->members[a]] == s->memory_of[s->members[b]];
 }
 
+/* Does no other rank take part? */
+static inline int bny_call_is_local(const struct bny_scope *s, const struct bny_call *call)
+{
+    if (call->collective == BNY_SENDRECV)
+        return call->is_send && call->root == s->rank;
+    return s->n == 1 || (call->has_set && call->nset == 0);
+}
+
 #endif

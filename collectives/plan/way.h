@@ -29,8 +29,8 @@ struct bny_msg;
 struct bny_op;
 
 enum bny_way_traits {
-    BNY_WAY_LOCAL = 1 << 0,   /* no other rank takes part: what it can serve runs this way,
-                               * without a codec */
+    BNY_WAY_LOCAL = 1 << 0,   /* calls in which no other rank takes part run this way, without a
+                               * codec */
     BNY_WAY_SOLE = 1 << 1,    /* what it can serve runs this way */
     BNY_WAY_BY_NAME = 1 << 2, /* schedule "auto" does not choose it */
     BNY_WAY_SHARES = 1 << 3,  /* ranks share the copying of a root's vector: schedules in which
@@ -74,7 +74,7 @@ struct bny_way {
     const char *(*cannot)(const struct bny_scope *s, const struct bny_call *call);
     /* Predicted seconds of a call that it can serve. INFINITY: other ways are faster, as
      * measured, or it has nothing cheaper than `most`. A family writes the name of its cheapest
-     * schedule to `schedule`. NULL function: for LOCAL and SOLE. */
+     * schedule to `schedule`. NULL function: for SOLE. */
     double (*seconds)(struct bny_scope *s, const struct bny_call *call, double most,
                       char *schedule);
     /* Completes the plan, which has its schedule, codec and, where it was chosen by its price,

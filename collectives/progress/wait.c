@@ -398,9 +398,9 @@ static int look_at_memory(struct bny_op *op, int tries)
     int moves = 0;
 
     if (op->comm->world->oversubscribed)
-        tries = !(op->way->traits & BNY_WAY_LOOKS) ? LOOKS_CROWDED
-                : waits_elsewhere(op)              ? LOOKS_SHARED
-                                                   : 1;
+        tries = !(op->traits & BNY_WAY_LOOKS) ? LOOKS_CROWDED
+                : waits_elsewhere(op)         ? LOOKS_SHARED
+                                              : 1;
     for (int i = 0; i < tries && moves < MOVES_MAX; i++) {
         if (bny_op_advance(op)) {
             if (bny_op_is_done(op))
@@ -421,7 +421,7 @@ int bny_op_look(struct bny_op *op, int tries)
     struct bny_world *w = op->comm->world;
 
     BNY_ASSERT_LOCKED(w);
-    if ((op->way->traits & BNY_WAY_POLLED) && op->comm->active_first == op && !op->next &&
+    if ((op->traits & BNY_WAY_POLLED) && op->comm->active_first == op && !op->next &&
         !w->held.draining) {
         if (bny_op_is_done(op) || look_at_memory(op, tries))
             return 1;
@@ -429,7 +429,7 @@ int bny_op_look(struct bny_op *op, int tries)
     }
     if (w->oversubscribed)
         tries = LOOKS_SHARED;
-    if ((op->way->traits & BNY_WAY_LOOKS) && op->comm->active_first == op && !op->next &&
+    if ((op->traits & BNY_WAY_LOOKS) && op->comm->active_first == op && !op->next &&
         !w->held.draining) {
         for (int i = 0; i < tries; i++) {
             if (bny_op_is_done(op) || (poll_peers(op) && bny_op_is_done(op)))

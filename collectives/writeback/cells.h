@@ -17,10 +17,7 @@
 
 #include "transport/wire.h"
 
-/* The most that a rank shows; of more than two ranks, with which longer ones were not measured.
- */
-#define BNY_CELL_BYTES      16384u
-#define BNY_CELL_MANY_BYTES 4096u
+#define BNY_CELL_BYTES 16384u /* the most that a rank shows */
 
 #define BNY_CELLS      64u /* operations that a rank may be ahead */
 #define BNY_CELL_SLOTS 32u /* of these, such as have longer data */

@@ -71,10 +71,10 @@ static uint64_t passes_from(int n, int is_crowded, int collective)
     return collective == BNY_ALLTOALL && n > 2 ? bytes * (uint64_t)n : bytes;
 }
 
-/* Two message delays, of which each is a one-shot's; all but a rank's own part is copied in and
- * out in lines that change hands both ways at once, and all ranks add a part each. Exchanges
- * have two waits, too: blocks that are only copied are dearer than a one-shot up to about 12
- * KiB, as measured, whose price above has an addition in it. */
+/* Two message delays, of which each is a short message's; all but a rank's own part is copied
+ * in and out in lines that change hands both ways at once, and all ranks add a part each.
+ * Exchanges have two waits, too: blocks that are only copied are dearer than messages up to
+ * about 12 KiB, as measured, whose price above has an addition in it. */
 static double pass_seconds(const struct bny_scope *s, const struct bny_call *call,
                            const struct bny_cost_model *m)
 {

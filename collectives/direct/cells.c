@@ -183,6 +183,11 @@ static const char *from(const struct bny_op *op, int r)
                                                      : shown;
 }
 
+static void combine(struct bny_op *op)
+{
+    bny_direct_combine(op, from);
+}
+
 /* ---- ranks that differ ---- */
 
 static struct bny_msg as_message(const struct bny_op *op, const struct bny_cell_key *k)
@@ -302,7 +307,7 @@ static int try_now(struct bny_op *op, uint32_t seq, int tries)
             atomic_load_explicit(&c->word, memory_order_relaxed) != s->key.word)
             return 0;
     }
-    bny_direct_combine(op);
+    combine(op);
     s->is_early = 0;
     w->history = bny_cell_history(&s->key);
     w->shown_next = seq + 1;
@@ -415,7 +420,7 @@ const struct bny_carrier bny_carrier_cells = {
     .start = start,
     .try_now = try_now,
     .look = look,
-    .from = from,
+    .combine = combine,
     .message = bny_area_message,
     .drop = drop,
     .pending = pending,

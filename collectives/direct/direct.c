@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The direct exchange, whatever carries it: the choice of a carrier, an operation's course, and
- * how contributions are combined. */
+/* The direct exchange, whatever carries it: the choice of a carrier, and an operation's course.
+ */
+
 #include "collectives/direct/direct.h"
 
 #include <math.h>
@@ -133,8 +134,8 @@ static int direct_advance(struct bny_op *op)
     if (s->is_given && s->missing && s->carrier->look)
         moved |= s->carrier->look(op);
     if (s->is_given && !s->missing) {
-        if (s->carrier->from)
-            bny_direct_combine(op);
+        if (s->carrier->combine)
+            s->carrier->combine(op);
         bny_op_complete(op, 0);
         return 1;
     }
@@ -183,68 +184,3 @@ const struct bny_way bny_way_direct = {
     .pending = direct_pending,
     .free = direct_free,
 };
-
-/* ---- combining ---- */
-
-static void combine_sum(struct bny_op *op, const struct bny_carrier *c)
-{
-    const struct bny_call *call = &op->call;
-    const char *acc = NULL;
-
-    for (int r = 0; r < op->comm->n; r++) {
-        if (!bny_call_takes_part(call, r))
-            continue;
-        if (acc)
-            bny_local_reduce(&call->redop, call->dtype, op->out, acc, c->from(op, r),
-                             call->count);
-        acc = acc ? op->out : c->from(op, r);
-    }
-    if (acc != op->out) /* one rank alone takes part */
-        bny_local_copy(op->out, acc, bny_direct_of(op)->bytes);
-    if (bny_call_averages(call))
-        bny_divide(op->out, op->out, call->count, call->dtype,
-                   bny_call_parts(call, op->comm->n));
-}
-
-/* allgather, gather, alltoall */
-static void combine_blocks(struct bny_op *op, const struct bny_carrier *c)
-{
-    size_t bytes = bny_direct_of(op)->bytes;
-
-    for (int r = 0; r < op->comm->n; r++) {
-        char *at = bny_out_at(op->out, (size_t)r * bytes);
-
-        if (r == op->comm->rank) /* it may be there */
-            bny_local_copy(at, bny_direct_payload(op, r), bytes);
-        else
-            bny_local_place(at, c->from(op, r), bytes);
-    }
-}
-
-void bny_direct_combine(struct bny_op *op)
-{
-    const struct bny_carrier *c = bny_direct_of(op)->carrier;
-    int me = op->comm->rank, root = op->call.root;
-
-    switch (op->call.collective) {
-    case BNY_BARRIER: break;
-    case BNY_REDUCE:
-        if (me == root)
-            combine_sum(op, c);
-        break;
-    case BNY_ALLREDUCE:
-    case BNY_REDUCE_SCATTER: combine_sum(op, c); break;
-    case BNY_BROADCAST:
-    case BNY_SCATTER:
-        if (me != root)
-            bny_local_place(op->out, c->from(op, root), bny_direct_of(op)->bytes);
-        else if (op->call.collective == BNY_SCATTER)
-            bny_local_copy(op->out, bny_direct_payload(op, me), bny_direct_of(op)->bytes);
-        break;
-    case BNY_GATHER:
-        if (me == root)
-            combine_blocks(op, c);
-        break;
-    default: combine_blocks(op, c);
-    }
-}

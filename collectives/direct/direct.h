@@ -26,10 +26,7 @@ struct bny_carrier {
     int (*try_now)(struct bny_op *op, uint32_t seq, int tries);
     /* Called when all is given, where no message tells of what comes: 1: something moved. */
     int (*look)(struct bny_op *op);
-    /* What rank r gave to this one; of a sum, of this rank, too. The result is written to
-     * op->out while they are read, so of ranks other than 0 and 1 its own operand lies
-     * elsewhere. NULL: there is nothing to combine. */
-    const char *(*from)(const struct bny_op *op, int r);
+    void (*combine)(struct bny_op *op); /* everything has come; NULL: there is nothing to do */
     void (*message)(struct bny_op *op, int from, struct bny_msg *msg);
     void (*drop)(struct bny_op *op);
     unsigned (*pending)(const struct bny_op *op, int r);
@@ -84,7 +81,72 @@ static inline const char *bny_direct_payload(const struct bny_op *op, int to)
     return op->in;
 }
 
-/* Everything has come: from carrier->from to op->out. */
-void bny_direct_combine(struct bny_op *op);
+/* ---- combining: inline, as the carrier's `from` is to be ---- */
+
+/* What rank r gave to this one; of a sum, of this rank, too. The result is written to op->out
+ * while they are read, so of ranks other than 0 and 1 its own operand lies elsewhere. */
+typedef const char *bny_direct_from(const struct bny_op *op, int r);
+
+static inline void bny_direct_sum(struct bny_op *op, bny_direct_from *from)
+{
+    const struct bny_call *call = &op->call;
+    const char *acc = NULL;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        if (!bny_call_takes_part(call, r))
+            continue;
+        if (acc)
+            bny_local_reduce(&call->redop, call->dtype, op->out, acc, from(op, r), call->count);
+        acc = acc ? op->out : from(op, r);
+    }
+    if (acc != op->out) /* one rank alone takes part */
+        bny_local_copy(op->out, acc, bny_direct_of(op)->bytes);
+    if (bny_call_averages(call))
+        bny_divide(op->out, op->out, call->count, call->dtype,
+                   bny_call_parts(call, op->comm->n));
+}
+
+/* allgather, gather, alltoall */
+static inline void bny_direct_blocks(struct bny_op *op, bny_direct_from *from)
+{
+    size_t bytes = bny_direct_of(op)->bytes;
+
+    for (int r = 0; r < op->comm->n; r++) {
+        char *at = bny_out_at(op->out, (size_t)r * bytes);
+
+        if (r == op->comm->rank) /* it may be there */
+            bny_local_copy(at, bny_direct_payload(op, r), bytes);
+        else
+            bny_local_place(at, from(op, r), bytes);
+    }
+}
+
+/* Everything has come. */
+static inline void bny_direct_combine(struct bny_op *op, bny_direct_from *from)
+{
+    int me = op->comm->rank, root = op->call.root;
+
+    switch (op->call.collective) {
+    case BNY_BARRIER: break;
+    case BNY_REDUCE:
+        if (me == root)
+            bny_direct_sum(op, from);
+        break;
+    case BNY_ALLREDUCE:
+    case BNY_REDUCE_SCATTER: bny_direct_sum(op, from); break;
+    case BNY_BROADCAST:
+    case BNY_SCATTER:
+        if (me != root)
+            bny_local_place(op->out, from(op, root), bny_direct_of(op)->bytes);
+        else if (op->call.collective == BNY_SCATTER)
+            bny_local_copy(op->out, bny_direct_payload(op, me), bny_direct_of(op)->bytes);
+        break;
+    case BNY_GATHER:
+        if (me == root)
+            bny_direct_blocks(op, from);
+        break;
+    default: bny_direct_blocks(op, from);
+    }
+}
 
 #endif

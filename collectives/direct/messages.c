@@ -88,6 +88,11 @@ static const char *from(const struct bny_op *op, int r)
     return r == op->comm->rank ? s->own : s->of[r]->data;
 }
 
+static void combine(struct bny_op *op)
+{
+    bny_direct_combine(op, from);
+}
+
 static void message(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct bny_direct *s = bny_direct_of(op);
@@ -156,7 +161,7 @@ const struct bny_carrier bny_carrier_messages = {
     .cannot = cannot,
     .seconds = seconds,
     .give = give,
-    .from = from,
+    .combine = combine,
     .message = message,
     .drop = drop,
     .pending = pending,

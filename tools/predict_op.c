@@ -267,7 +267,7 @@ static int add_program(struct build *b)
 /* ---- other paths ---- */
 
 /* Everybody's whole contribution in one message to everybody. */
-static void add_oneshot(struct build *b)
+static void add_messages(struct build *b)
 {
     double bytes = (double)b->op->count * (double)banyan_dtype_bytes(b->op->dtype);
     const struct predict_world *w = b->j->w;
@@ -366,9 +366,9 @@ static int add_path(struct build *b, struct bny_scope *scopes)
         return add_program(b);
     if (plan->codec && plan->codec->ops->linear)
         return add_linear(b, scopes);
-    if (plan->way == BNY_WAY_ONESHOT)
-        add_oneshot(b);
-    else if (plan->way != BNY_WAY_ALONE)
+    if (plan->way == BNY_WAY_DIRECT) /* hosts share no memory */
+        add_messages(b);
+    else
         return bny_fail(BANYAN_ENOTSUP, "schedule %s is not predicted; name another",
                         plan->schedule);
     return 0;
@@ -388,7 +388,7 @@ int predict_op_add(struct predict_job *j, struct bny_scope *scopes, struct predi
     if (rc == 0) {
         const struct bny_plan *plan = &b.plans[0];
 
-        op->refused = call.codec && !plan->codec && plan->way != BNY_WAY_ALONE;
+        op->refused = call.codec && !plan->codec && b.n > 1;
         memcpy(op->chosen, plan->schedule, sizeof op->chosen);
         b.is_lossy = plan->codec && plan->codec->ops->family != BNY_CODEC_EXACT;
         b.rates = rates_of(j, plan->codec, op->dtype);

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "collectives/local/workers.h"
-#include "collectives/oneshot/oneshot.h"
 #include "collectives/op/op_cookie.h"
 #include "collectives/plan/topology.h"
 #include "collectives/progress/progress.h"
@@ -83,7 +82,6 @@ void bny_world_free(struct bny_world *w)
     for (int i = 0; i < w->ntps; i++)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_cookies_free(w);
-    bny_boards_free(w);
     if (w->fabric)
         fabric_leave(w->fabric);
     bny_world_close_descriptor(w);

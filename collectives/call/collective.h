@@ -36,8 +36,7 @@ struct bny_collective_row {
     uint8_t averages; /* and may divide by the number of ranks */
     uint8_t rooted;   /* it has a root */
     uint8_t per_rank; /* its count is of one rank's block: the whole is n times as much */
-    uint8_t oneshot;  /* the one-shot exchange serves it */
-    uint8_t lines;    /* lines of shared memory serve it when it is short */
+    uint8_t direct;   /* contributions go straight to who needs them when it is short */
     uint8_t pipeline; /* passes over shared memory serve it when it is longer */
     uint8_t has_use;  /* forests serve it, and: */
     enum bny_forest_use use;

@@ -95,6 +95,7 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
                          "force=1 among its parameters insists");
     op->ways = comm->scope.ways;
     op->way = op->ways[op->plan.way];
+    op->traits = op->way->traits;
     make_sig(op);
     if (!op->asked) {
         op->asked = calloc((size_t)comm->n, sizeof *op->asked);
@@ -303,7 +304,7 @@ static int is_unsent(const struct bny_op *op)
     const struct bny_world *w = op->comm->world;
     uint64_t any = 0;
 
-    if (!(op->way->traits & BNY_WAY_SENDS))
+    if (!(op->traits & BNY_WAY_SENDS))
         return 0;
     for (int i = 0; i < w->ntps; i++)
         any |= w->tps[i]->unsent;
@@ -344,7 +345,7 @@ void bny_op_complete(struct bny_op *op, int result)
         bny_report(c->world, c, BNY_CAUSE_RESET, BANYAN_ESYSTEM, c->world->rank, "rank %d: %s",
                    c->rank, banyan_last_error());
     }
-    if (op->result == 0 && op->call.contributors && !(op->way->traits & BNY_WAY_LATE))
+    if (op->result == 0 && op->call.contributors && !(op->traits & BNY_WAY_LATE))
         for (int r = 0; r < c->n; r++) /* nobody was late */
             op->call.contributors[r] = (uint8_t)bny_call_takes_part(&op->call, r);
     unlink_active(op);
@@ -425,7 +426,7 @@ void bny_op_give(struct bny_op *op)
 int bny_op_waits_on(const struct bny_op *op, int r)
 {
     if (atomic_load_explicit(&op->state, memory_order_relaxed) == BNY_OP_CLOSING &&
-        (op->way->traits & BNY_WAY_SENDS))
+        (op->traits & BNY_WAY_SENDS))
         return is_unsent_to(op, r);
     return (op->way->pending(op, r) & BNY_PENDING_WAITS) != 0;
 }

@@ -22,6 +22,7 @@ struct bny_op {
     struct bny_call call;
     struct bny_plan plan;
     const struct bny_way *way;
+    unsigned traits;                   /* its way's, and what that added for this call */
     const struct bny_way *const *ways; /* the communicator's */
     void *of_way[BNY_WAY_COUNT];       /* each way's own; kept from operation to operation */
     int is_for_call;  /* it was taken from the pool for a call that is the same as `call` */

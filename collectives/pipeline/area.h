@@ -33,9 +33,9 @@ struct bny_areas { /* of a communicator: */
         int used;     /* 0: for none */
     } entry_use[BNY_PASS_ENTRIES], slice_use[BNY_PASS_SLICES]; /* slices: that others read on */
     uint32_t passes_next; /* the number after the latest one's that has a place */
-    /* Short operations (lines.c), which have cells instead */
-    struct bny_link lines; /* under way, in order */
-    uint32_t lines_next;   /* the number after the latest one's */
+    /* Short operations (direct/cells.c), which have cells instead */
+    struct bny_link shown; /* under way, in order */
+    uint32_t shown_next;   /* the number after the latest one's */
     struct bny_area_use cell_use[BNY_CELLS], slot_use[BNY_CELL_SLOTS]; /* ours */
     uint16_t history; /* of all that have begun */
 };

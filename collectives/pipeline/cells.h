@@ -15,14 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/pipeline/pipeline_choice.h"
 #include "transport/wire.h"
+
+#define BNY_CELL_BYTES 16384u /* the most that a rank shows */
 
 #define BNY_CELLS      64u /* operations that a rank may be ahead */
 #define BNY_CELL_SLOTS 32u /* of these, such as have longer data */
 /* Neighbours do not begin in the same set of an L1 cache. */
 #define BNY_CELL_INLINE 304u
-#define BNY_CELL_SLOT   (BNY_LINES_BYTES + 1024u)
+#define BNY_CELL_SLOT   (BNY_CELL_BYTES + 1024u)
 
 struct bny_cell {
     _Alignas(64) _Atomic uint64_t word; /* number << 32 | collective, type, op, hash */

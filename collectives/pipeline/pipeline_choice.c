@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The choice's half of the two ways over shared memory (plan/way.h): what they can serve, and
+/* The choice's half of the way pipeline (plan/way.h): what it can serve, and
  * what they cost. */
 #include "collectives/pipeline/pipeline_choice.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#include "collectives/op/direct.h"
 #include "collectives/plan/cost.h"
 
-/* Both take places, or cells, in the order in which operations start; that of children may
- * differ between ranks, but for those of a host's ranks. */
+/* It takes places in the order in which operations start; that of children may differ between
+ * ranks, but for those of a host's ranks. */
 static const char *not_plain(const struct bny_call *call)
 {
     const char *why = bny_call_beyond_plain(call);
@@ -73,10 +72,10 @@ static uint64_t passes_from(int n, int is_crowded, int collective)
     return collective == BNY_ALLTOALL && n > 2 ? bytes * (uint64_t)n : bytes;
 }
 
-/* Two message delays, of which each is a one-shot's; all but a rank's own part is copied in and
- * out in lines that change hands both ways at once, and all ranks add a part each. Exchanges
- * have two waits, too: blocks that are only copied are dearer than a one-shot up to about 12
- * KiB, as measured, whose price above has an addition in it. */
+/* Two message delays, of which each is a short message's; all but a rank's own part is copied
+ * in and out in lines that change hands both ways at once, and all ranks add a part each.
+ * Exchanges have two waits, too: blocks that are only copied are dearer than messages up to
+ * about 12 KiB, as measured, whose price above has an addition in it. */
 static double pass_seconds(const struct bny_scope *s, const struct bny_call *call,
                            const struct bny_cost_model *m)
 {
@@ -122,59 +121,5 @@ double bny_pipeline_seconds(struct bny_scope *s, const struct bny_call *call, do
 int bny_pipeline_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
     plan->chunk_bytes = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
-    return 0;
-}
-
-/* ---- lines ---- */
-
-size_t bny_lines_bytes(enum bny_collective collective, int n, size_t bytes)
-{
-    if (collective == BNY_BARRIER)
-        return 0;
-    return bny_direct_has_parts(collective) ? (size_t)n * bny_lines_part(bytes) : bytes;
-}
-
-/* A rank that has another part for each of the others shows them side by side. */
-const char *bny_lines_cannot(const struct bny_scope *s, const struct bny_call *call)
-{
-    size_t bytes = call->count * banyan_dtype_bytes(call->dtype),
-           most = s->n == 2 ? BNY_LINES_BYTES : BNY_LINES_MANY_BYTES;
-    const char *why = not_plain(call);
-
-    if (!bny_call_row(call)->lines)
-        return "it does not serve this collective";
-    if (!s->shares_memory)
-        return "ranks of this communicator share no memory";
-    if (s->n > BNY_PIPELINE_RANKS_MAX)
-        return "it is for up to 64 ranks";
-    if (why)
-        return why;
-    return call->count > most ||
-                   bny_lines_bytes((enum bny_collective)call->collective, s->n, bytes) > most
-               ? "it is for what fits into a cell: 16 KiB for two ranks, 4 KiB for more"
-               : NULL;
-}
-
-/* Less than a message's delay, as none is made; each rank reads what n - 1 others show, or, of
- * a broadcast, what one does. Two ranks that both add, both read all of it, where others share
- * that. */
-double bny_lines_seconds(struct bny_scope *s, const struct bny_call *call, double most,
-                         char *schedule)
-{
-    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype), per_byte;
-    struct bny_cost_model m = bny_cost_model_of(s);
-
-    per_byte = s->n == 2 && (call->collective == BNY_ALLREDUCE ||
-                             call->collective == BNY_REDUCE_SCATTER)
-                   ? 2.5 * m.beta
-                   : 0.75 * m.beta;
-    if (call->collective == BNY_BROADCAST && s->n > 2)
-        return m.alpha_s / 5 + (s->n - 1) * 0.02e-6 + bytes * m.beta;
-    return m.alpha_s / 5 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
-}
-
-int bny_lines_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
-{
-    plan->chunk_bytes = BNY_LINES_BYTES;
     return 0;
 }

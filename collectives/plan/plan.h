@@ -10,11 +10,8 @@
  * predicted alike the first is taken. ROW(id, symbol, name): enum BNY_WAY_<id>; the table
  * bny_way_<symbol> (way.h); the schedule by which users ask for it, "" where they cannot. */
 #define BNY_WAYS(ROW)                                                                          \
-    ROW(ALONE, alone, "") /* a communicator of one rank, or an empty set of ranks */           \
-    ROW(SELF, self, "")   /* a message to oneself: its sending */                              \
-    ROW(ONESHOT, oneshot, "oneshot")    /* each rank's contribution in one message to each */  \
-    ROW(PIPELINE, pipeline, "pipeline") /* passes over shared memory */                        \
-    ROW(LINES, lines, "lines")          /* a short operation in cells of shared memory */      \
+    ROW(DIRECT, direct, "direct")           /* each rank's contribution to all who need it */  \
+    ROW(PIPELINE, pipeline, "pipeline")     /* passes over shared memory */                    \
     ROW(SEQUENCE, sequence, "hierarchical") /* a list of operations: a sum of several hosts, a \
                                                linear codec */                                 \
     ROW(ARRIVAL, arrival, "arrival")        /* a reduction in the order in which ranks come */ \
@@ -23,6 +20,10 @@
 #define BNY_WAY_ID(id, symbol, name) BNY_WAY_##id,
 enum bny_way_id { BNY_WAYS(BNY_WAY_ID) BNY_WAY_COUNT };
 #undef BNY_WAY_ID
+
+/* What carries contributions of the way direct, a row of its own each (direct/direct.h), in the
+ * same order. The schedule "direct:<symbol>" insists on one. */
+#define BNY_CARRIERS(ROW) ROW(alone) ROW(cells) ROW(messages)
 
 /* Of an arrival reduction: the set of its contributors fits the shortest eager message. */
 #define BNY_ARRIVAL_RANKS_MAX 32768

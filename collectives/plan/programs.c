@@ -32,10 +32,15 @@ static const char *way_name(size_t i)
 
 static int is_way(const char *name)
 {
+#define CARRIED(symbol) "direct:" #symbol,
+    static const char *const carried[] = { BNY_CARRIERS(CARRIED) };
     const char *way;
 
     for (size_t i = 0; (way = way_name(i)); i++)
         if (!strcmp(way, name))
+            return 1;
+    for (size_t i = 0; i < sizeof carried / sizeof carried[0]; i++)
+        if (!strcmp(carried[i], name))
             return 1;
     return 0;
 }

@@ -54,4 +54,12 @@ static inline int bny_scope_place(const struct bny_scope *s, int r)
     return place;
 }
 
+/* Does no other rank take part? */
+static inline int bny_call_is_local(const struct bny_scope *s, const struct bny_call *call)
+{
+    if (call->collective == BNY_SENDRECV)
+        return call->is_send && call->root == s->rank;
+    return s->n == 1 || (call->has_set && call->nset == 0);
+}
+
 #endif

@@ -37,13 +37,14 @@ static enum bny_way_id with_trait(const struct bny_scope *s, const struct bny_ca
     return (enum bny_way_id)i;
 }
 
-/* The way of a schedule. Names that are no way's are those of a family. */
+/* The way of a schedule, up to a colon. Names that are no way's are those of a family. */
 static enum bny_way_id named(const struct bny_scope *s, const char *name)
 {
+    size_t len = strcspn(name, ":");
     int family = 0;
 
     for (int i = 0; i < BNY_WAY_COUNT; i++) {
-        if (names[i][0] && !strcmp(names[i], name))
+        if (len && !strncmp(names[i], name, len) && !names[i][len])
             return (enum bny_way_id)i;
         if (s->ways[i]->traits & BNY_WAY_FAMILY)
             family = i;
@@ -272,8 +273,8 @@ static int select_choose(struct bny_scope *s, const struct bny_call *call,
     enum bny_way_id asked = named(s, call->schedule);
     int rc = 0;
 
-    plan->way = with_trait(s, call, BNY_WAY_LOCAL);
-    if (plan->way < BNY_WAY_COUNT) {
+    if (bny_call_is_local(s, call)) {
+        plan->way = with_trait(s, call, BNY_WAY_LOCAL);
         rc = select_complete(s, call, plan);
     } else {
         if (call->collective != BNY_SENDRECV && (s->ways[asked]->traits & BNY_WAY_BY_NAME) &&

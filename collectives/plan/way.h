@@ -29,8 +29,8 @@ struct bny_msg;
 struct bny_op;
 
 enum bny_way_traits {
-    BNY_WAY_LOCAL = 1 << 0,   /* no other rank takes part: what it can serve runs this way,
-                               * without a codec */
+    BNY_WAY_LOCAL = 1 << 0,   /* calls in which no other rank takes part run this way, without a
+                               * codec */
     BNY_WAY_AMONG = 1 << 1,   /* it also serves children of some of the ranks (call->among) */
     BNY_WAY_BY_NAME = 1 << 2, /* schedule "auto" does not choose it */
     BNY_WAY_SHARES = 1 << 3,  /* ranks share the copying of a root's vector: schedules in which
@@ -73,7 +73,7 @@ struct bny_way {
     const char *(*cannot)(const struct bny_scope *s, const struct bny_call *call);
     /* Predicted seconds of a call that it can serve. INFINITY: other ways are faster, as
      * measured, or it has nothing cheaper than `most`. A way that has several schedules writes
-     * the name of its cheapest one to `schedule`. NULL function: for LOCAL. */
+     * the name of its cheapest one to `schedule`. */
     double (*seconds)(struct bny_scope *s, const struct bny_call *call, double most,
                       char *schedule);
     /* Completes the plan, which has its schedule, codec and, where it was chosen by its price,

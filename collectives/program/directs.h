@@ -11,7 +11,7 @@
     ROW(bny_prog_recursive_doubling)                                                           \
     ROW(bny_prog_dissemination)                                                                \
     ROW(bny_prog_pairwise)                                                                     \
-    ROW(bny_prog_direct)                                                                       \
+    ROW(bny_prog_rooted)                                                                       \
     ROW(bny_prog_chain)                                                                        \
     ROW(bny_prog_linear_reduce)
 

@@ -48,7 +48,7 @@ static int is_needed(const struct bny_op *op)
 
     if (op->call.collective == BNY_SENDRECV)
         return op->call.is_send;
-    if (op->way->traits & BNY_WAY_LATE)
+    if (op->traits & BNY_WAY_LATE)
         return 0;
     for (int r = 0; r < op->comm->n && !needed; r++)
         needed = bny_call_sends(&op->call, op->comm->rank, r);

@@ -36,9 +36,9 @@ static int is_short(const struct bny_op *op)
     const struct banyan_comm *c = op->comm;
     const struct bny_ep *ep;
 
-    if (op->call.collective != BNY_SENDRECV || (op->way->traits & BNY_WAY_LOCAL) ||
-        op->plan.codec || op->is_timed || bny_op_is_staged(op) || bny_trace_is_on(op) ||
-        c->active_first || c->world->held.draining || bny_comm_has_failed(c))
+    if (op->call.collective != BNY_SENDRECV || op->plan.codec || op->is_timed ||
+        bny_op_is_staged(op) || bny_trace_is_on(op) || c->active_first ||
+        c->world->held.draining || bny_comm_has_failed(c))
         return 0;
     ep = ep_of(op);
     return ep && bytes_of(op) <= short_bytes(op, ep) &&

@@ -398,9 +398,9 @@ static int look_at_memory(struct bny_op *op, int tries)
     int moves = 0;
 
     if (op->comm->world->oversubscribed)
-        tries = !(op->way->traits & BNY_WAY_LOOKS) ? LOOKS_CROWDED
-                : waits_elsewhere(op)              ? LOOKS_SHARED
-                                                   : 1;
+        tries = !(op->traits & BNY_WAY_LOOKS) ? LOOKS_CROWDED
+                : waits_elsewhere(op)         ? LOOKS_SHARED
+                                              : 1;
     for (int i = 0; i < tries && moves < MOVES_MAX; i++) {
         if (bny_op_advance(op)) {
             if (bny_op_is_done(op))
@@ -433,14 +433,14 @@ int bny_op_look(struct bny_op *op, int tries)
     struct bny_op *sole = alone(op);
 
     BNY_ASSERT_LOCKED(w);
-    if (sole && (sole->way->traits & BNY_WAY_POLLED)) {
+    if (sole && (sole->traits & BNY_WAY_POLLED)) {
         if (look_at_memory(sole, tries) && (sole == op || !bny_op_is_done(sole)))
             return 1;
         return bny_world_progress(w);
     }
     if (w->oversubscribed)
         tries = LOOKS_SHARED;
-    if (sole && (sole->way->traits & BNY_WAY_LOOKS)) {
+    if (sole && (sole->traits & BNY_WAY_LOOKS)) {
         for (int i = 0; i < tries && !bny_op_is_done(sole); i++) {
             if (poll_peers(sole) && bny_op_is_done(sole))
                 break;

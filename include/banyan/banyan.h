@@ -540,7 +540,7 @@ struct banyan_opts {
  * forwards (none at all if at least half of the ranks are in the set, nor in a reduce), and its
  * codec_state's residuals do not change. AVG divides by the number of ranks in the set. The
  * empty set: zeros for sums and averages, without any payload; -EINVAL for other operations.
- * Schedules: oneshot and the forests built for any ranks, over the ranks in the set; plans of a
+ * Schedules: direct and the forests built for any ranks, over the ranks in the set; plans of a
  * network are for all ranks (-ENOTSUP if the call requests one, "auto" if the communicator
  * does). */
 

@@ -106,7 +106,7 @@ Test(faults_seen, a_short_message_without_its_bytes_is_refused, .init = open_two
     whole_poll = failing.poll;
     failing.poll = descriptors;
     comm[0]->world->tps[0]->ops = &failing;
-    opts.schedule = "oneshot";
+    opts.schedule = "direct:messages";
     for (int r = 0; r < 2; r++) {
         cr_assert_eq(banyan_allreduce_init(&x[r], &x[r], 1, BANYAN_F32, BANYAN_SUM, comm[r],
                                            &opts, &req[r]),

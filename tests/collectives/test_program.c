@@ -361,7 +361,7 @@ Test(program, wrong_arguments_are_refused)
     bny_forest_free(f);
     cr_assert_eq(rd->build(&p, BNY_SCAN, 4, 0, -1), -BANYAN_EINVAL);
     cr_assert_eq(rd->build(&p, BNY_ALLREDUCE, 4, 4, -1), -BANYAN_EINVAL);
-    cr_assert_eq(bny_direct_find("direct")->build(&p, BNY_GATHER, 4, 1, 4), -BANYAN_EINVAL);
+    cr_assert_eq(bny_direct_find("rooted")->build(&p, BNY_GATHER, 4, 1, 4), -BANYAN_EINVAL);
     cr_assert_null(p);
     cr_assert_null(bny_direct_find("no such program"));
     cr_assert_str_eq(bny_collective_name(BNY_EXSCAN), "exscan");

@@ -87,10 +87,14 @@ static struct bny_plan plan_of(struct bny_scope *scope, const struct bny_call *c
     return plan;
 }
 
+#define CARRIED(symbol) "direct:" #symbol,
+static const char *const carried[] = { BNY_CARRIERS(CARRIED) };
+#define NCARRIED (sizeof carried / sizeof carried[0])
+
 Test(ways, auto_takes_the_cheapest_that_can_serve, .timeout = 120)
 {
     uint64_t s = seed_of_run();
-    int chosen[BNY_WAY_COUNT] = { 0 };
+    int chosen[BNY_WAY_COUNT] = { 0 }, by[NCARRIED] = { 0 };
 
     for (int i = 0; i < CALLS; i++) {
         struct bny_scope scope = draw_scope(&s);
@@ -99,8 +103,10 @@ Test(ways, auto_takes_the_cheapest_that_can_serve, .timeout = 120)
         const struct bny_way *way = bny_ways[plan.way];
 
         chosen[plan.way]++;
+        for (size_t c = 0; c < NCARRIED; c++)
+            by[c] += !strcmp(plan.schedule, carried[c]);
         cr_assert(way->cannot && !way->cannot(&scope, &call));
-        for (int w = 0; w < BNY_WAY_COUNT && !(way->traits & BNY_WAY_LOCAL); w++) {
+        for (int w = 0; w < BNY_WAY_COUNT && !bny_call_is_local(&scope, &call); w++) {
             const struct bny_way *other = bny_ways[w];
             char name[BNY_NAME_MAX] = "";
             double seconds;
@@ -118,8 +124,10 @@ Test(ways, auto_takes_the_cheapest_that_can_serve, .timeout = 120)
     }
     for (int w = 0; w < BNY_WAY_COUNT; w++)
         fprintf(stderr, "# way %d was chosen %d times\n", w, chosen[w]);
-    cr_assert(chosen[BNY_WAY_ONESHOT] && chosen[BNY_WAY_PIPELINE] && chosen[BNY_WAY_LINES] &&
-              chosen[BNY_WAY_SEQUENCE] && chosen[BNY_WAY_PROGRAM] && chosen[BNY_WAY_ALONE]);
+    cr_assert(chosen[BNY_WAY_DIRECT] && chosen[BNY_WAY_PIPELINE] && chosen[BNY_WAY_SEQUENCE] &&
+              chosen[BNY_WAY_PROGRAM]);
+    for (size_t c = 0; c < NCARRIED; c++)
+        cr_assert(by[c], "%s was never chosen", carried[c]);
 }
 
 /* Names of ways, of "" those that users cannot ask for. */
@@ -166,6 +174,43 @@ Test(ways, no_two_schedules_have_the_same_name)
         for (size_t k = 0; k < i && (other = banyan_schedule_name(k)); k++)
             cr_assert(strcmp(name, other) != 0, "schedules %zu and %zu are both %s", k, i,
                       name);
+}
+
+/* A carrier that is asked for carries or cannot; "direct" takes the cheapest that can. */
+Test(ways, a_carrier_that_is_asked_for_carries, .timeout = 120)
+{
+    uint64_t s = seed_of_run();
+    int served[NCARRIED] = { 0 };
+
+    for (int i = 0; i < CALLS; i++) {
+        struct bny_scope scope = draw_scope(&s);
+        struct bny_call call = draw_call(&s, &scope);
+        struct bny_plan any = { .hash = 0 };
+        int can = 0;
+
+        bny_call_set_schedule(&call, "direct");
+        can = bny_plan_get(&scope, &call, &any) == 0;
+        for (size_t c = 0; c < NCARRIED && scope.n > 1; c++) {
+            struct bny_plan plan;
+            int rc;
+
+            bny_call_set_schedule(&call, carried[c]);
+            rc = bny_plan_get(&scope, &call, &plan);
+            cr_assert(rc == 0 || rc == -BANYAN_ENOTSUP, "%s: %d", carried[c], rc);
+            cr_assert(can || rc, "%s carries what direct cannot serve", carried[c]);
+            served[c] += rc == 0;
+            if (rc == 0)
+                cr_assert_str_eq(plan.schedule, carried[c]);
+            else
+                cr_assert(strcmp(any.schedule, carried[c]) != 0, "direct is %s", carried[c]);
+            bny_plan_drop(&plan);
+        }
+        bny_plan_drop(&any);
+        bny_plans_free(&scope);
+    }
+    cr_assert(!served[0] && served[1] > CALLS / 20 && served[2] > CALLS / 20);
+    cr_assert(bny_schedule_known("direct:cells") && !bny_schedule_known("direct:") &&
+              !bny_schedule_known("direct:rings") && !bny_schedule_known("pipeline:cells"));
 }
 
 Test(ways, every_rank_has_the_same_plan, .timeout = 120)

@@ -81,9 +81,8 @@ extern const struct mp_case cases_trouble[];
 extern const struct mp_case cases_grow[];
 extern const struct mp_case cases_arrival[];
 extern const struct mp_case cases_pipeline[];
-extern const struct mp_case cases_lines[];
+extern const struct mp_case cases_cells[];
 extern const struct mp_case cases_hosts[];
-extern const struct mp_case cases_boards[];
 extern const struct mp_case cases_objects[];
 
 /* Prints file, line, rank, the text, banyan_last_error and the seed; ends the process. */

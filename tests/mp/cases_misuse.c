@@ -468,7 +468,7 @@ static int arguments(struct test *t)
     opts.schedule = "nonsense";
     WRONG("\"nonsense\" is unknown; there are",
           banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
-    opts.schedule = "oneshot"; /* only planning finds that it cannot */
+    opts.schedule = "direct"; /* only planning finds that it cannot */
     if (t->n > 1)
         CHECK_RC(
             t, -BANYAN_ENOTSUP,

@@ -55,7 +55,7 @@ static void draw(struct part_call *c, int n, uint64_t *s)
 {
     static const size_t counts[] = { 0, 1, 3, 17, 240, 1000, 4096, 9000, 70000, 300000 };
     static const char *const schedules[] = {
-        NULL,     NULL,      "oneshot",  "star",
+        NULL,     NULL,      "direct",   "star",
         "ring",   "pat",     "binomial", "double_binary_tree",
         "bucket", "bine",    "trivance", "halving",
         "linear", "ring_uni"
@@ -237,7 +237,7 @@ static int participants(struct test *t)
  * of a rank that is not in the set none, whatever the schedule. */
 static int set_bytes(struct test *t)
 {
-    static const char *const schedules[] = { "star", "ring", "binomial", "oneshot" };
+    static const char *const schedules[] = { "star", "ring", "binomial", "direct" };
     float *x = case_malloc(COUNTED * 4), *y = case_malloc(COUNTED * 4);
     uint64_t slack = CONTROL_BYTES * (uint64_t)t->n * (uint64_t)t->n;
 
@@ -245,8 +245,8 @@ static int set_bytes(struct test *t)
         x[i] = 1;
     for (int k = 0; k < 4; k++)
         for (int m = 1; m <= t->n; m++) {
-            int oneshot = k == 3;
-            size_t count = oneshot ? 500 : COUNTED, bytes = count * 4;
+            int direct = k == 3;
+            size_t count = direct ? 500 : COUNTED, bytes = count * 4;
             uint64_t sent, all, want;
             struct banyan_reduce_opts inputs = BANYAN_REDUCE_OPTS_INIT;
             struct banyan_opts o = BANYAN_OPTS_INIT;
@@ -262,12 +262,12 @@ static int set_bytes(struct test *t)
                                          BANYAN_SUM, t->comm, &o));
             sent = wire_bytes(t) - sent;
             CHECK(t, y[count - 1] == (float)m, "%g of %d", (double)y[count - 1], m);
-            if (!set[t->rank] && (2 * m >= t->n || oneshot))
+            if (!set[t->rank] && (2 * m >= t->n || direct))
                 CHECK(t, sent <= CONTROL_BYTES * (unsigned)t->n, "%s: absent of %d: %llu bytes",
                       schedules[k], m, (unsigned long long)sent);
             CHECK_OK(t,
                      banyan_allreduce(&sent, &all, 1, BANYAN_U64, BANYAN_SUM, t->comm, NULL));
-            want = (uint64_t)(oneshot ? m * (t->n - 1) : m - 1 + t->n - 1) * bytes;
+            want = (uint64_t)(direct ? m * (t->n - 1) : m - 1 + t->n - 1) * bytes;
             CHECK(t, all >= want && all <= want + slack,
                   "%s, %d of %d: %llu bytes in all, not %llu", schedules[k], m, t->n,
                   (unsigned long long)all, (unsigned long long)want);

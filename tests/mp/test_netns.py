@@ -131,7 +131,7 @@ class Netns(unittest.TestCase):
             self.right(p)
 
     def test_all_lengths_between_namespaces(self):
-        """One machine, and no shared memory: the longest one-shots, the first chunks, and what lies between."""
+        """One machine, and no shared memory: the longest direct messages, the first chunks, and what lies between."""
         for collective in "allreduce", "allgather", "alltoall", "broadcast":
             p = run("star:0*3", collective, "-b", "2K", "-e", "256K", "-f", "2", "-w", "0", "-n", "2", "--no-roofline", limit=40)
             self.right(p)

@@ -68,13 +68,6 @@ static struct mp_row flow[] = {
 };
 MP_TABLE(requests, messages_that_nobody_asked_for, flow)
 
-static struct mp_row boards[] = {
-    { "boards", "shm", 4, "1 slow" },
-    { "boards", "shm", 5, "16 slow" },
-    { "boards", "shm", 4, "3 slow", .env = { "BANYAN_CMA=0" } },
-};
-MP_TABLE(requests, who_does_not_look_holds_up_nobody_else, boards)
-
 static struct mp_row short_messages[] = {
     { "short", "shm", 2, "2000" },
     { "short", "shm", 2, "1000", .env = { "BANYAN_TEST_SEED=random" } },

@@ -185,25 +185,3 @@ ParameterizedTest(struct owing *p, shrink, residuals_keep_their_law_without_the_
     }
     cr_expect_gt(undone, 0u, "no sum had begun when a rank died");
 }
-
-struct reading {
-    int n;
-    char arg[12];
-};
-static struct reading reading[] = { { 4, "1 dead" }, { 5, "16 dead" }, { 6, "3 dead" } };
-
-ParameterizedTestParameters(shrink, who_died_reading_holds_up_nobody)
-{
-    return MP_ROWS(struct reading, reading);
-}
-
-ParameterizedTest(struct reading *p, shrink, who_died_reading_holds_up_nobody, .timeout = 200)
-{
-    struct mp mp = { .n = p->n,
-                     .case_name = "boards_of_the_dead",
-                     .transport = "shm",
-                     .arg = p->arg,
-                     .may_die = 1u << (p->n - 1) };
-
-    MP_CHECK(mp_run(&mp));
-}

@@ -293,7 +293,7 @@ class Perf(unittest.TestCase):
             for track in ("wire", "decode-add"):
                 self.assertTrue(tracks.get((0, track)) and tracks.get((1, track)), (args, track))
             self.assertEqual(text.count("# trace: "), 1)
-        for size in "8", "1M":  # oneshot and pipeline send no chunks
+        for size in "8", "1M":  # direct and pipeline send no chunks
             _, tracks, whole, text = self.trace("allreduce", "-b", size, "-e", size, "--transport", "shm")
             self.assertEqual((tracks, len(whole)), ({}, 2))
             self.assertIn("no chunks", text)

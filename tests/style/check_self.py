@@ -61,7 +61,7 @@ class Planted(unittest.TestCase):
         clean = {f"collectives/{folder}/{folder}.h": SPDX for folder in ("plan", "op", "engine", "api")}
         clean["collectives/engine/a.c"] = '#include "collectives/op/op.h"\n'
         self.expect("check_includes.py", clean, "kept", status=0)
-        for user, used in ("op", "engine"), ("engine", "oneshot"), ("oneshot", "engine"), ("plan", "op"), \
+        for user, used in ("op", "engine"), ("engine", "direct"), ("direct", "engine"), ("plan", "op"), \
                 ("progress", "api"), ("engine", "progress"), ("progress", "engine"):
             files = {**clean, f"collectives/{used}/{used}.h": SPDX,
                      f"collectives/{user}/b.c": f'#include "collectives/{used}/{used}.h"\n'}
@@ -82,7 +82,7 @@ class Planted(unittest.TestCase):
         table = "int bny_b(void); int (*const bny_a)(void) = bny_b;\n"
         leaf = "int bny_b(void); int bny_b(void) { return 0; }\n"
         for user, used, text, status in (("op", "match", call("a", "b"), 0), ("match", "op", call("a", "b"), 1),
-                                         ("engine", "oneshot", call("a", "b"), 1), ("api", "op", table, 0),
+                                         ("engine", "direct", call("a", "b"), 1), ("api", "op", table, 0),
                                          ("op", "api", table, 1)):
             files = {f"collectives/{user}/a.c": text, f"collectives/{used}/b.c": leaf}
             with tempfile.TemporaryDirectory() as out:

@@ -4,7 +4,7 @@ that is not named here is a violation, so that a new one gets its place."""
 
 STATE = {"call", "program", "plan", "world", "match"}
 LIFE = STATE | {"local", "op"}
-PATHS = {"engine", "oneshot", "sequence", "alone", "arrival", "pipeline"}
+PATHS = {"engine", "direct", "sequence", "arrival", "pipeline"}
 
 MAY_USE = {
     "call": set(),
@@ -15,7 +15,8 @@ MAY_USE = {
     "local": {"call"},
     "op": STATE | {"local"},
     "xfer": LIFE,
-    **{path: LIFE | {"xfer"} for path in PATHS},  # which do not know each other
+    **{path: LIFE | {"xfer"} for path in PATHS},  # which do not know each other, but for the
+    "direct": LIFE | {"xfer", "pipeline"},        # areas of pipeline, in which direct has its cells
     "progress": LIFE,
     "api": LIFE | {"xfer", "progress"} | PATHS,
 }

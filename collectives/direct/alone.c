@@ -1,50 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two ways without a peer: a collective of one rank, which is a copy, or of none, which is
- * zeros; and a message to oneself. */
-#include <stdio.h>
+/* Operations in which no other rank takes part: a collective of one rank, which is a copy, or
+ * of none, which is zeros; and a message to oneself. */
 #include <string.h>
 
-#include "collectives/local/local.h"
-#include "collectives/op/op.h"
-#include "collectives/plan/schedules.h"
+#include "collectives/direct/direct.h"
 
-static int alone_start(struct bny_op *op)
+static const char *cannot(const struct bny_scope *s, const struct bny_call *call)
 {
-    return 0;
+    return bny_call_is_local(s, call) ? NULL : "other ranks take part";
 }
 
-static unsigned alone_pending(const struct bny_op *op, int r)
+static double seconds(const struct bny_scope *s, const struct bny_call *call)
 {
     return 0;
 }
 
 /* ---- one rank, or an empty participation set ---- */
 
-static const char *has_peers(const struct bny_scope *s, const struct bny_call *call)
-{
-    return (s->n == 1 && call->collective != BNY_SENDRECV) || (call->has_set && call->nset == 0)
-               ? NULL
-               : "other ranks take part";
-}
-
-static int plan_alone(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
-{
-    snprintf(plan->schedule, sizeof plan->schedule, "alone");
-    return 0;
-}
-
-static int alone_copy(struct bny_op *op)
+static void copy(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
     size_t in = 0, out = 0, n = c->count;
     int has_result = c->collective != BNY_BARRIER && c->collective != BNY_EXSCAN &&
                      c->collective != BNY_BROADCAST;
 
-    if (c->has_set) { /* of one rank or more, none takes part: bny_plan_get() */
+    if (c->has_set) { /* of one rank or more, none takes part */
         if (n && (c->collective != BNY_REDUCE || c->root == op->comm->rank))
             memset(op->out, 0, n * op->esz);
-        bny_op_complete(op, 0);
-        return 1;
+        return;
     }
     if (c->vector) {
         n = c->scounts ? c->scounts[0] : c->rcounts ? c->rcounts[0] : c->count;
@@ -53,18 +36,7 @@ static int alone_copy(struct bny_op *op)
     }
     if (has_result && n)
         bny_local_copy(op->out + out * op->esz, op->in + in * op->esz, n * op->esz);
-    bny_op_complete(op, 0);
-    return 1;
 }
-
-const struct bny_way bny_way_alone = {
-    .traits = BNY_WAY_LOCAL,
-    .cannot = has_peers,
-    .plan = plan_alone,
-    .start = alone_start,
-    .advance = alone_copy,
-    .pending = alone_pending,
-};
 
 /* ---- to oneself ---- */
 
@@ -103,31 +75,26 @@ static int send_to_self(struct bny_op *op)
         bny_op_send_failed(op, comm->rank, rc, "");
         return 0;
     }
-    bny_op_complete(op, 0);
     while ((msg = bny_msg_list_pop_front(&made)))
         bny_comm_message(comm, comm->rank, msg);
     return 1;
 }
 
-static const char *is_to_others(const struct bny_scope *s, const struct bny_call *call)
+static int give(struct bny_op *op)
 {
-    return call->collective == BNY_SENDRECV && call->is_send && call->root == s->rank
-               ? NULL
-               : "it is no message to oneself";
+    struct bny_direct *s = bny_direct_of(op);
+
+    if (op->call.collective != BNY_SENDRECV)
+        copy(op);
+    else if (!send_to_self(op))
+        return 0;
+    s->missing = 0;
+    s->is_given = 1;
+    return 1;
 }
 
-/* The receiving end runs a program of this name. */
-static int plan_self(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
-{
-    snprintf(plan->schedule, sizeof plan->schedule, "sendrecv");
-    return bny_schedules_plan(s, call, plan);
-}
-
-const struct bny_way bny_way_self = {
-    .traits = BNY_WAY_LOCAL,
-    .cannot = is_to_others,
-    .plan = plan_self,
-    .start = alone_start,
-    .advance = send_to_self,
-    .pending = alone_pending,
+const struct bny_carrier bny_carrier_alone = {
+    .cannot = cannot,
+    .seconds = seconds,
+    .give = give,
 };

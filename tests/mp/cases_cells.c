@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Short operations in lines: any collective, type and operation, many in flight on two
- * communicators by turns, more of them than there are cells; ranks that run ahead; and ranks
- * that differ. */
+/* Short operations in cells of shared memory: any collective, type and operation, many in
+ * flight on two communicators by turns, more of them than there are cells; ranks that run
+ * ahead; and ranks that differ. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,8 @@
 /* s is the same on all ranks, own is this rank's. */
 static void draw(struct call *c, int n, uint64_t *s, uint64_t *own)
 {
+    static const char *const schedules[] = { "direct:cells", "direct:cells", "direct:messages",
+                                             NULL };
     static const size_t edges[] = { 0, 1, 47, 48, 49, 63, 64, 65, 240, 241, 1000, 4096, 16384 };
     size_t unit, most;
 
@@ -23,14 +25,14 @@ static void draw(struct call *c, int n, uint64_t *s, uint64_t *own)
     while (c->coll == C_SENDRECV);
     unit = model_unit(c->op);
     /* a little beyond what fits */
-    most = (n == 2 ? 17000 : 5000) / banyan_dtype_bytes(c->dtype) / unit;
+    most = 17000 / banyan_dtype_bytes(c->dtype) / unit;
     c->count = edges[bny_rng_below(s, sizeof edges / sizeof *edges)] % (most + 1) * unit;
-    c->schedule = bny_rng_below(s, 3) ? "lines" : NULL;
+    c->schedule = schedules[bny_rng_below(s, 4)];
     c->chunk_bytes = 0;
     c->deterministic = (int)bny_rng_below(s, 3) - 1;
 }
 
-static int lines(struct test *t)
+static int cells(struct test *t)
 {
     uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
     struct call call[FLIGHT];
@@ -74,16 +76,16 @@ static int lines(struct test *t)
 
 /* Blocking calls in which one rank need not wait for the others: it runs ahead as far as there
  * are cells, and what it showed stays until all have read it. */
-static int lines_ahead(struct test *t)
+static int cells_ahead(struct test *t)
 {
     uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
     struct banyan_opts o = BANYAN_OPTS_INIT;
     uint32_t buf[2000], all[4000];
     int n = t->n, root = 0;
 
-    o.schedule = "lines";
+    o.schedule = "direct:cells";
     for (uint32_t i = 0; i < 3000; i++) {
-        size_t count = 1 + bny_rng_below(&s, i % 7 ? 50 : (n == 2 ? 4000 : 900) / (size_t)n);
+        size_t count = 1 + bny_rng_below(&s, i % 7 ? 50 : 4000 / (size_t)n);
 
         if (bny_rng_below(&s, 40) == 0)
             root = (int)bny_rng_below(&s, (uint64_t)n);
@@ -114,7 +116,7 @@ static int lines_ahead(struct test *t)
 }
 
 /* The last rank calls something else: the error names both. arg: what differs. */
-static int lines_differs(struct test *t)
+static int cells_differs(struct test *t)
 {
     static char buf[1 << 13];
     struct banyan_opts o = BANYAN_OPTS_INIT;
@@ -123,7 +125,7 @@ static int lines_differs(struct test *t)
     banyan_op op = BANYAN_SUM;
     int other = t->rank == t->n - 1, rc;
 
-    o.schedule = "lines";
+    o.schedule = "direct:cells";
     CHECK_OK(t, banyan_allreduce(buf, buf, count, type, op, t->comm, &o));
     case_meet(t, t->comm);
     if (!strcmp(t->arg, "roots")) { /* both complete; the next operation shows it */
@@ -155,9 +157,9 @@ static int lines_differs(struct test *t)
     return 0;
 }
 
-const struct mp_case cases_lines[] = {
-    { "lines", lines, 0 },
-    { "lines_ahead", lines_ahead, 0 },
-    { "lines_differs", lines_differs, CASE_FAILS },
+const struct mp_case cases_cells[] = {
+    { "cells", cells, 0 },
+    { "cells_ahead", cells_ahead, 0 },
+    { "cells_differs", cells_differs, CASE_FAILS },
     { NULL, NULL, 0 },
 };

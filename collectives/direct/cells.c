@@ -8,83 +8,62 @@
  * What an operation is is compared by whoever waits. Ranks that differ in one where neither
  * waits for the other, two roots of broadcasts for example, are told by the next operation in
  * which one does: `history`. */
-#include "collectives/pipeline/pipeline.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/cpu.h"
-#include "collectives/op/direct.h"
+#include "collectives/direct/direct.h"
+#include "collectives/plan/cost.h"
 #include "collectives/pipeline/area.h"
-#include "collectives/pipeline/pipeline_choice.h"
 
 /* Bytes of a rank's next operation that are read ahead; the processor goes on by itself. */
 #define FETCHED 512u
 
-struct lines {            /* the way's state of an operation */
-    struct bny_link link; /* of the communicator's, in order */
-    struct bny_op *op;
-    struct bny_cell_key key;
-    size_t bytes, part, all;        /* of the count; from part to part; what a rank shows */
-    int next;                       /* all ranks before it have shown what we need */
-    const struct bny_cell *missing; /* its cell, once we have looked */
-    uint8_t is_shown, failed;
-    uint8_t is_early; /* it has been shown before its start, under the same number */
-};
-
-static struct lines *lines_of(const struct bny_op *op)
+static struct bny_areas *area_of(const struct bny_op *op)
 {
-    return op->of_way[BNY_WAY_LINES];
+    return op->comm->areas[BNY_AREA_ALL];
 }
 
-static int lines_init(struct bny_op *op)
+/* A part for one rank, where ranks have several. Longer ones begin in a line of their own. */
+static size_t part_bytes(size_t bytes)
 {
-    struct lines *s = lines_of(op);
+    size_t unit = bytes < 64 ? 8 : 64;
 
-    if (!s)
-        s = op->of_way[BNY_WAY_LINES] = calloc(1, sizeof *s);
-    if (!s)
-        return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
-    s->op = op;
-    s->bytes = bny_direct_bytes(op);
-    s->part = bny_lines_part(s->bytes);
-    s->all = bny_lines_bytes((enum bny_collective)op->call.collective, op->comm->n, s->bytes);
-    return 0;
+    return (bytes + unit - 1) & ~(unit - 1);
 }
 
-static void lines_free(struct bny_op *op)
+/* What a rank of n shows, at most, of a collective whose count is `bytes`. */
+static size_t shown_bytes(int collective, int n, size_t bytes)
 {
-    free(lines_of(op));
-    op->of_way[BNY_WAY_LINES] = NULL;
+    if (collective == BNY_BARRIER)
+        return 0;
+    return bny_direct_has_parts(collective) ? (size_t)n * part_bytes(bytes) : bytes;
 }
 
 /* Before it is shown. */
-static void arm(struct bny_op *op, struct lines *s, uint32_t seq)
+static void arm(struct bny_op *op, struct bny_direct *s, uint32_t seq)
 {
-    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
+    struct bny_areas *w = area_of(op);
 
     s->key = bny_cell_key(seq, &op->sig, w->history);
-    s->next = 0;
-    s->missing = NULL;
-    s->is_shown = s->failed = 0;
-    if (bny_ring_is_empty(&w->lines) && w->lines_next != seq) /* others were no short ones */
+    s->part = part_bytes(s->bytes);
+    s->all = shown_bytes(op->call.collective, op->comm->n, s->bytes);
+    s->is_given = s->has_failed = 0;
+    if (bny_ring_is_empty(&w->shown) && w->shown_next != seq) /* others were no short ones */
         atomic_store_explicit(&w->peers[op->comm->rank].cells->done, seq, memory_order_release);
 }
 
-static int lines_start(struct bny_op *op)
+static int start(struct bny_op *op)
 {
     struct bny_areas *w = bny_area_get(op->comm, BNY_AREA_ALL);
-    struct lines *s = lines_of(op);
+    struct bny_direct *s = bny_direct_of(op);
     uint32_t seq = bny_op_seq(op);
 
     if (!w)
         return -BANYAN_ENOMEM;
-    if (!s->is_early)
+    if (!s->is_given) /* else it was shown before its start */
         arm(op, s, seq);
-    s->is_early = 0;
+    s->lacks = NULL;
     w->history = bny_cell_history(&s->key);
-    w->lines_next = seq + 1;
-    bny_link_in(&w->lines, &s->link);
+    w->shown_next = seq + 1;
+    bny_link_in(&w->shown, &s->link);
     return 0;
 }
 
@@ -108,12 +87,24 @@ static int is_free(struct bny_areas *w, const struct bny_area_use *u, uint32_t s
     return 1;
 }
 
+/* Does this rank give anything to anybody? */
+static int gives(const struct bny_op *op)
+{
+    switch (op->call.collective) {
+    case BNY_BARRIER: return 0;
+    case BNY_BROADCAST:
+    case BNY_SCATTER: return op->comm->rank == op->call.root;
+    case BNY_GATHER: return op->comm->rank != op->call.root;
+    default: return 1;
+    }
+}
+
 /* Our own part of an exchange stays where it is; that of a sum is added in its turn. */
-static void lines_fill(const struct bny_op *op, const struct lines *s, char *to)
+static void fill(const struct bny_op *op, const struct bny_direct *s, char *to)
 {
     int me = op->comm->rank, adds = bny_call_row(&op->call)->reduces;
 
-    if (!bny_direct_gives(op))
+    if (!gives(op))
         return;
     if (!bny_direct_has_parts(op->call.collective)) {
         bny_local_place(to, bny_direct_payload(op, 0), s->bytes);
@@ -125,9 +116,9 @@ static void lines_fill(const struct bny_op *op, const struct lines *s, char *to)
 }
 
 /* Ranks that sleep wake, and statistics. */
-static void lines_tell(struct bny_op *op, const struct lines *s)
+static void tell(struct bny_op *op, const struct bny_direct *s)
 {
-    struct bny_tp *tp = op->comm->areas[BNY_AREA_ALL]->tp;
+    struct bny_tp *tp = area_of(op)->tp;
     uint64_t handed = 0, messages = 0;
 
     for (int r = 0; r < op->comm->n; r++)
@@ -143,28 +134,30 @@ static void lines_tell(struct bny_op *op, const struct lines *s)
 }
 
 /* Do all know each other's areas? */
-static int have_met(struct bny_op *op, struct lines *s)
+static int have_met(struct bny_op *op, struct bny_direct *s)
 {
-    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
+    struct bny_areas *w = area_of(op);
     int rank = 0, rc = bny_area_meet(w, op, &rank);
 
     if (rc < 0) {
-        s->failed = 1;
+        s->has_failed = 1;
         bny_op_send_failed(op, rank, rc, "");
     }
     return rc == 1;
 }
 
-/* 1: shown, 0: not yet. */
-static int show(struct bny_op *op, struct lines *s)
+/* Shows it: 1, or 0: not yet. */
+static int give(struct bny_op *op)
 {
-    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
+    struct bny_direct *s = bny_direct_of(op);
+    struct bny_areas *w = area_of(op);
     struct bny_cells *own = w->peers[op->comm->rank].cells;
     uint32_t seq = bny_op_seq(op);
     struct bny_area_use *cell = &w->cell_use[seq % BNY_CELLS],
                         *slot = &w->slot_use[seq % BNY_CELL_SLOTS];
 
-    if (((w->untold | w->unmapped) && !have_met(op, s)) || !is_free(w, cell, seq, op->comm->n))
+    if (s->has_failed || ((w->untold | w->unmapped) && !have_met(op, s)) ||
+        !is_free(w, cell, seq, op->comm->n))
         return 0;
     if (s->all > BNY_CELL_INLINE) {
         if (!is_free(w, slot, seq, op->comm->n))
@@ -172,10 +165,10 @@ static int show(struct bny_op *op, struct lines *s)
         *slot = (struct bny_area_use){ seq, 1 };
     }
     *cell = (struct bny_area_use){ seq, 1 };
-    lines_fill(op, s, bny_cell_payload(own, seq, s->all));
+    fill(op, s, bny_cell_payload(own, seq, s->all));
     bny_cell_show(bny_cell_of(own, seq), &s->key);
-    s->is_shown = 1;
-    lines_tell(op, s);
+    s->is_given = 1;
+    tell(op, s);
     return 1;
 }
 
@@ -183,12 +176,16 @@ static int show(struct bny_op *op, struct lines *s)
 
 static const char *from(const struct bny_op *op, int r)
 {
-    const struct lines *s = lines_of(op);
-    const char *shown =
-        bny_cell_payload(op->comm->areas[BNY_AREA_ALL]->peers[r].cells, bny_op_seq(op), s->all);
+    const struct bny_direct *s = bny_direct_of(op);
+    const char *shown = bny_cell_payload(area_of(op)->peers[r].cells, bny_op_seq(op), s->all);
 
     return bny_direct_has_parts(op->call.collective) ? shown + (size_t)op->comm->rank * s->part
                                                      : shown;
+}
+
+static void combine(struct bny_op *op)
+{
+    bny_direct_combine(op, from);
 }
 
 /* ---- ranks that differ ---- */
@@ -226,9 +223,10 @@ static void report_past(struct bny_op *op, int r)
 }
 
 /* Rank r runs something else under this number, once. */
-static void differs(struct bny_op *op, struct lines *s, int r, const struct bny_cell_key *k)
+static void differs(struct bny_op *op, struct bny_direct *s, int r,
+                    const struct bny_cell_key *k)
 {
-    s->failed = 1;
+    s->has_failed = 1;
     if (k->word == s->key.word && !((k->what ^ s->key.what) & ~history_bits)) {
         report_past(op, r);
     } else {
@@ -239,54 +237,38 @@ static void differs(struct bny_op *op, struct lines *s, int r, const struct bny_
 
 /* ---- going on ---- */
 
-static const struct bny_cell *lines_cell_of(const struct bny_op *op, int r)
+static const struct bny_cell *cell_of(const struct bny_op *op, int r)
 {
-    return bny_cell_of(op->comm->areas[BNY_AREA_ALL]->peers[r].cells, bny_op_seq(op));
+    return bny_cell_of(area_of(op)->peers[r].cells, bny_op_seq(op));
 }
 
-/* 1: something new has been shown. */
-static int lines_look(struct bny_op *op, struct lines *s)
+static int look(struct bny_op *op)
 {
-    int from = s->next;
+    struct bny_direct *s = bny_direct_of(op);
+    int before = s->missing;
 
-    for (; s->next < op->comm->n && !s->failed; s->next++) {
+    if (s->lacks && !bny_cell_has(s->lacks, bny_op_seq(op))) /* most often */
+        return 0;
+    for (; s->next < op->comm->n && !s->has_failed; s->next++) {
         struct bny_cell_key k;
 
         if (!bny_call_sends(&op->call, s->next, op->comm->rank))
             continue;
-        s->missing = lines_cell_of(op, s->next);
-        if (!bny_cell_has(s->missing, bny_op_seq(op)))
+        s->lacks = cell_of(op, s->next);
+        if (!bny_cell_has(s->lacks, bny_op_seq(op)))
             break;
-        k = bny_cell_read(s->missing);
+        k = bny_cell_read(s->lacks);
         if (k.word != s->key.word || k.what != s->key.what)
             differs(op, s, s->next, &k);
+        else
+            s->missing--;
     }
-    return s->next > from;
-}
-
-static int lines_advance(struct bny_op *op)
-{
-    struct lines *s = lines_of(op);
-    int moved = 0;
-
-    if (s->missing && !bny_cell_has(s->missing, bny_op_seq(op))) { /* most often */
-        bny_op_mark_runnable(op);
-        return 0;
-    }
-    if (!s->failed && (s->is_shown || (moved = show(op, s))))
-        moved |= lines_look(op, s);
-    if (s->next == op->comm->n && !s->failed) {
-        bny_direct_combine(op, from);
-        bny_op_complete(op, 0);
-        return 1;
-    }
-    bny_op_mark_runnable(op);
-    return moved;
+    return s->missing < before;
 }
 
 /* Of a rank that is ahead of us, which may have shown the next one, too, probably one like
  * this: its lines, of longer data the first. Any lines are right. */
-static void fetch_next(const struct lines *s, struct bny_cells *theirs, uint32_t seq)
+static void fetch_next(const struct bny_direct *s, struct bny_cells *theirs, uint32_t seq)
 {
     const char *data = bny_cell_payload(theirs, seq, s->all);
 
@@ -299,19 +281,19 @@ static void fetch_next(const struct lines *s, struct bny_cells *theirs, uint32_t
  * those who begin as usual: they find the cell filled, and the key the same. */
 static int try_now(struct bny_op *op, uint32_t seq, int tries)
 {
-    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
-    struct lines *s = lines_of(op);
+    struct bny_areas *w = area_of(op);
+    struct bny_direct *s = bny_direct_of(op);
     int n = op->comm->n;
 
     if (!w || (w->untold | w->unmapped))
         return 0;
     op->match.seq = seq;
     arm(op, s, seq);
-    s->is_early = (uint8_t)show(op, s);
-    if (!s->is_early)
+    if (!give(op))
         return 0;
+    s->is_early = 1;
     for (int r = 0; r < n; r++) {
-        const struct bny_cell *c = lines_cell_of(op, r);
+        const struct bny_cell *c = cell_of(op, r);
         int before = tries;
 
         if (!bny_call_sends(&op->call, r, op->comm->rank))
@@ -325,43 +307,43 @@ static int try_now(struct bny_op *op, uint32_t seq, int tries)
             atomic_load_explicit(&c->word, memory_order_relaxed) != s->key.word)
             return 0;
     }
-    bny_direct_combine(op, from);
+    combine(op);
     s->is_early = 0;
     w->history = bny_cell_history(&s->key);
-    w->lines_next = seq + 1;
+    w->shown_next = seq + 1;
     atomic_store_explicit(&w->peers[op->comm->rank].cells->done, seq + 1, memory_order_release);
     return 1;
 }
 
 /* Others may use their cells of it again. */
-static void lines_drop(struct bny_op *op, int result)
+static void drop(struct bny_op *op)
 {
-    struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
-    struct lines *s = lines_of(op);
-    uint32_t done = w->lines_next;
+    struct bny_areas *w = area_of(op);
+    struct bny_direct *s = bny_direct_of(op);
+    uint32_t done = w->shown_next;
 
     bny_link_out(&s->link);
-    if (!bny_ring_is_empty(&w->lines))
-        done = bny_op_seq(BNY_LINK_OF(w->lines.next, struct lines, link)->op);
+    if (!bny_ring_is_empty(&w->shown))
+        done = bny_op_seq(BNY_LINK_OF(w->shown.next, struct bny_direct, link)->op);
     atomic_store_explicit(&w->peers[op->comm->rank].cells->done, done, memory_order_release);
 }
 
 static int lacks(const struct bny_op *op, int r)
 {
     return bny_call_sends(&op->call, r, op->comm->rank) &&
-           !bny_cell_has(lines_cell_of(op, r), bny_op_seq(op));
+           !bny_cell_has(cell_of(op, r), bny_op_seq(op));
 }
 
 static int waits_on(const struct bny_op *op, int r)
 {
-    const struct bny_areas *w = op->comm->areas[BNY_AREA_ALL];
-    const struct lines *s = lines_of(op);
+    const struct bny_areas *w = area_of(op);
+    const struct bny_direct *s = bny_direct_of(op);
 
     if (r == op->comm->rank)
         return 0;
     if (w->untold || w->unmapped)
         return !w->peers[r].area || !w->peers[r].said;
-    if (!s->is_shown) {
+    if (!s->is_given) {
         uint32_t done = atomic_load_explicit(&w->peers[r].cells->done, memory_order_relaxed),
                  before = s->all > BNY_CELL_INLINE ? BNY_CELL_SLOTS : BNY_CELLS;
 
@@ -371,26 +353,75 @@ static int waits_on(const struct bny_op *op, int r)
     return lacks(op, r);
 }
 
-static unsigned lines_pending(const struct bny_op *op, int r)
+static unsigned pending(const struct bny_op *op, int r)
 {
     unsigned flags = waits_on(op, r) ? BNY_PENDING_WAITS : 0;
 
-    if (!lines_of(op)->is_shown) /* cells need not be mapped yet */
-        return flags | BNY_PENDING_UNSENT;
-    return flags | (lacks(op, r) ? BNY_PENDING_MESSAGE : 0);
+    /* Cells need not be mapped before ours is shown. */
+    return flags | (bny_direct_of(op)->is_given && lacks(op, r) ? BNY_PENDING_MESSAGE : 0);
 }
 
-const struct bny_way bny_way_lines = {
+/* ---- choice ---- */
+
+/* Cells go in the order in which operations start; that of children may differ. */
+static const char *not_plain(const struct bny_call *call)
+{
+    const char *why = bny_call_beyond_plain(call);
+
+    if (why)
+        return why;
+    if (call->has_set)
+        return "it takes no participation set";
+    return call->is_child ? "it serves no child of another operation" : NULL;
+}
+
+/* A rank that has another part for each of the others shows them side by side. */
+static const char *cannot(const struct bny_scope *s, const struct bny_call *call)
+{
+    size_t bytes = call->count * banyan_dtype_bytes(call->dtype);
+    const char *why = not_plain(call);
+
+    if (!bny_call_row(call)->direct)
+        return "it does not serve this collective";
+    if (!s->shares_memory)
+        return "ranks of this communicator share no memory";
+    if (s->n > BNY_DIRECT_RANKS_MAX)
+        return "it is for up to 64 ranks";
+    if (why)
+        return why;
+    return call->count > BNY_CELL_BYTES ||
+                   shown_bytes(call->collective, s->n, bytes) > BNY_CELL_BYTES
+               ? "it is for what fits into a cell: 16 KiB"
+               : NULL;
+}
+
+/* Less than a message's delay, as none is made; each rank reads what n - 1 others show, or, of
+ * a broadcast, what one does. Two ranks that both add, both read all of it, where others share
+ * that. */
+static double seconds(const struct bny_scope *s, const struct bny_call *call)
+{
+    double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype), per_byte;
+    struct bny_cost_model m = bny_cost_model_of(s);
+
+    per_byte = s->n == 2 && (call->collective == BNY_ALLREDUCE ||
+                             call->collective == BNY_REDUCE_SCATTER)
+                   ? 2.5 * m.beta
+                   : 0.75 * m.beta;
+    if (call->collective == BNY_BROADCAST && s->n > 2)
+        return m.alpha_s / 5 + (s->n - 1) * 0.02e-6 + bytes * m.beta;
+    return m.alpha_s / 5 + (s->n - 1) * (0.05e-6 + bytes * per_byte);
+}
+
+const struct bny_carrier bny_carrier_cells = {
     .traits = BNY_WAY_POLLED | BNY_WAY_LOOKS,
-    .cannot = bny_lines_cannot,
-    .seconds = bny_lines_seconds,
-    .plan = bny_lines_plan,
-    .init = lines_init,
-    .start = lines_start,
+    .cannot = cannot,
+    .seconds = seconds,
+    .give = give,
+    .start = start,
     .try_now = try_now,
-    .advance = lines_advance,
+    .look = look,
+    .combine = combine,
     .message = bny_area_message,
-    .drop = lines_drop,
-    .pending = lines_pending,
-    .free = lines_free,
+    .drop = drop,
+    .pending = pending,
 };

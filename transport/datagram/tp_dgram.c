@@ -179,7 +179,7 @@ static int dgram_start(struct dp_tp *t, const struct bny_tp_config *cfg)
         t->faults = bny_dgram_faults_new(&t->set.fault, (uint64_t)cfg->rank);
         if (!t->faults)
             return bny_fail(BANYAN_ENOMEM, NO_MEMORY, cfg->rank, t->tp.ops->name);
-        bny_warn("rank %d: BANYAN_%s_FAULT is set: packets are lost, doubled, delayed or "
+        bny_warn("rank %d: BANYAN_%s has faults: packets are lost, doubled, delayed or "
                  "changed on purpose",
                  cfg->rank, t->set.kind == BNY_DGRAM_UD ? "UD" : "DPDK");
     }

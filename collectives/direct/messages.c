@@ -2,8 +2,11 @@
 /* Contributions as eager messages: one message delay, and (n - 1) messages of S bytes a rank.
  * For small messages between few ranks that share no memory nothing has less latency. They are
  * combined straight from the transport's memory. */
+#include <math.h>
+
 #include "collectives/direct/direct.h"
 #include "collectives/plan/cost.h"
+#include "collectives/plan/tuning.h"
 
 /* ---- choice ---- */
 
@@ -30,6 +33,8 @@ static double seconds(const struct bny_scope *s, const struct bny_call *call)
     double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
     struct bny_cost_model m = bny_cost_model_of(s);
 
+    if (call->collective == BNY_REDUCE_SCATTER && s->n > BNY_DIRECT_SCATTERS)
+        return INFINITY;
     return m.alpha_s / 3 + (s->n - 1) * (0.05e-6 + bytes * (m.beta + 1.3 * m.gamma));
 }
 

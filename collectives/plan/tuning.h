@@ -79,6 +79,11 @@ struct bny_pass_from {
 #define BNY_PORT_GAPS  1.05
 #define BNY_RING_CHUNK 256e3
 
+/* Ranks up to which a reduce_scatter goes by direct messages. perf/builds.py against programs,
+ * tcp, 2026-11-30, AMD EPYC (Zen 4), 2 CPUs, 4 B to 1 KiB: 0.9 of their time for 2 ranks, 1.2
+ * to 1.3 for 4. */
+#define BNY_DIRECT_SCATTERS 2
+
 /* ---- graphs ----
  * Ranks that send at once to those that said READY first fill queues that others' READY must
  * pass. fattree:64, 16 MiB in chunks of 256 KiB, banyan_sim, 2026-11-24: 53.5 ms; 43.4 if each

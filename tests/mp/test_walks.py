@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The walks of CONTRIBUTING.md are those that calls take. Each names files and functions in order, and says how many
-files of the library the call meets. A job of two ranks, built with -Dtrace=true, prints which functions a call enters;
-each function of a walk has to be among them, in its file, and the number of files has to be right.
+"""The walks of CONTRIBUTING.md are those that calls take. Each has lists of files and functions, and says how many source
+files of the library the call meets at most. A job of two ranks, built with -Dtrace=true, prints which functions a call
+enters; those of each list have to be among them, in their files and in this order. Some of TRIES jobs has to show that: a
+message that comes early is taken by another function.
 Usage: test_walks.py CONTRIBUTING.md WALK BANYAN_RUN [--show]     WALK: tests/mp/walk.c"""
 import os
 import pathlib
@@ -9,12 +10,13 @@ import re
 import subprocess
 import sys
 
+TRIES = 5
 # heading of a walk: arguments of walk.c, transport
 WALKS = {"A short sum in shared memory": (["4"], "shm"),
          "A long sum over TCP": (["4194304"], "tcp"),
-         "A long sum over TCP, coded": (["4194304", "int8"], "tcp")}
+         "A long sum over TCP, coded": (["4194304", "int8:force=1"], "tcp")}
 # What is used everywhere is no part of a walk: locks, clocks, numbers, lists.
-COMMON = re.compile(r"(base|include)/|collectives/world/world\.h|transport/transport\.h")
+COMMON = re.compile(r"(base|include)/")
 
 
 def entered(walk, run, arguments, transport):
@@ -38,32 +40,35 @@ def entered(walk, run, arguments, transport):
 
 
 def written(text, heading):
-    """The number of files, and (function, file) of a walk in the document."""
+    """The number of files, and the lists of (function, file) of a walk in the document."""
     part = re.split(r"^### ", text.split(f"### {heading}\n", 1)[1], maxsplit=1, flags=re.M)[0].split("\n## ")[0]
-    steps = []
-    for item in re.findall(r"^\d+\. (.*?)(?=^\d+\. |^$|\Z)", part, flags=re.M | re.S):
+    lists = []
+    for first, item in re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^$|\Z)", part, flags=re.M | re.S):
         file, rest = re.match(r"\[[^]]*\]\(([^)]*)\):?(.*)", item, flags=re.S).groups()
-        steps += [(name, file) for name in re.findall(r"`(\w+)`", rest.split("Beside it:")[0])]
-    return int(re.search(r"meets (\d+) files", part).group(1)), steps
+        if first == "1":
+            lists.append([])
+        lists[-1] += [(name, file) for name in re.findall(r"`(\w+)`", rest.split("Beside it:")[0])]
+    return int(re.search(r"at most (\d+) source files", part.replace("\n", " ")).group(1)), lists
 
 
 def wrong(heading, text, trace):
     """What is not as the document says."""
-    number, steps = written(text, heading)
-    files = sorted({file for _, file in trace if not COMMON.match(file)})
+    most, lists = written(text, heading)
+    files = sorted({file for _, file in trace if file.endswith(".c") and not COMMON.match(file)})
     place = {step: i for i, step in reversed(list(enumerate(trace)))}
-    last = -1
-    for step in steps:
-        if step not in place:
-            yield f"{step[0]} of {step[1]} is not entered"
-        elif place[step] < last:
-            yield f"{step[0]} of {step[1]} is entered before what stands before it"
-        else:
-            last = place[step]
-    if not steps:
+    for steps in lists:
+        last = -1
+        for step in steps:
+            if step not in place:
+                yield f"{step[0]} of {step[1]} is not entered"
+            elif place[step] < last:
+                yield f"{step[0]} of {step[1]} is entered before what stands before it"
+            else:
+                last = place[step]
+    if not lists or not all(lists):
         yield "no function is named"
-    if len(files) != number:
-        yield f"it meets {len(files)} files, not {number}: {', '.join(files)}"
+    if len(files) > most:
+        yield f"it meets {len(files)} source files, not {most} at most: {', '.join(files)}"
 
 
 def main():
@@ -71,10 +76,13 @@ def main():
     failed = 0
     print(f"1..{len(WALKS)}")
     for i, (heading, (arguments, transport)) in enumerate(WALKS.items(), 1):
-        trace = list(entered(sys.argv[2], sys.argv[3], arguments, transport))
+        for _ in range(TRIES):
+            trace = list(entered(sys.argv[2], sys.argv[3], arguments, transport))
+            found = list(wrong(heading, text, trace))
+            if not found:
+                break
         if "--show" in sys.argv:
             print("\n".join(f"# {file} {name}" for name, file in trace))
-        found = list(wrong(heading, text, trace))
         print(f"{'not ok' if found else 'ok'} {i} - {heading}")
         for line in found:
             print(f"# {line}")

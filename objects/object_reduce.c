@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "collectives/local/local.h"
-#include "collectives/plan/shape.h"
+#include "collectives/plan/arrival_tree.h"
 #include "objects/store.h"
 #include "collectives/plan/cost.h"
 
@@ -61,8 +61,8 @@ static int is_chain(const struct bny_store *st, uint64_t bytes, size_t k)
     struct bny_cost_model m = bny_cost_model_of(&st->comm->scope);
 
     return k > 1 && k < INT32_MAX && bytes > BNY_OBJ_INLINE_MAX &&
-           bny_shape_choose((int)k + 1, (double)bytes, BNY_OBJ_CHUNK, m.alpha_s, m.beta) !=
-               BNY_SHAPE_STAR;
+           bny_arrival_tree_choose((int)k + 1, (double)bytes, BNY_OBJ_CHUNK, m.alpha_s,
+                                   m.beta) != BNY_SHAPE_STAR;
 }
 
 int bny_sum_start(struct bny_entry *target, const struct bny_sum_call *call)

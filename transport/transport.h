@@ -11,7 +11,7 @@
  * and not at all if caps has BNY_TP_UNORDERED. Payload up to ep->eager_max may be sent by
  * eager(): it is copied and needs no co-operation of the receiver beyond polling. Longer
  * payload goes by reserve/commit or send: the caller (engine) sends those only after the peer
- * has announced that it started the operation (READY), unless caps has BNY_TP_DESC: then a send
+ * has announced that it started the operation (CTS), unless caps has BNY_TP_DESC: then a send
  * posts only a descriptor. A sender may get BNY_AGAIN while 8 of its eager messages are not
  * released; at least 200 released ones fit behind one that is held. A receiver always drains:
  * the engine holds (lent) a message that it cannot use yet, or copies it to the heap and
@@ -165,7 +165,7 @@ struct bny_event {
     const char *reason; /* static or owned by the ep */
 };
 
-/* Describes memory that a peer may put into; READY messages carry it unchanged. */
+/* Describes memory that a peer may put into; CTS messages carry it unchanged. */
 struct bny_window {
     uint64_t addr, bytes;
     uint32_t segment, slot; /* the transport's: shared segment id, guard slot */

@@ -10,7 +10,7 @@
 
 enum bny_msg_kind {
     BNY_MSG_DATA = 1,   /* one chunk of a step */
-    BNY_MSG_READY = 2,  /* payload: struct bny_window; its sender has started operation seq */
+    BNY_MSG_CTS = 2,    /* payload: struct bny_window; its sender has started operation seq */
     BNY_MSG_PUT = 3,    /* a chunk that already lies at its final place (no payload) */
     BNY_MSG_PROBE = 4,  /* sender waits in operation seq (sig) for you; payload: its plan */
     BNY_MSG_RAW = 5,    /* a chunk of a step whose codec declined it: unencoded */

@@ -99,7 +99,7 @@ int banyan_start(struct banyan_request *req)
         return harvest(req);
     bny_world_lock(req->op.comm->world);
     if (!req->kind)
-        bny_world_hear_before(&req->op);
+        bny_world_poll_membership_before(&req->op);
     rc = req->kind ? req->kind->start(req) : bny_op_start(&req->op);
     bny_world_unlock(req->op.comm->world);
     return rc;

@@ -170,14 +170,14 @@ int bny_run_taken(struct bny_op *op)
     struct bny_world *w = comm->world;
     int rc = 0, quick;
 
-    bny_world_hear_before(op);
+    bny_world_poll_membership_before(op);
     quick = is_quick(op);
     if (quick)
         was_quick(w);
     else
         rc = run_op(op);
     bny_op_give(op);
-    bny_world_hear(w);
+    bny_world_poll_membership(w);
     bny_world_unlock(w);
     if (quick && comm->progress_hook)
         bny_wait_skipped(comm);
@@ -210,7 +210,7 @@ int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc)
     struct banyan_comm *comm = send->comm;
     struct bny_world *w = comm->world;
 
-    bny_world_hear_before(send);
+    bny_world_poll_membership_before(send);
     if (!bny_short_send(send))
         return 0;
     if (is_quick(recv))
@@ -219,7 +219,7 @@ int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc)
         *rc = run_op(recv);
     bny_op_give(recv);
     bny_op_give(send); /* the first that the next call looks for */
-    bny_world_hear(w);
+    bny_world_poll_membership(w);
     bny_world_unlock(w);
     if (*rc && atomic_load(&comm->failed))
         bny_comm_error(comm);
@@ -353,7 +353,7 @@ static int start_call(struct bny_op *op)
     int rc;
 
     bny_world_lock(w);
-    bny_world_hear(w);
+    bny_world_poll_membership(w);
     rc = bny_op_start(op);
     if (rc == -BANYAN_ENOMEM)
         bny_report(w, op->comm, BNY_CAUSE_RESET, BANYAN_ENOMEM, w->rank, "rank %d: %s",
@@ -428,7 +428,7 @@ static void run_short(struct banyan_comm *comm)
             of[n] = g;
             receives[n++] = g->op;
         } else if (g->op) {
-            bny_world_hear_before(g->op);
+            bny_world_poll_membership_before(g->op);
             alone = bny_short_send(g->op);
             if (alone)
                 give_call(g);
@@ -440,7 +440,7 @@ static void run_short(struct banyan_comm *comm)
         if (done[i])
             give_call(of[i]);
     was_quick(w);
-    bny_world_hear(w);
+    bny_world_poll_membership(w);
     bny_world_unlock(w);
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "collectives/arrival/lateness.h"
-#include "collectives/plan/shape.h"
+#include "collectives/plan/arrival_tree.h"
 
 /* ---- words ---- */
 
@@ -103,12 +103,12 @@ static int children_of(const struct bny_arrival_word *w, int *parent, int *child
 
     if (!parents)
         return bny_fail(BANYAN_ENOMEM, "no memory for %d slots", w->slots);
-    bny_shape_parents(w->slots, w->depth, parents);
+    bny_arrival_tree_parents(w->slots, w->depth, parents);
     *parent = parents[w->slot];
     *children = 0;
     for (int s = 0; s < w->slots; s++)
         *children += parents[s] == w->slot;
-    *below = bny_shape_below(w->slots, parents, w->slot);
+    *below = bny_arrival_tree_below(w->slots, parents, w->slot);
     free(parents);
     return 0;
 }
@@ -189,7 +189,7 @@ static int is_slot(const struct bny_op *op, const struct bny_arrival_word *w)
 
     return (w->slots == bny_arrival_slots(&op->call, n) || w->slots == n) && w->slot >= 0 &&
            w->slot < w->slots && w->depth >= BNY_SHAPE_STAR &&
-           w->depth <= bny_shape_depth_max(w->slots) && w->rank >= BNY_NO_PARENT &&
+           w->depth <= bny_arrival_tree_depth_max(w->slots) && w->rank >= BNY_NO_PARENT &&
            w->rank < n && w->rank != op->comm->rank;
 }
 
@@ -522,7 +522,7 @@ static void arrival_message(struct bny_op *op, int from, struct bny_msg *msg)
         return;
     }
     bny_op_mark_runnable(op);
-    if (msg->hdr.kind == BNY_MSG_READY) {
+    if (msg->hdr.kind == BNY_MSG_CTS) {
         bny_msg_release(&op->comm->world->held, msg);
     } else if (bny_arrival_read_word(msg, &w)) {
         bny_msg_release(&op->comm->world->held, msg);

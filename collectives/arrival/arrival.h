@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reductions in order of arrival (Hoplite, SIGCOMM 2021): a path on which ranks take the slots
  * of a tree as they come, and sums flow through it at once, chunk by chunk. Who is late holds
- * up nobody but those who need its data, and that for one hop. shape.c: the tree.
+ * up nobody but those who need its data, and that for one hop. arrival_tree.c: the tree.
  * coordinator.c: who gets which slot. stream.c: chunks. arrival_coded.c: their codec.
  * arrival.c: where an operation begins and ends.
  *

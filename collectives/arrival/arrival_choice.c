@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "collectives/plan/cost.h"
-#include "collectives/plan/shape.h"
+#include "collectives/plan/arrival_tree.h"
 
 /* Why reductions in order of arrival cannot serve the call; NULL: they can. */
 const char *bny_arrival_cannot(const struct bny_scope *s, const struct bny_call *call)
@@ -108,8 +108,9 @@ static double pays_from(const struct bny_scope *s, const struct bny_call *call,
         call->via_allreduce || bny_arrival_cannot(s, call) || s->n < 3 ||
         plan->predicted_s < BNY_LATE_SUM_S || !has_ports(s))
         return 0;
-    after = bny_shape_seconds(s->n, bny_shape_choose(s->n, bytes, chunk, m.alpha_s, m.beta),
-                              bytes, chunk, m.alpha_s, m.beta);
+    after = bny_arrival_tree_seconds(
+        s->n, bny_arrival_tree_choose(s->n, bytes, chunk, m.alpha_s, m.beta), bytes, chunk,
+        m.alpha_s, m.beta);
     if (after > BNY_LATE_GAIN * plan->predicted_s)
         return 0;
     late = 2 * after - plan->predicted_s; /* where the others' sum was not done before */
@@ -140,10 +141,11 @@ static double after_last_s(const struct bny_scope *s, const struct bny_call *cal
 {
     struct bny_cost_model m = bny_cost_model_of(s);
     double bytes = bny_call_bytes(s, call), chunk = (double)arrival_chunk(s, call);
-    int depth = bny_shape_choose(s->n, bytes, chunk, m.alpha_s, m.beta),
+    int depth = bny_arrival_tree_choose(s->n, bytes, chunk, m.alpha_s, m.beta),
         ways = depth && call->collective == BNY_ALLREDUCE ? 2 : 1;
 
-    return coordinator + ways * bny_shape_seconds(s->n, depth, bytes, chunk, m.alpha_s, m.beta);
+    return coordinator +
+           ways * bny_arrival_tree_seconds(s->n, depth, bytes, chunk, m.alpha_s, m.beta);
 }
 
 /* Short sums need all inputs, and a schedule that knows all ranks beforehand has them sooner,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "collectives/arrival/arrival.h"
-#include "collectives/plan/shape.h"
+#include "collectives/plan/arrival_tree.h"
 #include "collectives/local/local.h"
 #include "collectives/plan/cost.h"
 
@@ -517,9 +517,10 @@ int bny_coordinator_open(struct bny_op *op)
 
     if (!d)
         return -BANYAN_ENOMEM;
-    d->depth = bny_shape_choose(d->slots, (double)op->call.count * (double)op->esz,
+    d->depth =
+        bny_arrival_tree_choose(d->slots, (double)op->call.count * (double)op->esz,
                                 (double)op->chunk_elems * (double)op->esz, m.alpha_s, m.beta);
-    bny_shape_parents(d->slots, d->depth, d->parent);
+    bny_arrival_tree_parents(d->slots, d->depth, d->parent);
     for (int i = 0; i < d->slots; i++) {
         d->order[i] = BNY_NO_PARENT_YET;
         d->top = d->parent[i] == BNY_SHAPE_TOP ? i : d->top;

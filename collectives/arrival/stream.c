@@ -17,7 +17,7 @@
 #define TILE_BYTES  (128u << 10) /* as the engine's */
 #define FEED_COOKIE 0x80000000u  /* and the feed's number; else the chunk of our sum */
 
-static const struct bny_xfer both_are_here = { .ready_seen = 1 }; /* the coordinator said so */
+static const struct bny_xfer both_are_here = { .cts_seen = 1 }; /* the coordinator said so */
 
 static size_t offset_of(const struct bny_op *op, uint32_t c)
 {

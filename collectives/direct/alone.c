@@ -60,7 +60,7 @@ static int make_messages(struct bny_op *op, struct bny_msg_list *out)
         }
         bny_msg_list_push_back(out, msg);
     }
-    bny_op_said(op, &h);
+    bny_op_account_sent(op, &h);
     return 0;
 }
 

@@ -6,7 +6,7 @@
  * move, each of which may move one chunk. Passing over all of them chunk by chunk, instead of
  * step by step, keeps a chunk in the cache from its first addition to its last send. A step
  * that cannot move is not looked at again before something happens that it waits for: a
- * message, a chunk of a step that it depends on, its peer's READY, or time. */
+ * message, a chunk of a step that it depends on, its peer's CTS, or time. */
 #include <stdio.h>
 
 #include "collectives/engine/coded.h"
@@ -61,7 +61,7 @@ static void trace_send(const struct bny_op *op, uint32_t i, uint32_t c, int rc, 
 
     if (rc == BNY_AGAIN && bny_coded_awaits(op, i))
         return;
-    if (rc == BNY_AGAIN || rc == BNY_PARKED) {
+    if (rc == BNY_AGAIN || rc == BNY_WAITS_FOR_CTS) {
         st->credit_ns = st->credit_ns ? st->credit_ns : t0;
         return;
     }
@@ -377,7 +377,7 @@ static int advance_send(struct bny_op *op, uint32_t i)
     rc = send_chunk(op, i, st->posted);
     if (rc == BNY_AGAIN)
         return AGAIN;
-    if (rc == BNY_PARKED) {
+    if (rc == BNY_WAITS_FOR_CTS) {
         bny_engine_park(op, i);
         return STUCK;
     }
@@ -605,7 +605,7 @@ void bny_engine_message(struct bny_op *op, int from, struct bny_msg *msg)
     uint32_t i;
 
     bny_op_mark_runnable(op);
-    if (msg->hdr.kind == BNY_MSG_READY) {
+    if (msg->hdr.kind == BNY_MSG_CTS) {
         bny_engine_announced(op, from, msg);
         return;
     }

@@ -457,8 +457,8 @@ static int send_reserved(struct bny_op *op, uint32_t i, struct bny_ep *ep, struc
     int rc;
 
     if (most > ep->eager_max && !(ep->ops->caps & BNY_TP_DESC) &&
-        !e->peers[e->program->steps[i].peer].xfer.ready_seen)
-        return BNY_PARKED;
+        !e->peers[e->program->steps[i].peer].xfer.cts_seen)
+        return BNY_WAITS_FOR_CTS;
     if (e->coded->steps[i].jobs)
         return bny_ahead_send(op, i, h, most);
     rc = ep->ops->reserve(ep, (uint32_t)most, &slot);

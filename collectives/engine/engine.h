@@ -27,9 +27,10 @@ struct bny_step_state {
     uint32_t done;   /* chunks applied (receives, keep) or whose memory is free again (sends):
                       * one that was copied at once counts when those before it are back */
     uint32_t early;  /* sends: such copies that do not count yet */
-    uint32_t parked; /* sends: 1 + the next one that waits for its peer's READY; 0: the last */
-    uint8_t is_parked;  /* it does itself */
-    uint32_t view_off;  /* receives: bytes of the current message already applied */
+    uint32_t
+        waiting_cts; /* sends: 1 + the next one that waits for its peer's CTS; 0: the last */
+    uint8_t waits_for_cts; /* it does itself */
+    uint32_t view_off;     /* receives: bytes of the current message already applied */
     uint64_t credit_ns; /* sends: since when the next chunk waits for the transport; 0: it does
                            not, or nobody traces */
     struct bny_msg_list arrived; /* receives: waiting messages in order of chunk */
@@ -37,8 +38,8 @@ struct bny_step_state {
 
 struct bny_engine_peer {
     struct bny_xfer xfer; /* what both ends told each other */
-    uint32_t parked;      /* 1 + the first send that waits for its READY; 0: none */
-    uint8_t is_awaited;   /* counts in unheard */
+    uint32_t waiting_cts; /* 1 + the first send that waits for its CTS; 0: none */
+    uint8_t is_awaited;   /* counts in cts_missing */
 };
 
 struct bny_coded;
@@ -51,9 +52,9 @@ struct bny_engine {
     struct bny_engine_peer *peers;     /* [n] */
     size_t steps_cap, ready_cap, blocks_cap;
     uint32_t steps_left;
-    uint32_t unannounced; /* peers that are to hear READY and have not */
-    uint32_t unheard;     /* peers of which READY is to come before the first sends go */
-    uint64_t start_ns;    /* where the plan has a pace, or READY is waited for */
+    uint32_t unannounced; /* peers that are to hear CTS and have not */
+    uint32_t cts_missing; /* peers of which CTS is to come before the first sends go */
+    uint64_t start_ns;    /* where the plan has a pace, or CTS is waited for */
     uint64_t close_ns;    /* a failed operation waits for its windows until then; 0: not set */
     char *scratch, *scratch2, *tile;
     size_t scratch_cap, scratch2_cap, tile_cap;
@@ -118,7 +119,7 @@ int bny_engine_placeable(const struct bny_op *op, uint32_t i);
 int bny_engine_announce(struct bny_op *op);
 /* A peer told so. Gives the message back. */
 void bny_engine_announced(struct bny_op *op, int from, struct bny_msg *msg);
-/* A send waits for READY of its peer. */
+/* A send waits for CTS of its peer. */
 void bny_engine_park(struct bny_op *op, uint32_t i);
 
 #endif

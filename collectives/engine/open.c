@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where an operation of the engine begins and ends: its steps are prepared, its memory is
- * announced to the peers that send bulk (READY, with a window where they may put), windows are
+ * announced to the peers that send bulk (CTS, with a window where they may put), windows are
  * closed again. In between chunks live: chunk.c. */
 #include <stdlib.h>
 #include <string.h>
@@ -96,16 +96,16 @@ static size_t wire_len(const struct bny_op *op, uint32_t i, size_t n)
     return bny_coded_travels(op, i) ? bny_coded_most(op, n) : n * op->esz;
 }
 
-/* Must the peer say READY before the step's first chunk goes? */
+/* Must the peer say CTS before the step's first chunk goes? */
 static int awaits(const struct bny_op *op, uint32_t i)
 {
     const struct bny_engine *e = bny_engine_of(op);
     const struct bny_step *s = &e->program->steps[i];
 
     return bny_is_send(s) && s->peer != op->comm->rank &&
-           bny_xfer_needs_ready(op->comm->peers[s->peer].ep,
-                                wire_len(op, i, bny_engine_chunk(op, &e->steps[i], 0)),
-                                bny_engine_placeable(op, i));
+           bny_xfer_needs_cts(op->comm->peers[s->peer].ep,
+                              wire_len(op, i, bny_engine_chunk(op, &e->steps[i], 0)),
+                              bny_engine_placeable(op, i));
 }
 
 static void unheard_prepare(struct bny_op *op)
@@ -113,19 +113,19 @@ static void unheard_prepare(struct bny_op *op)
     struct bny_engine *e = bny_engine_of(op);
     const struct bny_program *p = e->program;
 
-    e->unheard = 0;
-    for (uint32_t i = 0; op->plan.ready_s > 0 && i < p->nsteps; i++) {
+    e->cts_missing = 0;
+    for (uint32_t i = 0; op->plan.cts_wait_s > 0 && i < p->nsteps; i++) {
         uint8_t *is_awaited =
             p->steps[i].peer < 0 ? NULL : &e->peers[p->steps[i].peer].is_awaited;
 
         if (!is_awaited || *is_awaited || !awaits(op, i))
             continue;
         *is_awaited = 1;
-        e->unheard++;
+        e->cts_missing++;
     }
 }
 
-/* Which peers must hear READY, because bulk will come from them. */
+/* Which peers must hear CTS, because bulk will come from them. */
 static void ready_prepare(struct bny_op *op)
 {
     struct bny_engine *e = bny_engine_of(op);
@@ -149,8 +149,8 @@ static void ready_prepare(struct bny_op *op)
             !bny_xfer_announces(op->comm->peers[s->peer].ep, most, placeable))
             continue;
         x->window_wanted |= placeable && most > 4096;
-        e->unannounced += !x->ready_wanted;
-        x->ready_wanted = 1;
+        e->unannounced += !x->cts_wanted;
+        x->cts_wanted = 1;
     }
 }
 
@@ -176,12 +176,12 @@ static int open_start(struct bny_op *op)
         e->ready[p->nsteps / 64] = (1ull << (p->nsteps % 64)) - 1;
     e->steps_left = p->nsteps;
     e->tile_of = NULL;
-    e->start_ns = op->plan.pace_s > 0 || e->unheard ? bny_now_ns() : 0;
+    e->start_ns = op->plan.pace_s > 0 || e->cts_missing ? bny_now_ns() : 0;
     e->close_ns = 0;
     return 0;
 }
 
-/* ---- READY ---- */
+/* ---- CTS ---- */
 
 /* The whole output of the operation, as peers may put into it. */
 static size_t output_bytes(const struct bny_op *op)
@@ -201,7 +201,7 @@ int bny_engine_announce(struct bny_op *op)
         struct bny_xfer *x = &e->peers[r].xfer;
         int rc;
 
-        if (!x->ready_wanted || x->ready_sent)
+        if (!x->cts_wanted || x->cts_sent)
             continue;
         BNY_ASSERT(r != op->comm->rank);
         rc = bny_xfer_announce(op, op->comm->peers[r].ep, x, op->out, output_bytes(op));
@@ -212,7 +212,7 @@ int bny_engine_announce(struct bny_op *op)
         e->unannounced--;
         moved = 1;
         if (rc < 0) {
-            x->ready_sent = 1; /* not again: the failure ends the operation */
+            x->cts_sent = 1; /* not again: the failure ends the operation */
             bny_op_send_failed(op, r, rc, "saying that it is ready failed");
         }
     }
@@ -224,11 +224,11 @@ void bny_engine_park(struct bny_op *op, uint32_t i)
     struct bny_engine *e = bny_engine_of(op);
     struct bny_engine_peer *pr = &e->peers[e->program->steps[i].peer];
 
-    if (e->steps[i].is_parked)
+    if (e->steps[i].waits_for_cts)
         return;
-    e->steps[i].is_parked = 1;
-    e->steps[i].parked = pr->parked;
-    pr->parked = i + 1;
+    e->steps[i].waits_for_cts = 1;
+    e->steps[i].waiting_cts = pr->waiting_cts;
+    pr->waiting_cts = i + 1;
 }
 
 static void unpark(struct bny_op *op, int peer)
@@ -236,10 +236,10 @@ static void unpark(struct bny_op *op, int peer)
     struct bny_engine *e = bny_engine_of(op);
     struct bny_engine_peer *pr = &e->peers[peer];
 
-    while (pr->parked) {
-        uint32_t i = pr->parked - 1;
-        pr->parked = e->steps[i].parked;
-        e->steps[i].is_parked = 0;
+    while (pr->waiting_cts) {
+        uint32_t i = pr->waiting_cts - 1;
+        pr->waiting_cts = e->steps[i].waiting_cts;
+        e->steps[i].waits_for_cts = 0;
         bny_engine_wake_step(op, i);
     }
 }
@@ -248,7 +248,7 @@ void bny_engine_announced(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct bny_engine *e = bny_engine_of(op);
 
-    e->unheard -= e->peers[from].is_awaited;
+    e->cts_missing -= e->peers[from].is_awaited;
     e->peers[from].is_awaited = 0;
     bny_xfer_announced(&e->peers[from].xfer, msg, output_bytes(op));
     unpark(op, from);
@@ -262,12 +262,12 @@ static void open_changed(struct bny_op *op, enum bny_notice change)
     struct bny_xfer *x = &e->peers[op->call.root].xfer;
 
     if (change == BNY_NOTICE_NUMBER) {
-        e->unannounced += x->ready_sent;
-        x->ready_sent = x->ready_seen = 0;
+        e->unannounced += x->cts_sent;
+        x->cts_sent = x->cts_seen = 0;
         memset(&x->theirs, 0, sizeof x->theirs);
     }
-    if (op->match.announce && !x->ready_wanted) { /* may have come with another number */
-        x->ready_wanted = 1;
+    if (op->match.announce && !x->cts_wanted) { /* may have come with another number */
+        x->cts_wanted = 1;
         e->unannounced++;
     }
     unpark(op, op->call.root);

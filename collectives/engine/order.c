@@ -41,15 +41,15 @@ int bny_engine_is_ready(const struct bny_op *op, uint32_t i, uint32_t c)
 /* A plan for a graph counts on each edge carrying its share at an even rate. A rank that has
  * all its data at once would else fill the queues that others' results must pass, and then fall
  * idle. So chunk c of k waits for c/k of the predicted time; and the first ones, a little, for
- * READY of all, so that they go in the order of steps. None needs a barrier. */
+ * CTS of all, so that they go in the order of steps. None needs a barrier. */
 static int too_early(struct bny_op *op, const struct bny_step_state *st)
 {
     const struct bny_engine *e = bny_engine_of(op);
     double wait = op->plan.pace_s * st->posted / st->nchunks;
     uint64_t due, *first = &op->comm->world->due_ns;
 
-    if (e->unheard && wait < op->plan.ready_s)
-        wait = op->plan.ready_s;
+    if (e->cts_missing && wait < op->plan.cts_wait_s)
+        wait = op->plan.cts_wait_s;
     due = e->start_ns + (uint64_t)(wait * 1e9);
     if (wait <= 0 || bny_now_ns() >= due)
         return 0;

@@ -285,7 +285,7 @@ static void wake_sends(struct bny_match *m, struct bny_flow *f)
 {
     uint32_t out = f->tx.sent - f->tx.acked, units;
 
-    if (f->tx.crowded ? out != 0 : out >= BNY_CREDIT) /* READY lets sends go without credit */
+    if (f->tx.crowded ? out != 0 : out >= BNY_CREDIT) /* CTS lets sends go without credit */
         return;
     units = BNY_CREDIT - out;
     while (!bny_ring_is_empty(&f->tx.waiting)) {

@@ -8,18 +8,18 @@
  * would take memory for ever, so numbers belong to an epoch of (sender, receiver): when a
  * sender sees that all it has sent was received and that it remembers many tags, it forgets
  * them, begins the next epoch at number 0, and says so. The receiver then forgets too; receives
- * that wait already are numbered again, and what they had announced (READY) is announced again.
+ * that wait already are numbered again, and what they had announced (CTS) is announced again.
  *
  * Messages that a receiver did not ask for take its memory, so they need credit: of a sender,
  * at most BNY_CREDIT units may be on their way or waiting; a unit is a message and each KiB of
  * it. The receiver returns credit in whatever it sends, or by a message of its own. A send
- * without credit waits for credit or for the receiver's READY, and a receiver that holds much
+ * without credit waits for credit or for the receiver's CTS, and a receiver that holds much
  * of a sender's credit announces every receive: so tags may be received in any order.
  *
  * All that waits here of a peer is bounded, or it could take all memory: to BNY_KEPT_MAX bytes
  * over all communicators, BNY_KEPT_COST for each message besides what it brings. A correct peer
- * stays far below. Its sends need credit; long data come after READY, or lie at the sender;
- * READY and probes are of operations that it has started, which cost it more memory than us.
+ * stays far below. Its sends need credit; long data come after CTS, or lie at the sender;
+ * CTS and probes are of operations that it has started, which cost it more memory than us.
  * Only short messages of collectives remain in which the sender waits for no rank, such as a
  * broadcast's root: eight million of them.
  *
@@ -36,7 +36,7 @@
 
 enum bny_side {
     BNY_SIDE_ALL,     /* a collective */
-    BNY_SIDE_SENDS,   /* point to point: it sends, and gets READY */
+    BNY_SIDE_SENDS,   /* point to point: it sends, and gets CTS */
     BNY_SIDE_RECEIVES /* it receives */
 };
 
@@ -107,7 +107,7 @@ int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag);
 
 /* ---- point to point: credit and epochs ---- */
 
-/* May this send go without READY? 0 also makes sure that the answer will change. */
+/* May this send go without CTS? 0 also makes sure that the answer will change. */
 int bny_match_has_credit(struct bny_match *m, struct bny_receiver *rc);
 /* Fills in the members of a point-to-point message's header that matching needs, and counts the
  * message as sent. */

@@ -19,7 +19,7 @@ struct bny_flow { /* messages between this rank and a peer */
         uint32_t carried;     /* tags that the epoch began with: of sends that wait */
         uint32_t sent, acked; /* units, ever */
         uint16_t epoch;
-        uint8_t crowded;   /* too many tags: nothing goes without READY before the next epoch */
+        uint8_t crowded;   /* too many tags: nothing goes without CTS before the next epoch */
         uint8_t say_epoch; /* the peer is to be told of the epoch */
         uint8_t say_ask;   /* and asked for credit; 2: it was */
         struct bny_link waiting; /* sends without credit, in order */

@@ -92,7 +92,7 @@ void bny_comm_message(struct banyan_comm *c, int from, struct bny_msg *msg)
     case BNY_MATCH_STALE: bny_msg_release(&c->world->held, msg); break;
     }
     if (bny_match_is_busy(c->match))
-        bny_comm_talk(c);
+        bny_comm_flush_control(c);
 }
 
 static enum bny_notice notice_of(enum bny_change what)
@@ -102,7 +102,7 @@ static enum bny_notice notice_of(enum bny_change what)
                                          : BNY_NOTICE_CREDIT;
 }
 
-void bny_comm_talk(struct banyan_comm *c)
+void bny_comm_flush_control(struct banyan_comm *c)
 {
     struct bny_receiver *rc;
     enum bny_change what;

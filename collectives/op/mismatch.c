@@ -213,7 +213,7 @@ static int probe(struct bny_op *op, struct bny_ep *ep)
     h.len = h.codec_len_raw = (uint32_t)strlen(text);
     rc = ep->ops->eager(ep, &h, text);
     if (rc == 0)
-        bny_op_said(op, &h);
+        bny_op_account_sent(op, &h);
     return rc;
 }
 
@@ -254,7 +254,7 @@ void bny_mismatch_past(struct banyan_comm *c, int from, const struct bny_msg *ms
         report(c, from, &h->sig, ours, h->seq, theirs, "");
         return;
     }
-    if (h->kind == BNY_MSG_READY || h->kind == BNY_MSG_PROBE || h->kind == BNY_MSG_ARRIVE)
+    if (h->kind == BNY_MSG_CTS || h->kind == BNY_MSG_PROBE || h->kind == BNY_MSG_ARRIVE)
         return; /* what it waits for is on its way */
     if (c->begin_failed && ours)
         return; /* of an operation that was over before it began: the view tells all why */

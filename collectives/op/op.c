@@ -198,7 +198,7 @@ static int op_begin(struct bny_op *op)
             bny_op_mark_runnable(op);
     }
     if (bny_match_is_busy(c->match))
-        bny_comm_talk(c);
+        bny_comm_flush_control(c);
     if (c->world->progress_fd >= 0 && bny_op_is_active(op))
         bny_world_due(c->world);
     return 0;
@@ -278,7 +278,7 @@ int bny_op_quick(struct bny_op *op, int tries)
     return 1;
 }
 
-void bny_op_passed(struct bny_op *op)
+void bny_op_done_inline(struct bny_op *op)
 {
     op->result = 0;
     count_done(op->comm);

@@ -76,7 +76,7 @@ int bny_op_start_child(struct bny_op *op, struct bny_op *parent, uint32_t seq);
 /* The whole of a blocking call, if its way can do that at once: 1, or 0: bny_op_start(). */
 int bny_op_quick(struct bny_op *op, int tries);
 /* It is over without having been started. */
-void bny_op_passed(struct bny_op *op);
+void bny_op_done_inline(struct bny_op *op);
 /* Idempotent while memory is in use and messages are unsent: progress calls it again. */
 void bny_op_complete(struct bny_op *op, int result);
 void bny_op_finish(struct bny_op *op); /* frees its memory */
@@ -127,7 +127,7 @@ int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap);
 /* Every message of the operation carries it. */
 void bny_op_header(const struct bny_op *op, struct bny_hdr *h, enum bny_msg_kind kind);
 /* It is on its way: matching keeps account. */
-static inline void bny_op_said(struct bny_op *op, const struct bny_hdr *h)
+static inline void bny_op_account_sent(struct bny_op *op, const struct bny_hdr *h)
 {
     if (op->call.collective == BNY_SENDRECV)
         bny_match_stamped(op->comm->match, &op->match, h);
@@ -141,7 +141,7 @@ static inline int bny_op_has_credit(struct bny_op *op)
 /* A message for this communicator. Takes msg. */
 void bny_comm_message(struct banyan_comm *comm, int from, struct bny_msg *msg);
 /* Does what matching asks for: its own messages, operations whose number or credit changed. */
-void bny_comm_talk(struct banyan_comm *comm);
+void bny_comm_flush_control(struct banyan_comm *comm);
 /* An endpoint refused: to any rank, dead or with an error. */
 void bny_op_send_failed(struct bny_op *op, int to, int rc, const char *what);
 

@@ -127,7 +127,7 @@ static int tell(struct bny_areas *w, struct bny_op *op, int i)
     if (rc)
         return rc;
     p->told = 1;
-    bny_op_header(op, &h, BNY_MSG_READY);
+    bny_op_header(op, &h, BNY_MSG_CTS);
     h.len = h.codec_len_raw = sizeof said;
     rc = ep->ops->eager(ep, &h, &said);
     if (rc)
@@ -158,7 +158,7 @@ static int take(struct banyan_comm *comm, int from, const struct bny_msg *msg)
     struct said said;
     int i = 0;
 
-    if (msg->hdr.kind != BNY_MSG_READY || msg->hdr.len != sizeof said || !msg->data)
+    if (msg->hdr.kind != BNY_MSG_CTS || msg->hdr.len != sizeof said || !msg->data)
         return -1;
     memcpy(&said, msg->data, sizeof said);
     w = said.which < BNY_AREAS ? comm->areas[said.which] : NULL;

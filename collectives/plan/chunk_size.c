@@ -6,7 +6,7 @@
 #include "compress/speed.h"
 
 #define CODED_CHUNK_S 30e-6 /* a coded chunk's own cost: system calls, a wake-up */
-/* Above every eager_max: of a message in chunks all but the first wait for READY or lie at
+/* Above every eager_max: of a message in chunks all but the first wait for CTS or lie at
  * their sender, so that only the first needs credit. */
 #define P2P_LEAST     (128u << 10)
 #define HOP_CHUNK_MIN (16u << 10)

@@ -113,7 +113,7 @@ double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call
     return hierarchical_cost(s, schedule, use, bytes, m);
 }
 
-/* Round a ring both ways half a block that needs no READY is there before it is wanted, and
+/* Round a ring both ways half a block that needs no CTS is there before it is wanted, and
  * both halves of a step cost one delay. */
 static int goes_at_once(const struct bny_scope *s, const struct bny_builder_ops *b,
                         double nranks, enum bny_forest_use use, double bytes)

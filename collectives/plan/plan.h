@@ -43,7 +43,7 @@ struct bny_plan {
     size_t arrival_chunk; /* of that one, in bytes */
     double together_s;    /* in order of arrival: so long slots wait for all ranks to come */
     double pace_s;        /* > 0: a step's chunks are sent evenly over so many seconds */
-    double ready_s;       /* > 0: sends wait so long for READY of all who are to say so */
+    double cts_wait_s;    /* > 0: sends wait so long for CTS of all who are to say so */
     uint8_t raw_in_host;  /* a lossy codec: between ranks of one host nothing is encoded */
     uint8_t hash;         /* of what ranks must agree on */
     char schedule[BNY_NAME_MAX];

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "collectives/plan/kept.h"
+#include "collectives/plan/program_cache.h"
 #include "collectives/plan/topology.h"
 #include "collectives/program/directs.h"
 #include "transport/transport.h"

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "collectives/plan/cost.h"
-#include "collectives/plan/kept.h"
+#include "collectives/plan/program_cache.h"
 #include "collectives/plan/tuning.h"
 #include "collectives/program/directs.h"
 
@@ -290,7 +290,7 @@ static void set_pace(const struct bny_scope *s, const struct bny_call *call,
 {
     double bytes = bny_call_bytes(s, call);
 
-    plan->ready_s = s->shares_memory ? 0 : BNY_READY_PART * k->per_byte * bytes;
+    plan->cts_wait_s = s->shares_memory ? 0 : BNY_READY_PART * k->per_byte * bytes;
     if (!plan->codec && !joins_trees(s, call, plan->schedule))
         plan->pace_s = k->per_byte * bytes;
 }

@@ -13,7 +13,7 @@
 #include "base/fpmode.h"
 #include "base/log.h"
 #include "collectives/plan/cost.h"
-#include "collectives/plan/kept.h"
+#include "collectives/plan/program_cache.h"
 #include "collectives/plan/tuning.h"
 #include "collectives/plan/way.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "base/fpmode.h"
-#include "collectives/plan/kept.h"
+#include "collectives/plan/program_cache.h"
 #include "collectives/plan/shared.h"
 #include "topo/graph_edit.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "collectives/plan/kept.h"
+#include "collectives/plan/program_cache.h"
 #include "collectives/plan/shared.h"
 #include "collectives/plan/topology_made.h"
 #include "topo/route.h"

@@ -85,7 +85,7 @@ struct bny_pass_from {
 #define BNY_DIRECT_SCATTERS 2
 
 /* ---- graphs ----
- * Ranks that send at once to those that said READY first fill queues that others' READY must
+ * Ranks that send at once to those that said CTS first fill queues that others' CTS must
  * pass. fattree:64, 16 MiB in chunks of 256 KiB, banyan_sim, 2026-11-24: 53.5 ms; 43.4 if each
  * rank waits for all, for at most this part of the call. */
 #define BNY_READY_PART (1.0 / 128)

@@ -55,7 +55,7 @@ static int is_needed(const struct bny_op *op)
     return needed;
 }
 
-void bny_world_hear_before(const struct bny_op *op)
+void bny_world_poll_membership_before(const struct bny_op *op)
 {
     BNY_ASSERT_LOCKED(op->comm->world);
     if (bny_world_has_news(op->comm->world) && is_needed(op))

@@ -134,7 +134,7 @@ static int advance_comm(struct banyan_comm *c)
         moved |= advance_op(op);
     }
     if (bny_match_is_busy(c->match))
-        bny_comm_talk(c);
+        bny_comm_flush_control(c);
     return moved;
 }
 

@@ -20,7 +20,7 @@ static inline int bny_world_has_news(const struct bny_world *w)
 {
     return w->control && bny_control_logged(w->control) != w->heard;
 }
-static inline void bny_world_hear(struct bny_world *w)
+static inline void bny_world_poll_membership(struct bny_world *w)
 {
     if (bny_world_has_news(w))
         bny_world_tick(w);
@@ -28,7 +28,7 @@ static inline void bny_world_hear(struct bny_world *w)
 /* Before an operation begins. A call that others cannot have ended without this rank fails with
  * the agreed error. A call that is complete at all others does not fail at a rank that only
  * came late; the next call gets the error. */
-void bny_world_hear_before(const struct bny_op *op);
+void bny_world_poll_membership_before(const struct bny_op *op);
 /* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
 int bny_world_poll(struct bny_world *w);
 /* banyan_progress_fd: the descriptor, or -BANYAN_ESYSTEM; with the lock. And bny_world_poll

@@ -71,7 +71,7 @@ static int send(struct bny_op *op)
         !say(op, ep, &h))
         return 0;
     bny_match_sent(op->comm->match, op->call.root, h.len, &h);
-    bny_op_passed(op);
+    bny_op_done_inline(op);
     return 1;
 }
 
@@ -123,10 +123,10 @@ int bny_short_receive(struct bny_op *const *ops, int n, uint8_t *done, int tries
         done[i] = x[i].got;
         all &= x[i].got;
         if (x[i].got)
-            bny_op_passed(ops[i]);
+            bny_op_done_inline(ops[i]);
     }
     if (bny_match_is_busy(c->match))
-        bny_comm_talk(c);
+        bny_comm_flush_control(c);
     return all;
 }
 

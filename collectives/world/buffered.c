@@ -5,7 +5,7 @@
  * ring position, a socket), so a message that cannot be used yet is copied to the heap and
  * released. How much that can be is bounded: what peers may send before an operation has
  * started here by credit and a limit (match/), the rest by the operation's own size (bulk is
- * sent only after our READY). */
+ * sent only after our CTS). */
 #include "collectives/world/buffered.h"
 
 #include <stdlib.h>

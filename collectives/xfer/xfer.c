@@ -18,13 +18,13 @@ int bny_xfer_eager(struct bny_op *op, struct bny_ep *ep, const struct bny_xfer *
     int rc;
 
     BNY_ASSERT(len <= ep->eager_max);
-    if (!peer->ready_seen && (is_later(op, h) || !bny_op_has_credit(op)))
-        return BNY_PARKED;
+    if (!peer->cts_seen && (is_later(op, h) || !bny_op_has_credit(op)))
+        return BNY_WAITS_FOR_CTS;
     h->len = len;
     rc = ep->ops->eager(ep, h, ptr);
     if (rc != 0)
         return rc;
-    bny_op_said(op, h);
+    bny_op_account_sent(op, h);
     return 1;
 }
 
@@ -114,7 +114,7 @@ static int bulk(const struct bny_xfer_send *s, struct bny_hdr *h)
 
 static int waits_for_ready(const struct bny_xfer_send *s, const struct bny_hdr *h)
 {
-    return bny_xfer_needs_ready(s->ep, s->len, s->placeable) ||
+    return bny_xfer_needs_cts(s->ep, s->len, s->placeable) ||
            (is_later(s->op, h) && (s->ep->ops->caps & BNY_TP_DESC) &&
             s->len < s->ep->zcopy_min);
 }
@@ -126,15 +126,15 @@ int bny_xfer_send(const struct bny_xfer_send *s, struct bny_hdr *h)
     h->len = h->codec_len_raw = s->len;
     if (!bny_xfer_is_bulk(s->ep, s->len))
         return bny_xfer_eager(s->op, s->ep, s->peer, h, s->ptr, s->len);
-    if (!s->peer->ready_seen && (waits_for_ready(s, h) || !bny_op_has_credit(s->op)))
-        return BNY_PARKED;
+    if (!s->peer->cts_seen && (waits_for_ready(s, h) || !bny_op_has_credit(s->op)))
+        return BNY_WAITS_FOR_CTS;
     rc = bulk(s, h);
     if (rc > 0)
-        bny_op_said(s->op, h);
+        bny_op_account_sent(s->op, h);
     return rc;
 }
 
-/* ---- READY and windows ---- */
+/* ---- CTS and windows ---- */
 
 int bny_xfer_announce(struct bny_op *op, struct bny_ep *ep, struct bny_xfer *x, void *memory,
                       size_t bytes)
@@ -142,7 +142,7 @@ int bny_xfer_announce(struct bny_op *op, struct bny_ep *ep, struct bny_xfer *x, 
     struct bny_hdr h;
     int rc;
 
-    BNY_ASSERT(x->ready_wanted && !x->ready_sent);
+    BNY_ASSERT(x->cts_wanted && !x->cts_sent);
     if (x->window_wanted && !x->ours.bytes && ep->ops->use)
         bny_op_use(op, ep->tp);
     if (x->window_wanted && !x->ours.bytes &&
@@ -150,13 +150,13 @@ int bny_xfer_announce(struct bny_op *op, struct bny_ep *ep, struct bny_xfer *x, 
         memset(&x->ours, 0, sizeof x->ours); /* none: the peer sends by another way */
         x->window_wanted = 0;
     }
-    bny_op_header(op, &h, BNY_MSG_READY);
+    bny_op_header(op, &h, BNY_MSG_CTS);
     h.len = h.codec_len_raw = sizeof x->ours;
     rc = ep->ops->eager(ep, &h, &x->ours);
     if (rc != 0)
         return rc;
-    bny_op_said(op, &h);
-    x->ready_sent = 1;
+    bny_op_account_sent(op, &h);
+    x->cts_sent = 1;
     return 1;
 }
 
@@ -167,7 +167,7 @@ void bny_xfer_announced(struct bny_xfer *x, const struct bny_msg *msg, size_t by
         if (x->theirs.bytes < bytes)
             memset(&x->theirs, 0, sizeof x->theirs);
     }
-    x->ready_seen = 1;
+    x->cts_seen = 1;
 }
 
 int bny_xfer_close(struct bny_ep *ep, struct bny_xfer *x, int fence)

@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "collectives/plan/shape.h"
+#include "collectives/plan/arrival_tree.h"
 
 #define SLOTS_MAX 130
 
@@ -29,7 +29,7 @@ static void check(int slots, int depth)
     int tops = 0, most = depth == BNY_SHAPE_STAR ? slots : depth ? 2 : 1;
     int sizes[SLOTS_MAX] = { 0 }, spoilt[SLOTS_MAX];
 
-    bny_shape_parents(slots, depth, parent);
+    bny_arrival_tree_parents(slots, depth, parent);
     for (int s = 0; s < slots; s++) {
         low[s] = high[s] = s;
         children[s] = 0;
@@ -50,7 +50,7 @@ static void check(int slots, int depth)
         cr_assert_eq(sizes[s], high[s] - low[s] + 1,
                      "%d slots, depth %d: what is below slot %d is no run", slots, depth, s);
         memcpy(spoilt, parent, sizeof spoilt);
-        cr_assert_eq(bny_shape_below(slots, spoilt, s), sizes[s],
+        cr_assert_eq(bny_arrival_tree_below(slots, spoilt, s), sizes[s],
                      "%d slots, depth %d: not so many are below slot %d", slots, depth, s);
     }
 }
@@ -58,13 +58,13 @@ static void check(int slots, int depth)
 Test(arrival_shape, every_shape_is_one_tree_in_order)
 {
     for (int slots = 1; slots <= SLOTS_MAX; slots++)
-        for (int depth = BNY_SHAPE_STAR; depth <= bny_shape_depth_max(slots); depth++)
+        for (int depth = BNY_SHAPE_STAR; depth <= bny_arrival_tree_depth_max(slots); depth++)
             check(slots, depth);
 }
 
 Test(arrival_shape, short_sums_take_a_star_and_long_ones_a_chain)
 {
-    cr_assert_eq(bny_shape_choose(8, 64, 65536, 1e-5, 1e-9), BNY_SHAPE_STAR);
-    cr_assert_eq(bny_shape_choose(8, 1e9, 65536, 1e-5, 1e-9), 0);
-    cr_assert_gt(bny_shape_choose(100, 1e5, 65536, 1e-5, 1e-9), 0);
+    cr_assert_eq(bny_arrival_tree_choose(8, 64, 65536, 1e-5, 1e-9), BNY_SHAPE_STAR);
+    cr_assert_eq(bny_arrival_tree_choose(8, 1e9, 65536, 1e-5, 1e-9), 0);
+    cr_assert_gt(bny_arrival_tree_choose(100, 1e5, 65536, 1e-5, 1e-9), 0);
 }

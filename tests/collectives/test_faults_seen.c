@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "collectives/api/job.h"
-#include "collectives/plan/kept.h"
+#include "collectives/plan/program_cache.h"
 #include "collectives/plan/way.h"
 #include "collectives/progress/progress.h"
 #include "transport/loop/loop.h"
@@ -41,7 +41,7 @@ static int failing_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 
 static int failing_ready(struct bny_ep *ep, const struct bny_hdr *h, const void *buf)
 {
-    return h->kind == BNY_MSG_READY ? bny_fail(BANYAN_ESYSTEM, "no READY goes out") : BNY_AGAIN;
+    return h->kind == BNY_MSG_CTS ? bny_fail(BANYAN_ESYSTEM, "no CTS goes out") : BNY_AGAIN;
 }
 
 /* An allreduce of rank 0 alone, which its transport ends. */
@@ -76,7 +76,7 @@ Test(faults_seen, a_ready_that_cannot_be_sent_ends_the_operation, .init = open_t
     failing = *comm[0]->peers[1].ep->ops;
     failing.eager = failing_ready;
     comm[0]->peers[1].ep->ops = &failing;
-    ends_with(1 << 18, "no READY goes out");
+    ends_with(1 << 18, "no CTS goes out");
 }
 
 static int (*whole_poll)(struct bny_tp *tp, struct bny_event *ev, int n);
@@ -131,7 +131,7 @@ static int silent_poll(struct bny_tp *tp, struct bny_event *ev, int n)
 
 static int silent_ready(struct bny_ep *ep, const struct bny_hdr *h, const void *buf)
 {
-    return h->kind == BNY_MSG_READY ? -BANYAN_ESYSTEM : BNY_AGAIN;
+    return h->kind == BNY_MSG_CTS ? -BANYAN_ESYSTEM : BNY_AGAIN;
 }
 
 /* What failed before it, in another call of this thread, is not its cause. */

@@ -375,7 +375,7 @@ Test(match_two, each_tag_has_its_numbers)
         h = say(0, &tx[i], BNY_MSG_DATA, 4);
         cr_assert_eq(arrive(1, &h, &out), BNY_MATCH_FOUND);
         cr_assert_eq(out, &rx[i]);
-        h = say(1, &rx[i], BNY_MSG_READY, 0); /* the other way, to the sending side */
+        h = say(1, &rx[i], BNY_MSG_CTS, 0); /* the other way, to the sending side */
         cr_assert_eq(arrive(0, &h, &out), BNY_MATCH_FOUND);
         cr_assert_eq(out, &tx[i]);
     }
@@ -455,14 +455,14 @@ Test(match_two, what_waits_is_numbered_again)
     }
     for (uint32_t i = 0; i < 4; i++) /* before the credit is back: still the old epoch */
         open_p2p(0, &tx[i], 10 + i % 2, 1, 0);
-    ready = say(1, &rx[0], BNY_MSG_READY, 0); /* on its way meanwhile; it gives credit, too */
+    ready = say(1, &rx[0], BNY_MSG_CTS, 0); /* on its way meanwhile; it gives credit, too */
     cr_assert_eq(arrive(0, &ready, &out), BNY_MATCH_FOUND);
     open_p2p(0, &more, 77, 1, 0);
     cr_assert_eq(more.epoch, 1);
     for (int i = 0; i < 4; i++)
         cr_assert(bny_match_changed(end[0], &change) && change == BNY_CHANGE_NUMBER);
     cr_assert_null(bny_match_changed(end[0], &change));
-    cr_assert_eq(arrive(0, &ready, &out), BNY_MATCH_STALE, "READY of old numbers");
+    cr_assert_eq(arrive(0, &ready, &out), BNY_MATCH_STALE, "CTS of old numbers");
     cr_assert_eq(talk(0), 1);
     for (int i = 0; i < 4; i++)
         cr_assert(bny_match_changed(end[1], &change) && change == BNY_CHANGE_NUMBER);
@@ -520,7 +520,7 @@ Test(match_two, epochs_begin_when_tags_have_doubled)
     free(tx);
 }
 
-/* READY that waits here for a send is of no use in the next epoch. */
+/* CTS that waits here for a send is of no use in the next epoch. */
 Test(match_two, unexpected_messages_of_an_old_epoch_go)
 {
     struct bny_receiver tx, rx;
@@ -529,7 +529,7 @@ Test(match_two, unexpected_messages_of_an_old_epoch_go)
     for (uint32_t tag = 0; tag < 256; tag++)
         transfer(tag, 0);
     open_p2p(1, &rx, 500, 0, 0);
-    h = say(1, &rx, BNY_MSG_READY, 0);
+    h = say(1, &rx, BNY_MSG_CTS, 0);
     cr_assert_eq(arrive(0, &h, NULL), BNY_MATCH_EARLY);
     open_p2p(0, &tx, 500, 1, 0);
     cr_assert_eq(tx.epoch, 1);
@@ -685,7 +685,7 @@ Test(match_two, a_full_receiver_announces_its_receives)
     cr_assert_eq(rx.announce, 0, "until it has room again");
 }
 
-/* One message that is never received keeps all tags; then nothing goes without READY until
+/* One message that is never received keeps all tags; then nothing goes without CTS until
  * that one is received, and the next epoch begins. */
 Test(match_two, a_crowded_sender_waits_for_its_epoch)
 {
@@ -709,7 +709,7 @@ Test(match_two, a_crowded_sender_waits_for_its_epoch)
     for (int i = 0; i < 2; i++)
         cr_assert(bny_match_changed(end[1], &change) && change == BNY_CHANGE_ANNOUNCE);
     cr_assert_null(bny_match_changed(end[1], &change));
-    h = say(1, &other, BNY_MSG_READY, 0); /* with READY a send may go all the same */
+    h = say(1, &other, BNY_MSG_CTS, 0); /* with CTS a send may go all the same */
     cr_assert_eq(arrive(0, &h, &out), BNY_MATCH_FOUND);
     cr_assert_eq(out, &tx[1]);
     h = say(0, &tx[1], BNY_MSG_DATA, 0);
@@ -722,7 +722,7 @@ Test(match_two, a_crowded_sender_waits_for_its_epoch)
     bny_match_close(end[0], &held, 1);
     cr_assert_gt(talk(1), 0, "it was asked for credit");
     open_p2p(1, &rx, 4, 0, 0);
-    h = say(1, &rx, BNY_MSG_READY, 0); /* the credit of the last ones, if nothing else told */
+    h = say(1, &rx, BNY_MSG_CTS, 0); /* the credit of the last ones, if nothing else told */
     arrive(0, &h, NULL);
     cr_assert_eq(bny_match_changed(end[0], &change), &tx[0]);
     cr_assert_eq(change, BNY_CHANGE_CREDIT);
@@ -978,7 +978,7 @@ Test(match_two, random_headers)
 struct call {
     struct bny_receiver rc;
     uint32_t tag, ordinal, bytes;
-    int is_open, is_ready, wants_ready, has_announced;
+    int is_open, is_ready, wants_cts, has_announced;
     struct bny_expected expected;
 };
 
@@ -1031,9 +1031,9 @@ static void announce(struct game *g, int r, struct call *c)
 {
     struct bny_hdr h;
 
-    if (!c->is_open || !c->wants_ready || c->has_announced)
+    if (!c->is_open || !c->wants_cts || c->has_announced)
         return;
-    h = call_hdr(r, c, BNY_MSG_READY);
+    h = call_hdr(r, c, BNY_MSG_CTS);
     c->has_announced = 1;
     post(g, 1 - r, &h);
 }
@@ -1061,7 +1061,7 @@ static void look_at_changes(struct game *g, int r)
 
         if (change == BNY_CHANGE_NUMBER)
             c->is_ready = c->has_announced = 0;
-        c->wants_ready |= rc->announce;
+        c->wants_cts |= rc->announce;
         if (rc->side == BNY_SIDE_SENDS)
             try_send(g, r, c);
         else
@@ -1157,7 +1157,7 @@ static void open_receive(struct game *g, int r)
         return;
     open_p2p(r, &c->rc, c->tag, 0, c->bytes);
     c->is_open = 1;
-    c->wants_ready = c->rc.announce || c->bytes > 8192;
+    c->wants_cts = c->rc.announce || c->bytes > 8192;
     early = bny_match_take(end[r], &c->rc);
     if (early.first) {
         struct bny_msg *msg = bny_msg_list_pop_front(&early);

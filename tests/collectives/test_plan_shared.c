@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "collectives/plan/kept.h"
+#include "collectives/plan/program_cache.h"
 #include "collectives/plan/way.h"
 #include "collectives/plan/shared.h"
 

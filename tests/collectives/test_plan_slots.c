@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "collectives/plan/kept.h"
+#include "collectives/plan/program_cache.h"
 
 /* Sends and receives by turns are what point to point is for: if both had one slot, each would
  * drop the other's plan, and every call would plan anew. */

@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/rng.h"
-#include "collectives/plan/kept.h"
+#include "collectives/plan/program_cache.h"
 #include "collectives/plan/way.h"
 
 #define MANY  70

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The rule by which both ends agree who waits for whom: where a sender waits for READY, its
+/* The rule by which both ends agree who waits for whom: where a sender waits for CTS, its
  * receiver announces. Each end sees its own endpoint: what it can do and its own sizes. */
 #include <criterion/criterion.h>
 
@@ -16,7 +16,7 @@ static long cases, waits, both;
 /* The sender has len bytes; the receiver knows that at most `most` come. */
 static void check(size_t len, size_t most, int placeable)
 {
-    int needs = bny_xfer_needs_ready(&ends[0], len, placeable),
+    int needs = bny_xfer_needs_cts(&ends[0], len, placeable),
         announces = bny_xfer_announces(&ends[1], most, placeable);
 
     cases++;
@@ -81,8 +81,8 @@ Test(xfer, eager_messages_need_no_ready)
             ends[0].eager_max = sizes[e];
             ends[0].zcopy_min = UINT32_MAX;
             for (size_t len = 0; len <= sizes[e]; len += 1023)
-                cr_assert_not(bny_xfer_needs_ready(&ends[0], len, 1));
-            cr_assert(bny_xfer_needs_ready(&ends[0], sizes[e] + 1, 1));
-            cr_assert_eq(bny_xfer_needs_ready(&ends[0], sizes[e] + 1, 0), !caps);
+                cr_assert_not(bny_xfer_needs_cts(&ends[0], len, 1));
+            cr_assert(bny_xfer_needs_cts(&ends[0], sizes[e] + 1, 1));
+            cr_assert_eq(bny_xfer_needs_cts(&ends[0], sizes[e] + 1, 0), !caps);
         }
 }

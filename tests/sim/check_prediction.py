@@ -11,7 +11,7 @@ import sys
 sim, topo = sys.argv[1:]
 CASES = [("torus:4x4", 16, "16M", "64K", ("ring", "multitree", "packed")),
          ("fattree:64", 64, "16M", "64K", ("ring", "multitree", "packed")),
-         # Longer ones wait for READY of all, who come up to 50 us late, or they begin in its order: 1.115 of the prediction.
+         # Longer ones wait for CTS of all, who come up to 50 us late, or they begin in its order: 1.115 of the prediction.
          ("fattree:64", 64, "16M", "256K", ("multitree",)),
          # What messages cost their ranks is most of it; a star of all with all, where roots must not all begin at rank 0.
          ("torus:8x8", 64, "1M", None, ("multitree",)),

@@ -30,7 +30,7 @@
 
 #define TCP_LANES       2
 #define TCP_ADDRS       BNY_NET_CANDIDATES_MAX
-#define TCP_EAGER_MAX   65536u /* a longer message waits for READY: one more one-way trip */
+#define TCP_EAGER_MAX   65536u /* a longer message waits for CTS: one more one-way trip */
 #define TCP_SLOT_MAX    262144u
 #define TCP_ZCOPY_MIN   8192u
 #define TCP_PAYLOAD_MAX (1u << 30)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The programs and plans that a communicator keeps: between the choice (select.c) and their
  * memory (programs.c). */
-#ifndef BNY_COLLECTIVES_KEPT_H
-#define BNY_COLLECTIVES_KEPT_H
+#ifndef BNY_COLLECTIVES_PROGRAM_CACHE_H
+#define BNY_COLLECTIVES_PROGRAM_CACHE_H
 
 #include "base/err.h"
 #include "collectives/plan/plan.h"

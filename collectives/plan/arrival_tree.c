@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shapes of trees whose slots fill in order. */
-#include "collectives/plan/shape.h"
+#include "collectives/plan/arrival_tree.h"
 
-int bny_shape_depth_max(int slots)
+int bny_arrival_tree_depth_max(int slots)
 {
     int depth = 0;
 
@@ -26,7 +26,7 @@ static int node_parent(int k, int nodes)
 /* In order: chain, node, chain, node, ... chain. Node k is slot at(k). Every chain flows to its
  * end, which came last, and from there into the leaf beside it: the nodes of even number are
  * leaves. */
-void bny_shape_parents(int slots, int depth, int *parent)
+void bny_arrival_tree_parents(int slots, int depth, int *parent)
 {
     int nodes, chains, longer, least;
 
@@ -60,7 +60,7 @@ void bny_shape_parents(int slots, int depth, int *parent)
     }
 }
 
-int bny_shape_below(int slots, int *parent, int slot)
+int bny_arrival_tree_below(int slots, int *parent, int slot)
 {
     enum { IN = -2, OUT = -3 }; /* what is known of those that were passed */
     int below = 0;
@@ -84,8 +84,8 @@ int bny_shape_below(int slots, int *parent, int slot)
     return below;
 }
 
-double bny_shape_seconds(int slots, int depth, double bytes, double chunk, double alpha,
-                         double beta)
+double bny_arrival_tree_seconds(int slots, int depth, double bytes, double chunk, double alpha,
+                                double beta)
 {
     double hop, hops;
 
@@ -98,13 +98,13 @@ double bny_shape_seconds(int slots, int depth, double bytes, double chunk, doubl
     return hops * hop + 2 * bytes * beta;
 }
 
-int bny_shape_choose(int slots, double bytes, double chunk, double alpha_s, double beta)
+int bny_arrival_tree_choose(int slots, double bytes, double chunk, double alpha_s, double beta)
 {
-    int best = BNY_SHAPE_STAR, most = bny_shape_depth_max(slots);
-    double least = bny_shape_seconds(slots, best, bytes, chunk, alpha_s, beta);
+    int best = BNY_SHAPE_STAR, most = bny_arrival_tree_depth_max(slots);
+    double least = bny_arrival_tree_seconds(slots, best, bytes, chunk, alpha_s, beta);
 
     for (int depth = 0; depth <= most; depth++) {
-        double t = bny_shape_seconds(slots, depth, bytes, chunk, alpha_s, beta);
+        double t = bny_arrival_tree_seconds(slots, depth, bytes, chunk, alpha_s, beta);
 
         if (t < least) {
             least = t;

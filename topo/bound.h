@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lower bounds on collectives over a cluster graph, each with the cut that proves it
- * (schedules.md 2.1, 2.3 of the design; ForestColl, arXiv 2402.06787, for allgather and its
+ * (ForestColl, arXiv 2402.06787, for allgather and its
  * attainability). Exact rationals.
  *
  * Values are times in units of S / (graph.unit_Bps): S bytes is the whole vector (n shards of
@@ -49,7 +49,7 @@ int bny_bound_rooted(struct bny_bound *out, const struct bny_graph *g, int root,
                      int reduce); /* broadcast, reduce */
 /* Reduce-scatter + allgather, one after the other: the sum of both. */
 int bny_bound_rs_ag(struct bny_bound *out, const struct bny_graph *g);
-/* Allreduce proper: phases overlap, roots anywhere (schedules.md 2.3). */
+/* Allreduce proper: phases overlap, roots anywhere. */
 int bny_bound_allreduce(struct bny_bound *out, const struct bny_graph *g);
 /* The bounds of BNY_CUT_PORTS and BNY_CUT_PARTS (0: none). */
 struct bny_ratio bny_bound_ports(const struct bny_graph *g);

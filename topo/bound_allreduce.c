@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lower bounds for allreduce with any roots and overlapping phases (bound.h, schedules.md 2.3
- * of the design), from simple proofs to hard ones: the smallest cut; all ports or all parts of
- * a partition together; the linear program's dual. If a simple bound equals that of
- * reduce-scatter + allgather, both are exact and no program is solved. */
+/* Lower bounds for allreduce with any roots and overlapping phases (bound.h), from simple
+ * proofs to hard ones: the smallest cut; all ports or all parts of a partition together; the
+ * linear program's dual. If a simple bound equals that of reduce-scatter + allgather, both are
+ * exact and no program is solved. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The loads of a forest on the links of a graph, and the proof that little less would do
- * (bound.h; V5 of schedules.md 8 in the design). Weights become whole numbers over their least
+ * (bound.h). Weights become whole numbers over their least
  * common denominator, so nothing is rounded.
  *
  * SCATTERED and ROOTED forests serve a collective in each direction: the claim is the slower

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A proof of a lower bound for allreduce with any roots: a combination of cuts (a dual solution
- * of the linear program of schedules.md 2.3 of the design, in whole numbers).
+ * of the linear program of joint_lp.h, in whole numbers).
  *
  * A forest of total weight 1 that broadcasts over loads b and reduces over loads r, r + b <= T
  * cap on each link, has for each set X of nodes b(leaving X) >= w(X) and r(arriving in X) >=

@@ -39,7 +39,7 @@ struct bny_tree {
 };
 
 /* The builder's claim, in units of S (the whole vector) / capacity 1 of the graph, and the cut
- * that bounds any improvement. schedules.md 2.1 and 2.3 have the formulas. */
+ * that bounds any improvement; bound.h has the formulas. */
 struct bny_claim {
     struct bny_ratio time;  /* largest load of a link / its capacity, reduce and broadcast
                                together for ALLREDUCE */
@@ -96,8 +96,7 @@ struct bny_builder_ops {
                    double beta_s_per_byte, double gamma_s_per_byte);
 };
 
-/* NULL-terminated: ring, ring_uni, halving, double_binary_tree, binomial, star, linear, bucket,
- * bine, trivance, pat. */
+/* NULL-terminated; build.h lists them. */
 extern const struct bny_builder_ops *const bny_builders[];
 const struct bny_builder_ops *bny_builder_find(const char *name);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* joint: allreduce trees with weighted roots and both phases at once (schedules.md 2.3 of the
- * design). If reduce-scatter and allgather with equal shards are proven optimal, packed is
- * used. Otherwise (hosts of different speed, borders of meshes) the joint program gives each
- * rank's root weight and each link's share of the phases; both become whole units over a common
- * K, and the trees of each phase are packed into its share (pack.h). The solution is a vertex
- * of a program with whole coefficients, so small K often represent it exactly; if not, units
- * are rounded up and K grows until the loss is below one per cent. */
+/* joint: allreduce trees with weighted roots and both phases at once. If reduce-scatter and
+ * allgather with equal shards are proven optimal, packed is used. Otherwise (hosts of different
+ * speed, borders of meshes) the joint program gives each rank's root weight and each link's
+ * share of the phases; both become whole units over a common K, and the trees of each phase are
+ * packed into its share (pack.h). The solution is a vertex of a program with whole
+ * coefficients, so small K often represent it exactly; if not, units are rounded up and K grows
+ * until the loss is below one per cent. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

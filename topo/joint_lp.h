@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The joint allreduce program (schedules.md 2.3 of the design): root weights and the split of
+/* The joint allreduce program: root weights and the split of
  * every link between reduction and broadcast that minimise the time, by cutting planes. */
 #ifndef BNY_TOPO_JOINT_LP_H
 #define BNY_TOPO_JOINT_LP_H

@@ -45,8 +45,8 @@ struct bny_pack_tree *bny_pack_tree(struct bny_pack *p, int root, int64_t units)
  * that form; p is unchanged), -BANYAN_ENOMEM. */
 int bny_pack_levels(struct bny_pack *p);
 /* Always finds the trees if they exist: tree by tree, edge by edge, each with one flow that
- * proves the rest feasible (Bang-Jensen, Frank and Jackson 1995 with multiplicities;
- * schedules.md 2.2 of the design). Returns 0, -BANYAN_ENOTSUP if they do not exist,
+ * proves the rest feasible (Bang-Jensen, Frank and Jackson 1995 with multiplicities).
+ * Returns 0, -BANYAN_ENOTSUP if they do not exist,
  * -BANYAN_ENOMEM. */
 int bny_pack_exact(struct bny_pack *p);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* packed: trees that reach the cut bound (ForestColl, arXiv 2402.06787, with own methods for
- * each step; schedules.md 2.2 of the design). Every root's share is k equal units; capacities
+ * each step). Every root's share is k equal units; capacities
  * are floor(U cap) for the least U at which all cuts carry the units, and pack.h finds the
  * trees. With as many units as the bound's denominator the packing is exactly optimal; fewer
  * units within a thousandth of that give fewer trees.

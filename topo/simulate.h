@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Predicts the time of a forest on a graph: event by event, or in closed form for the selector.
  *
- * The model (schedules.md 7 of the design). A transfer is the data from one rank to another in
+ * The model. A transfer is the data from one rank to another in
  * one step; transfers are cut into chunks. Links are directed and have a capacity and a
  * latency; switches and the routers of ranks forward a chunk while it arrives (cut-through,
  * unbounded buffers), the ranks at both ends store it whole. A chunk costs alpha once, before

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Removal of switches: converts a graph with whole capacities to a multigraph of ranks in which
  * the same trees can be packed; each edge represents a path through switches (Mader's splitting
- * off, as in ForestColl; schedules.md 2.2 of the design). */
+ * off, as in ForestColl). */
 #ifndef BNY_TOPO_SPLIT_H
 #define BNY_TOPO_SPLIT_H
 

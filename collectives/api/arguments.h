@@ -41,7 +41,7 @@ void bny_call_order(struct bny_call *call, const struct banyan_comm *comm, size_
  * rank alone and checked here: `spread`. */
 void bny_call_even(struct bny_call *call, const struct banyan_comm *comm);
 /* Calls that differ in their buffers alone need not be checked again, where the options are
- * ordinary ones: again.c. Last. */
+ * ordinary ones: call_cache.c. Last. */
 void bny_call_set_shape(struct bny_call *call, const struct banyan_comm *comm);
 
 #endif

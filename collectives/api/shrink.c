@@ -65,7 +65,7 @@ static void forget(struct shrinking *s, int n)
 }
 
 /* Are those who came to go on without those who live and did not? Not in both parts of a
- * network that is cut: as views of the world (agree.h). */
+ * network that is cut: as views of the world (transport/bootstrap/consensus.h). */
 static int is_quorum(const struct shrinking *s)
 {
     const struct banyan_comm *comm = s->comm;

@@ -15,9 +15,11 @@ struct bny_child {
 };
 
 /* Plans the child's call, of which a copy is kept. Its signature is the parent's, so that a
- * rank that differs is told of what its program called. 0 or an error. */
+ * rank that differs is told of what its program called: so it is planned before each start, as
+ * the parent's tag may differ. 0 or an error. */
 int bny_child_init(struct bny_child *c, const struct bny_op *parent, struct bny_call *call);
-/* Starts it under the nth number behind the parent's: 1 is the first. 0 or an error. */
+/* Starts it, from the parent's advance(), under the nth number behind the parent's: 1 is the
+ * first. 0 or an error. */
 int bny_child_start(struct bny_child *c, struct bny_op *parent, uint32_t nth);
 /* Also after a failure, while it closes: it completes its parent when it has. */
 static inline int bny_child_is_busy(const struct bny_child *c)

@@ -6,14 +6,9 @@
  *
  * The functions of the choice are pure: they depend on the call and on what all ranks agreed on
  * when the communicator was made, so that all ranks choose alike. The functions that run an
- * operation are called with the world's lock held:
+ * operation are called with the world's lock held.
  *
- *   init     makes tables for a plan, which are kept for the next operation with this plan
- *   start    the operation has its number; messages may come from now on
- *   advance  is called whenever something may have changed (bny_op_mark_runnable); at the end
- * it calls bny_op_complete() message  one message of a peer with the operation's signature drop
- * the operation ends: releases messages, gives up cookies; result 0 or the error close    may
- * it be forgotten? BNY_AGAIN while peers may still write into its memory
+ * The comments of the members say when each is called.
  *
  * A new way is a folder and one row of BNY_WAYS. */
 #ifndef BNY_COLLECTIVES_WAY_H
@@ -57,7 +52,7 @@ enum bny_pending_flags {
 
 /* Notices to an operation. */
 enum bny_notice {
-    BNY_NOTICE_SENT,     /* memory that a transport borrowed for a step (op/cookie.h) is the
+    BNY_NOTICE_SENT,     /* memory that a transport borrowed for a step (op/op_cookie.h) is the
                           * operation's again */
     BNY_NOTICE_NUMBER,   /* point to point: another number; what both ends announced is void */
     BNY_NOTICE_ANNOUNCE, /* point to point: it is to announce itself */
@@ -86,28 +81,36 @@ struct bny_way {
 
     /* ---- running ---- */
 
-    /* 0 or an error; sets op->numbers. May be NULL. */
+    /* Makes tables for a plan, in of_way[], which are kept for the next operation with this
+     * plan: it is called again for that one. Sets op->numbers. 0 or an error. May be NULL. */
     int (*init)(struct bny_op *op);
-    /* 0 or an error: then the operation has not begun. */
+    /* The operation has its number, and messages may come from now on; but it is not active
+     * yet: no child may start, and it may not be marked runnable. 0 or an error: then it has
+     * not begun. */
     int (*start)(struct bny_op *op);
     /* A blocking call, where nothing else of its communicator is under way: runs it, with the
      * next number of a collective, if that takes `tries` looks at most. 1: it is complete, 0:
      * it has yet to start, as any. May be NULL. */
     int (*try_now)(struct bny_op *op, uint32_t seq, int tries);
-    /* 1: made progress. */
+    /* Called whenever something may have changed (bny_op_mark_runnable). Ends by
+     * bny_op_complete(). Tells an error once, by bny_op_send_failed() or bny_report(): the
+     * communicator's failure then ends the operation. 1: made progress. */
     int (*advance)(struct bny_op *op);
-    /* Takes msg. NULL: it gets none, they are released. */
+    /* A message of a peer with the operation's signature. Takes msg. NULL: it gets none, they
+     * are released. */
     void (*message)(struct bny_op *op, int from, struct bny_msg *msg);
     /* May be NULL where it lends no memory and serves no point to point. */
     void (*notify)(struct bny_op *op, enum bny_notice what, uint32_t step);
-    /* Idempotent. May be NULL. */
+    /* The operation ends with result, 0 or the error: releases messages, gives up cookies.
+     * Idempotent. May be NULL. */
     void (*drop)(struct bny_op *op, int result);
-    /* 0 or BNY_AGAIN: it is called again, when it is runnable. May be NULL. */
+    /* May the operation be forgotten? BNY_AGAIN while peers may still write into its memory: it
+     * is called again, when it is runnable. Else 0. May be NULL. */
     int (*close)(struct bny_op *op);
     /* enum bny_pending_flags, of rank r. */
     unsigned (*pending)(const struct bny_op *op, int r);
-    /* Frees of_way[] and what it holds. Called where that is not NULL. op->comm NULL: its
-     * communicator, and all devices, are gone. */
+    /* Frees of_way[] and what it holds, and makes it NULL. Called where that is not NULL.
+     * op->comm NULL: its communicator, and all devices, are gone. */
     void (*free)(struct bny_op *op);
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Programs: release, and the writer that completes them (program_writer.h). */
+/* Programs: release, and the writer that completes them (writer.h). */
 #include "collectives/program/program.h"
 
 #include <stdio.h>

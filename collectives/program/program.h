@@ -153,28 +153,22 @@ struct bny_direct_ops {
     double (*cost)(enum bny_collective c, int nranks, double bytes, double alpha_s,
                    double beta_s_per_byte, double gamma_s_per_byte);
 };
-/* NULL-terminated: recursive_doubling (allreduce, any n by folding), dissemination (barrier),
- * pairwise (alltoall: blocks 0..n-1 are what I send to rank b, from IN; n..2n-1 what I get from
- * rank b-n, to OUT; KEEP copies the own block), direct (gather, scatter: block b is rank b's,
- * root has all n in OUT / IN, others only their own), chain (scan, exscan). */
+/* NULL-terminated; directs.h lists them. Blocks of an alltoall: 0..n-1 are what I send to rank
+ * b, from IN; n..2n-1 what I get from rank b-n, to OUT; KEEP copies the own block. Of gather
+ * and scatter: block b is rank b's; the root has all n in OUT or IN, others only their own. */
 extern const struct bny_direct_ops *const bny_directs[];
 const struct bny_direct_ops *bny_direct_find(const char *name);
 
 void bny_program_free(struct bny_program *p); /* takes NULL */
 
-/* Proves the programs of all ranks together (schedules.md section 8):
- * V1 contributions: symbolic execution with sets of ranks per block: reductions are of disjoint
- * sets, the
- *    result is complete where the collective promises it (order too, for SCAN);
- * V2 memory: no step reads what a concurrent step may overwrite, for IN == OUT and IN != OUT;
- * IN is never
- *    written unless it is OUT;
- * V3 matching: the k-th send from a to b and b's k-th receive from a name as many blocks of the
- * same weights, and
- *    channels agree;
- * V4 no deadlock with `slots` messages in flight per channel direction (0: rendezvous, a send
- * completes when it is
- *    received), each step cut into slots + 2 chunks.
+/* Proves the programs of all ranks together, in four parts. Contributions: symbolic execution
+ * with sets of ranks for each block: sums are of disjoint sets, the result is complete where
+ * the collective promises it (of SCAN its order, too), and each block of it is kept once
+ * (KEEP), by its owner. Memory: no step reads what a concurrent step may overwrite, whether IN
+ * is OUT or not; IN is never written unless it is OUT. Matching: the k-th send from a to b and
+ * b's k-th receive from a name as many blocks of the same weights, on the same channel.
+ * Progress: no deadlock with `slots` messages in flight in each direction of a channel (0:
+ * rendezvous, a send completes when it is received), each step cut into slots + 2 chunks.
  * programs[nranks]. Returns 0, or -BANYAN_EINVAL with the first violation in why. */
 int bny_program_verify(struct bny_program *const *programs, int nranks, int slots, char *why,
                        size_t why_cap);

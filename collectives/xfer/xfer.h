@@ -3,7 +3,7 @@
  * what the receiver has said:
  *   eager    copied into the transport's ring; needs nothing of the peer but room
  *   put      straight to its final place at the peer, after the peer's CTS with its window
- *   send     by reference: the peer pulls it (descriptor), or the network peer info reads it
+ *   send     by reference: the peer pulls it (descriptor), or the network card reads it
  *   reserve  copied or encoded into lent send memory
  * One rule, for both ends: a sender waits for CTS where bny_xfer_needs_cts() says so of the
  * bytes that it has, and a receiver announces where bny_xfer_announces() says so of the most

@@ -27,6 +27,8 @@ def entered(walk, run, arguments, transport):
     addresses = job.stdout.split()
     names = subprocess.run(["addr2line", "-f", "-e", walk, *addresses], stdout=subprocess.PIPE, check=True, text=True)
     lines = names.stdout.split("\n")
+    if all(place.startswith("??") for place in lines[1::2]):
+        sys.exit("no debug information: configure with -Dtrace=true -Ddebug=true")
     root = pathlib.Path(sys.argv[1]).resolve().parent
     build = pathlib.Path(walk).resolve().parent
     for name, place in zip(lines[0::2], lines[1::2]):

@@ -26,7 +26,7 @@ MAX_COLUMNS = 120
 MOST_VARIABLES = 45  # that users may set
 DOCUMENTS = ["*.md", "docs/*.md", "perf/*.md", "*/README.md", "*/*/README.md"]
 # A path from the root, as text and comments write it: not inside a longer one, a link or a pattern.
-NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|include|integrations|perf|tools|simulator|tests|"
+NAMED = re.compile(r"(?<![\w./{<*-])((?:base|topo|compress|transport|collectives|objects|training|methods|include|integrations|perf|tools|simulator|tests|"
                    r"scripts|packaging|docs|examples)/[\w/.-]+\.(?:c|h|py|sh|md|txt|svg|abi|ini))\b(?![/*<{])")
 ARRAY = re.compile(r"\*const\s+bny_\w+\[\]\s*=\s*\{(.*?)\};", re.S)
 ROW = re.compile(r"^ +ROW\((\w+)\)", re.M)
@@ -131,6 +131,19 @@ def named_files(root):
                 yield f"{name}: names {link}, which does not exist"
 
 
+BARE = re.compile(r"(?<![\w./<-])[\w-]+\.[ch]\b(?!\()")
+
+
+def bare_names(root):
+    """Files that comments outside tests name without their folder."""
+    names = {"mpi_abi.h", "omp.h", *(pathlib.PurePath(name).name for name in tracked(root))}  # two of others
+    for name in tracked(root):
+        if not name.endswith((".c", ".h")) or name.startswith("tests/"):
+            continue
+        for comment in re.findall(r"/\*.*?\*/", (root / name).read_text(encoding="utf-8"), re.S):
+            yield from (f"{name}: names {file}, which does not exist" for file in BARE.findall(comment) if file not in names)
+
+
 def program(root, write):
     for document, example in (("README.md", "allreduce.c"), ("docs/objects.md", "parameter_server.c")):
         yield from program_of(root / document, root / "examples" / example, write)
@@ -209,7 +222,7 @@ def versions(root):
 def main():
     root = pathlib.Path(sys.argv[1])
     found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
-    found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root), *long_lines(root), *excerpts(root),
+    found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root), *bare_names(root), *long_lines(root), *excerpts(root),
               *recommended(root), *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
     print("\n".join(found) or "registries, links, the program and the variables are as the documents say")
     return 1 if found else 0

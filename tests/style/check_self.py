@@ -137,6 +137,11 @@ class Planted(unittest.TestCase):
         self.expect("check_docs.py", {**loop, "docs/failures.md": "```c\nint c;\n```\n"}, "the loop is not")
         self.expect("check_docs.py", {**loop, "docs/failures.md": "text\n"}, "the loop is not")
 
+    def test_bare_names_in_comments(self):
+        for text, status in (("/* other.h, and <stdio.h>: c.next.h() */\n", 0), ("/* gone.c: nothing */\n", 1)):
+            files = {"base/a.c": SPDX + text, "base/other.h": SPDX}
+            self.expect("check_docs.py", files, "names gone.c" if status else "as the documents say", status)
+
     def test_named_files(self):
         files = {"base/a.c": SPDX + "/* base/b.h, docs/<name>.md, base/*.c, x/base/c.c */\n", "base/b.h": SPDX,
                  "docs/a.md": "`base/a.c`, `perf/b/*.c`\n"}

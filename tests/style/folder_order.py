@@ -4,7 +4,7 @@ that is not named here is a violation, so that a new one gets its place."""
 
 STATE = {"call", "program", "plan", "world", "match"}
 LIFE = STATE | {"local", "op"}
-PATHS = {"engine", "direct", "sequence", "arrival", "pipeline"}
+WAYS = {"engine", "direct", "sequence", "arrival", "pipeline"}
 
 MAY_USE = {
     "call": set(),
@@ -15,10 +15,10 @@ MAY_USE = {
     "local": {"call"},
     "op": STATE | {"local"},
     "xfer": LIFE,
-    **{path: LIFE | {"xfer"} for path in PATHS},  # which do not know each other, but for the
+    **{path: LIFE | {"xfer"} for path in WAYS},  # which do not know each other, but for the
     "direct": LIFE | {"xfer", "pipeline"},        # areas of pipeline, in which direct has its cells
     "progress": LIFE,
-    "api": LIFE | {"xfer", "progress"} | PATHS,
+    "api": LIFE | {"xfer", "progress"} | WAYS,
 }
 
 

@@ -103,7 +103,7 @@ struct bny_control {
     char out_why[240]; /* why this rank takes no part any more; "": it does */
     enum banyan_error out_code;
     uint64_t *sleepers;             /* ranks left out of the latest decision */
-    struct bny_position *positions; /* blame.c */
+    struct bny_position *positions; /* timeout_verdict.c */
     _Atomic uint64_t here_ns;       /* when this rank last waited inside the library */
     /* The thread: control_thread.c */
     int wake_fd; /* ours: in epfd, wakes the thread */

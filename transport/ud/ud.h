@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Transport ud: the dpdk transport's messages (transport/datagram/dgram.h) over one unconnected
  * queue pair of an RDMA device, for all peers: UD, or SRD of an Amazon EFA. This is a driver as
- * described in transport/datagram/driver.h. table.c: the driver's table; ud_open.c: device,
+ * described in transport/datagram/driver.h. tp_ud.c: the driver's table; ud_open.c: device,
  * queue pair and memory; way.c: addresses; ud_io.c: frames.
  *
  * A frame is sent without its first 42 bytes (Ethernet, IPv4, UDP): the network has its own

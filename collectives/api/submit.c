@@ -226,7 +226,7 @@ int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc)
     return 1;
 }
 
-/* 1: the send is short, and has gone; *rc is the pair's result. What may lack memory comes
+/* 1: the send is short, and has gone; *rc is the pair's result. Steps that may lack memory come
  * before that. */
 static int run_short_pair(struct banyan_comm *comm, const struct bny_call *send,
                           const struct bny_call *recv, int *rc)
@@ -372,7 +372,7 @@ static void drop_call(struct bny_group_call *g)
     bny_world_unlock(w);
 }
 
-/* What was reported is agreed on soon. */
+/* A reported failure is agreed on soon. */
 static void await_failure(struct banyan_comm *comm)
 {
     uint64_t deadline = bny_deadline_after(bny_now_ns(), comm->op_timeout_s);

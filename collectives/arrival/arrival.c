@@ -226,7 +226,7 @@ static void arrival_count(atomic_uint_fast64_t *n)
                           memory_order_relaxed);
 }
 
-/* What the coordinator has said of who follows in the line. */
+/* The coordinator's word on the next rank in the line. */
 static void take_next(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
@@ -538,8 +538,8 @@ static void arrival_message(struct bny_op *op, int from, struct bny_msg *msg)
     }
 }
 
-/* Who needs what this rank has said: ranks that have come, of a coordinator that serves. The
- * others may be long in coming. */
+/* The ranks that need this rank's words: those that have come, of a coordinator that serves.
+ * The others may be long in coming. */
 static void note_served(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reductions in order of arrival (Hoplite, SIGCOMM 2021): a path on which ranks take the slots
- * of a tree as they come, and sums flow through it at once, chunk by chunk. Who is late holds
- * up nobody but those who need its data, and that for one hop. arrival_tree.c: the tree.
+ * of a tree as they come, and sums flow through it at once, chunk by chunk. A late rank holds
+ * up only the ranks that need its data, and only for one hop. arrival_tree.c: the tree.
  * coordinator.c: who gets which slot. stream.c: chunks. arrival_coded.c: their codec.
  * arrival.c: where an operation begins and ends.
  *
@@ -37,7 +37,7 @@
 
 #define BNY_COORDINATORS 3 /* ranks that have one: two that may serve, and the third voice */
 
-/* What a message of this path is: hdr.step. */
+/* The kind of a message of this way: hdr.step. */
 enum bny_arrival_step {
     BNY_ARRIVAL_WORD,     /* struct bny_arrival_word */
     BNY_ARRIVAL_UP,       /* a chunk of a sum, to a parent */
@@ -109,7 +109,7 @@ struct bny_source {
     size_t tile_cap;
 };
 
-/* What a codec needs: arrival_coded.c. */
+/* The codec's part: arrival_coded.c. */
 struct bny_arrival_coded {
     char *wire;    /* [nchunks] of stride bytes: of our sum; then of the result */
     uint32_t *len; /* [nchunks] bytes there, BNY_ARRIVAL_RAW, or 0: not encoded yet */
@@ -284,7 +284,7 @@ void bny_coordinator_free(struct bny_op *op);
 /* Opens this rank's coordinator for the operation; of a call that asks it only tells when all
  * have come. 0 or an error. */
 int bny_coordinator_open(struct bny_op *op);
-/* What a coordinator has to tell its own rank. */
+/* A coordinator's word for its own rank. */
 void bny_coordinator_own(struct bny_op *op, const struct bny_arrival_word *w);
 /* A word for this rank's own. */
 void bny_coordinator_word(struct bny_coordinator *coordinator, int from,

@@ -29,7 +29,7 @@ struct bny_coordinator {
     int8_t voice[3]; /* of ranks 0, 1 and 2: for 0 or 1; -1: not known */
     uint8_t heard[3];
     struct bny_outbox out;
-    /* Who has come */
+    /* The ranks that have come */
     uint8_t *here; /* [n] */
     int *queue;    /* [n] in their order; the first ntaken have an answer */
     int nqueue, ntaken;
@@ -44,7 +44,7 @@ struct bny_coordinator {
     uint8_t has_told;     /* somebody has an answer: all are told the same */
     uint32_t was_late;    /* BNY_SAID_WAS_LATE or 0, once one has */
     uint64_t opened_ns, late_ns;
-    /* Who is late */
+    /* The ranks that are late */
     struct bny_feed *late; /* [n - slots] those that this rank serves */
     int nlate;
     int last;     /* the last in a line that may get longer; -1: there is none */
@@ -122,8 +122,8 @@ static void elect(struct bny_coordinator *d)
 
 /* ---- slots ---- */
 
-/* What is known of it when the first answer goes: of this sum if all have come, else of the one
- * before. */
+/* The lateness that is known when the first answer goes: of this sum if all have come, else of
+ * the one before. */
 static uint32_t lateness_word(struct bny_coordinator *d)
 {
     if (d->adapts && !d->has_told && d->op.comm->lateness.was_late)

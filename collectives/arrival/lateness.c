@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is known of ranks that were late, and what follows. lateness.h tells the whole. */
+/* The record of ranks that were late, and its use. lateness.h tells the whole. */
 #include "collectives/arrival/lateness.h"
 
 #define EVERY BNY_LATENESS_EVERY

@@ -28,7 +28,7 @@ enum bny_lateness_how {
 
 /* How sum k is run, of those begun and not settled. */
 enum bny_lateness_how bny_lateness_of(const struct bny_lateness *l, uint32_t k);
-/* What all ranks are told of sum k; once. */
+/* The word to all ranks about sum k; once. */
 void bny_lateness_settle(struct bny_lateness *l, uint32_t k, int was_late);
 
 #endif

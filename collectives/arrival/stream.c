@@ -78,7 +78,7 @@ static int send_set(struct bny_op *op, int to, enum bny_arrival_step step, uint3
     return rc == 0;
 }
 
-/* What the codec has declined: as it is. */
+/* A chunk that the codec has declined: as it is. */
 static int send_declined(struct bny_op *op, int to, struct bny_hdr *h, const char *ptr,
                          uint32_t cookie)
 {
@@ -303,7 +303,7 @@ static void feed_chain(struct bny_arrival *a)
         a->feeds[a->nfeeds++] = (struct bny_feed){ .to = to };
 }
 
-/* Whose stream it is; NULL: of nobody who should send one. */
+/* The stream's sender; NULL: no rank that should send one. */
 static struct bny_source *source_of(struct bny_op *op, int from, unsigned step)
 {
     struct bny_arrival *a = bny_arrival_of(op);

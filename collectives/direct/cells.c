@@ -29,7 +29,7 @@ static size_t part_bytes(size_t bytes)
     return (bytes + unit - 1) & ~(unit - 1);
 }
 
-/* What a rank of n shows, at most, of a collective whose count is `bytes`. */
+/* The most bytes that a rank of n shows in a collective whose count is `bytes`. */
 static size_t shown_bytes(int collective, int n, size_t bytes)
 {
     if (collective == BNY_BARRIER)

@@ -13,18 +13,19 @@
 
 #define BNY_DIRECT_RANKS_MAX 64
 
-/* What carries an operation. Members are those of a way (plan/way.h) unless they say more; all
- * but the first four may be NULL. */
+/* A carrier of an operation. Its members are those of a way (plan/way.h) unless their comments
+ * say more; all but the first four may be NULL. */
 struct bny_carrier {
     unsigned traits; /* enum bny_way_traits of its operations, beside the way's */
     const char *(*cannot)(const struct bny_scope *s, const struct bny_call *call);
     double (*seconds)(const struct bny_scope *s, const struct bny_call *call);
-    /* Gives what this rank has for others, as far as it can now: 1: something moved.
+    /* Gives this rank's contribution to the others, as far as it can now. 1: something moved.
      * is_given: all of it is on its way. */
     int (*give)(struct bny_op *op);
     int (*start)(struct bny_op *op);
     int (*try_now)(struct bny_op *op, uint32_t seq, int tries);
-    /* Called when all is given, where no message tells of what comes: 1: something moved. */
+    /* Called when all is given, where contributions come without messages. 1: something moved.
+     */
     int (*look)(struct bny_op *op);
     void (*combine)(struct bny_op *op); /* everything has come; NULL: there is nothing to do */
     void (*message)(struct bny_op *op, int from, struct bny_msg *msg);
@@ -71,7 +72,7 @@ static inline int bny_direct_has_parts(int collective)
            collective == BNY_REDUCE_SCATTER;
 }
 
-/* What this rank gives to rank `to`, or keeps where that is itself. */
+/* This rank's contribution for rank `to`, or the part that it keeps where that is itself. */
 static inline const char *bny_direct_payload(const struct bny_op *op, int to)
 {
     if (op->call.collective == BNY_BROADCAST)
@@ -83,8 +84,9 @@ static inline const char *bny_direct_payload(const struct bny_op *op, int to)
 
 /* ---- combining: inline, as the carrier's `from` is to be ---- */
 
-/* What rank r gave to this one; of a sum, of this rank, too. The result is written to op->out
- * while they are read, so of ranks other than 0 and 1 its own operand lies elsewhere. */
+/* Rank r's contribution to this rank; of a sum, this rank's own, too. The result is written to
+ * op->out while they are read, so of ranks other than 0 and 1 its own operand lies elsewhere.
+ */
 typedef const char *bny_direct_from(const struct bny_op *op, int r);
 
 static inline void bny_direct_sum(struct bny_op *op, bny_direct_from *from)

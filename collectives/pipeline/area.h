@@ -40,7 +40,7 @@ struct bny_areas { /* of a communicator: */
     uint16_t history; /* of all that have begun */
 };
 
-/* What a rank lends to another one for an operation: a window over its output, and over its
+/* A rank's loan to another one for an operation: a window over its output, and over its
  * input where that is other memory (else in.bytes is 0). */
 struct bny_area_loan {
     _Alignas(128) struct bny_window out, in;
@@ -74,8 +74,8 @@ void bny_area_message(struct bny_op *op, int from, struct bny_msg *msg);
 int bny_area_claim(struct bny_areas *w, struct bny_link *link, uint32_t seq, uint32_t *slice);
 /* A hash of the operations before this one, which is one of them from now on. */
 uint32_t bny_area_history(struct bny_areas *w, const struct bny_op *op);
-/* What a pass has told so far is told at once: ranks that sleep wake; and statistics. *counted:
- * of pass->handed. */
+/* Publishes what a pass has counted so far: wakes ranks that sleep, and counts statistics.
+ * *counted: of pass->handed. */
 void bny_area_told(struct bny_areas *w, struct bny_op *op, struct bny_pass *pass,
                    uint64_t *counted);
 /* Does the entry of one of `peers` say that it runs something else? 1: that is reported. */

@@ -2,7 +2,7 @@
 /* Blocks as passes (pass.h): broadcast, gather, scatter, allgather. Whoever gives a block
  * copies a chunk of it into a slot of its own, once for all ranks that need the same one, and
  * whoever needs it copies it out. Slots are used in turn, anew when all who take from them have
- * told that they did. What lies in slots is left there for those who come later.
+ * told that they did. Data in slots stays there for ranks that come later.
  *
  * In a gather (direct) givers ask first whether the root lends its output: then each stores its
  * block there, all at once, and the root takes nothing.
@@ -353,7 +353,7 @@ static int blocks_take(struct bny_pass *p, uint32_t c)
 
 /* ---- going on ---- */
 
-/* Who has a block of its own to give takes as it gives. */
+/* A rank with a block of its own takes others' while it gives. */
 static int may_give(struct bny_pass *p)
 {
     uint32_t c = p->nin;

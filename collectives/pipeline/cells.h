@@ -3,7 +3,7 @@
  * has some in its area, one for each of the latest operations; a cell's word has the
  * operation's number and, together with `what`, says exactly which operation it is. Data come
  * before the word: up to BNY_CELL_INLINE bytes right behind it, longer ones in one of a few
- * slots. Who finds the number that it waits for has the data.
+ * slots. A rank that finds the number for which it waits has the data.
  *
  * A cell is used anew when all ranks are done with the operation that it was for: each rank
  * tells up to which number it is. So the writer of a line is its only writer, and nobody waits
@@ -64,7 +64,7 @@ static inline uint16_t bny_cell_history(const struct bny_cell_key *k)
     return (uint16_t)(h >> 48);
 }
 
-/* What a key says; of a peer's it is foreign input. */
+/* A key's parts; of a peer's key they are foreign input. */
 static inline struct bny_sig bny_cell_sig(const struct bny_cell_key *k)
 {
     return (struct bny_sig){ .count = (uint16_t)k->what,

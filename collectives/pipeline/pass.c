@@ -124,7 +124,7 @@ static struct bny_pass_entry *entry_of(const struct bny_pass *p, int r)
     return &p->peers[r].area->entries[p->seq % BNY_PASS_ENTRIES];
 }
 
-/* What our counts belong to. */
+/* The operation of this rank's counts. */
 static void tell_sig(struct bny_pass *p)
 {
     struct bny_pass_entry *e = entry_of(p, p->rank);

@@ -50,7 +50,7 @@
 #define BNY_PASS_TILE      4096u
 #define BNY_PASS_RANKS_MAX 64
 
-/* What a rank tells of an operation. A count is the operation's number << 32 | chunks: what is
+/* A rank's counts of an operation. A count is the operation's number << 32 | chunks: what is
  * left of an older operation is no count of this one. */
 struct bny_pass_entry {
     _Alignas(128) _Atomic uint64_t filled; /* chunks that are in */
@@ -188,8 +188,8 @@ void bny_pass_cut_parts(struct bny_pass *p, int owners, size_t chunk);
 size_t bny_pass_chunk_of(const struct bny_pass *p, int q, uint32_t c, size_t *at);
 /* Where rank r has its chunk c for rank q. */
 char *bny_pass_slot(const struct bny_pass *p, int r, uint32_t c, int q);
-/* What we tell, and what rank r has told: that it takes part; that chunk c is in; that it is
- * added, or taken. What is told of another operation counts for nothing. */
+/* This rank's counts, and rank r's: it takes part; chunk c is in; chunk c is added, or taken.
+ * Counts of another operation have no effect. */
 void bny_pass_tell_met(struct bny_pass *p);
 void bny_pass_tell_filled(struct bny_pass *p, uint32_t before, uint32_t now);
 void bny_pass_tell_added(struct bny_pass *p, uint32_t now);

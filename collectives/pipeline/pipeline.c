@@ -4,7 +4,7 @@
  *
  * Ranks that share memory write into each other's areas (area.c) and look at them: no message
  * is sent but the first one of a communicator, by which areas become known. So nothing marks
- * such an operation; it is looked at whenever its rank waits. What an operation is stands
+ * such an operation; it is looked at whenever its rank waits. An operation's description stands
  * beside its first count in the area, and is compared as a message's signature would be. An
  * area is its communicator's alone, and a communicator with a failed operation runs no other
  * one: a peer that has not heard of the failure yet writes into memory that nobody reads.
@@ -220,7 +220,8 @@ static void loan_of(const struct bny_op *op, int r, struct bny_area_loan *l)
            sizeof *l);
 }
 
-/* What rank r says of its loan is foreign input: map() checks it, and that it is still open.
+/* Rank r's description of its loan is foreign input: map() checks it, and that it is still
+ * open.
  */
 static int borrow(void *ctx, int r, size_t at, size_t len, const char **src, char **dst)
 {

@@ -7,7 +7,7 @@
 #include "collectives/plan/way.h"
 
 struct banyan_comm;
-/* What a communicator has of it; its operations are over. Lock held. */
+/* Frees a communicator's areas; its operations are over. Lock held. */
 void bny_areas_end(struct banyan_comm *comm);
 
 #endif

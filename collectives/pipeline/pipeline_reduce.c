@@ -124,7 +124,7 @@ int bny_reduce_add(struct bny_pass *p, uint32_t c)
 
 /* ---- out ---- */
 
-/* Who reads a line of a slot writes it, too: it changes hands faster next time. */
+/* The reader of a slot's line writes it, too: the line changes hands faster next time. */
 static void add_own(struct bny_pass *p, char *slot, size_t at, size_t len)
 {
     int twice = p->touches && bny_redop_twice(&p->redop, p->dtype);

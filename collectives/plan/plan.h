@@ -10,7 +10,7 @@
  * predicted alike the first is taken. ROW(id, symbol, name): enum BNY_WAY_<id>; the table
  * bny_way_<symbol> (way.h); the schedule by which users ask for it, "" where they cannot. */
 #define BNY_WAYS(ROW)                                                                          \
-    ROW(DIRECT, direct, "direct")           /* each rank's contribution to all who need it */  \
+    ROW(DIRECT, direct, "direct")           /* each contribution to all that need it */        \
     ROW(PIPELINE, pipeline, "pipeline")     /* passes over shared memory */                    \
     ROW(SEQUENCE, sequence, "hierarchical") /* a list of operations: a sum of several hosts, a \
                                                linear codec */                                 \
@@ -21,8 +21,8 @@
 enum bny_way_id { BNY_WAYS(BNY_WAY_ID) BNY_WAY_COUNT };
 #undef BNY_WAY_ID
 
-/* What carries contributions of the way direct, a row of its own each (direct/direct.h), in the
- * same order. The schedule "direct:<symbol>" insists on one. */
+/* The carriers of the way direct (direct/direct.h), in this order. The schedule
+ * "direct:<symbol>" insists on one. */
 #define BNY_CARRIERS(ROW) ROW(alone) ROW(cells) ROW(messages)
 
 /* Of an arrival reduction: the set of its contributors fits the shortest eager message. */

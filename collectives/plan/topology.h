@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a world knows about its network: the cluster graph that the user gave (BANYAN_TOPO,
+/* A world's network: the cluster graph that the user gave (BANYAN_TOPO,
  * config.topology), a schedule that is a file (plan or MSCCL XML), which ranks share a host;
  * and the forests made of these. One for each world, guarded by its lock. Everything that the
  * choice of a plan rests on is the same on all ranks: contents of the files are compared by
@@ -59,7 +59,7 @@ int bny_topology_program(struct bny_program **out, int *borrowed, const struct b
                          enum bny_collective coll, const char *schedule, int root,
                          int coalesce);
 
-/* What a schedule costs on the graph; the builders of program.h and forest.h included. */
+/* The cost of a schedule on the graph, those of program.h and forest.h included. */
 struct bny_topology_cost {
     double per_byte; /* seconds for each byte of the vector, once the pipelines are full */
     double by_steps; /* the same where a time step waits for the one before it */

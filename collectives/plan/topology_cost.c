@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What schedules cost on the graph that was given (topology.h): loads of links, time to fill
+/* The costs of schedules on the graph that was given (topology.h): loads of links, time to fill
  * pipelines, chunks. */
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What topology.c (graphs, files, hosts, forests) and topology_cost.c (what forests cost)
- * share. */
+/* Shared by topology.c (graphs, files, hosts, forests) and topology_cost.c (the costs of
+ * forests). */
 #ifndef BNY_COLLECTIVES_TOPOLOGY_MADE_H
 #define BNY_COLLECTIVES_TOPOLOGY_MADE_H
 
@@ -25,7 +25,7 @@ struct bny_made { /* a forest of the communicator's ranks */
     int shared;                /* the forest is lent by others of the process (shared.h) */
     int height;                /* time steps a phase */
     struct bny_topology_cost cost;
-    /* What the simulator says, of 2^k bytes, for auto's choice; 0: not asked yet, -1: nothing.
+    /* The simulator's times of 2^k bytes, for auto's choice; 0: not asked yet, -1: none.
      */
     double simulated[BNY_SIMULATED_MAX];
 };
@@ -64,7 +64,7 @@ struct bny_topology *bny_topology_of(const struct bny_scope *s);
  * forests have one. */
 int bny_topology_make(struct bny_made **out, const struct bny_scope *s, const char *schedule,
                       enum bny_collective coll, int root);
-/* What forest f costs on graph g; routes it. */
+/* The cost of forest f on graph g; routes it. */
 int bny_topology_set_cost(struct bny_topology_cost *k, struct bny_forest *f,
                           const struct bny_graph *g, enum bny_forest_use use);
 

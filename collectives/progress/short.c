@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Short messages of blocking calls, without an operation's life: a send goes at once where
  * nothing is in its way, a receive looks for its message a few times. Peers see no difference.
- * What does not work out at once is an operation as any. */
+ * A message that cannot be sent or received at once becomes an ordinary operation. */
 #include "base/cpu.h"
 #include "collectives/op/trace.h"
 #include "collectives/progress/progress.h"

@@ -413,8 +413,8 @@ static int look_at_memory(struct bny_op *op, int tries)
     return moves == MOVES_MAX;
 }
 
-/* What a wait for op looks at, where nothing else of its communicator is under way: op, or its
- * child, which is all that it waits for then. NULL: something else is. */
+/* The operation that a wait for op looks at, where nothing else of its communicator is under
+ * way: op, or its child, which is then all that op waits for. NULL: something else is. */
 static struct bny_op *alone(struct bny_op *op)
 {
     if (op->comm->active_first != op || op->comm->world->held.draining)

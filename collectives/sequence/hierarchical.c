@@ -3,8 +3,8 @@
  *   first   a reduce_scatter of each host's ranks: each adds its part of the vector
  *   rail    an allreduce of the ranks of the same place on each host, of their part
  *   last    an allgather of each host's ranks: each gives its part to the others
- * What is left of the vector behind the parts, a few elements, is an allreduce of all ranks
- * beside them (rest).
+ * The rest of the vector behind the parts, a few elements, is an allreduce of all ranks beside
+ * them (rest).
  *
  * Places in shared memory are given in the order in which operations start, which has to be the
  * same at all ranks (pipeline/). First parts start with their sums; a last part waits until
@@ -25,7 +25,7 @@ static size_t part_of(const struct bny_scope *s, const struct bny_call *call)
     return (units >= 1024 ? units & ~(size_t)63 : units) * quantum;
 }
 
-/* Of a child: all but its buffers, and what all children have in common. */
+/* A child's own members: all but its buffers, and those that all children share. */
 static void describe_child(const struct bny_scope *s, const struct bny_call *parent, int i,
                            struct bny_call *call)
 {
@@ -112,7 +112,7 @@ static int is_turn(const struct bny_op *op)
     return o == op;
 }
 
-/* It is the turn of those who wait for this sum's last part. */
+/* Younger sums that wait for this sum's last part have their turn. */
 static void wake_younger(struct bny_op *op)
 {
     for (struct bny_op *o = op->next; o; o = o->next)

@@ -67,7 +67,7 @@ static void sequence_drop(struct bny_op *op, int result)
         list->drop(op);
 }
 
-/* After a failure a child may still be closing: it completes us when it has. */
+/* After a failure a child may still be closing; it completes its parent when it has. */
 static int sequence_close(struct bny_op *op)
 {
     const struct bny_sequence *s = bny_sequence_of(op);
@@ -125,8 +125,8 @@ static int start_next(struct bny_op *op)
     return rc ? rc : bny_child_start(child, op, (uint32_t)s->next);
 }
 
-/* Are those done that the next child, or the end, waits for? 0 also where one has failed: the
- * communicator has then, which ends us too. */
+/* Are the children done for which the next child, or the end, waits? 0 also where one has
+ * failed: then the communicator has failed, which ends this operation, too. */
 static int may_go_on(const struct bny_sequence *s)
 {
     for (int i = 0; i < s->next; i++) {

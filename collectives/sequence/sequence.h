@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A sequence: an operation that is a list of other operations, its children (op/child.h), each
- * begun when the one before it is done. sequence.c runs a list; what its children are is known
- * to whoever makes it: linear_codec.c, hierarchical.c. */
+ * begun when the one before it is done. sequence.c runs a list; linear_codec.c and
+ * hierarchical.c make one, and know its children. */
 #ifndef BNY_COLLECTIVES_SEQUENCE_H
 #define BNY_COLLECTIVES_SEQUENCE_H
 
@@ -9,7 +9,7 @@
 
 #define BNY_SEQUENCE_MAX 4 /* children of a list */
 
-/* What a list says of its next child. */
+/* A list's answer about its next child. */
 enum bny_sequence_next {
     BNY_SEQUENCE_NOTHING, /* there is nothing to do in its place, at any rank */
     BNY_SEQUENCE_CHILD,
@@ -33,7 +33,7 @@ struct bny_list {
     int (*finish)(struct bny_op *op);
     /* The operation is over. Idempotent. May be NULL. */
     void (*drop)(struct bny_op *op);
-    /* What init() made, if it did. May be NULL. */
+    /* Frees what init() made, if it did. May be NULL. */
     void (*free)(struct bny_op *op);
 };
 

@@ -32,20 +32,25 @@ static const char *direct_cannot(const struct bny_scope *s, const struct bny_cal
     return why;
 }
 
-/* Writes its schedule, where a carrier can serve the call. */
+/* Writes the cheapest carrier's schedule, where one can serve the call. */
 static double direct_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                              char *schedule)
 {
     double least = INFINITY;
+    int found = 0;
 
     for (size_t i = 0; i < NCARRIERS; i++) {
-        double t = carriers[i].carrier->cannot(s, call) ? INFINITY
-                                                        : carriers[i].carrier->seconds(s, call);
+        const struct bny_carrier *c = carriers[i].carrier;
+        double t;
 
-        if (t < least) {
+        if (c->cannot(s, call))
+            continue;
+        t = c->seconds(s, call);
+        if (!found || t < least) {
             least = t;
             snprintf(schedule, BNY_NAME_MAX, "%s", carriers[i].schedule);
         }
+        found = 1;
     }
     return least;
 }

@@ -190,6 +190,8 @@ Test(ways, a_carrier_that_is_asked_for_carries, .timeout = 120)
 
         bny_call_set_schedule(&call, "direct");
         can = bny_plan_get(&scope, &call, &any) == 0;
+        cr_assert(!can || scope.n == 1 || !strncmp(any.schedule, "direct:", 7), "direct is %s",
+                  any.schedule);
         for (size_t c = 0; c < NCARRIED && scope.n > 1; c++) {
             struct bny_plan plan;
             int rc;

@@ -166,8 +166,8 @@ static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
     if (a->parent < 0)
         a->parent = parent == BNY_SHAPE_TOP ? BNY_NO_PARENT : w->rank;
     a->has_slot = 1;
-    /* Back the same way, whoever came last but one would send the sum up and the result down,
-     * each of full length, at the same time. */
+    /* Back the same way, the last rank but one would send the sum up and the result down, each
+     * of full length, at the same time. */
     a->is_chain = w->depth == 0;
     a->is_last =
         (uint8_t)bny_arrival_is_last(&op->call, op->comm->n, w->slot, w->slots, w->depth);
@@ -586,7 +586,7 @@ static int close_child(struct bny_op *op)
                                                                                     : 0;
 }
 
-/* ---- who is waited for ---- */
+/* ---- the ranks that it waits for ---- */
 
 static int waits_on(const struct bny_op *op, int r)
 {

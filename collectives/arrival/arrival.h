@@ -2,15 +2,15 @@
 /* Reductions in order of arrival (Hoplite, SIGCOMM 2021): a path on which ranks take the slots
  * of a tree as they come, and sums flow through it at once, chunk by chunk. A late rank holds
  * up only the ranks that need its data, and only for one hop. arrival_tree.c: the tree.
- * coordinator.c: who gets which slot. stream.c: chunks. arrival_coded.c: their codec.
+ * coordinator.c: the slots of the ranks. stream.c: chunks. arrival_coded.c: their codec.
  * arrival.c: where an operation begins and ends.
  *
- * The coordinator is a rank that knows who has come. Every rank sends it a word; it answers
- * with a slot, and tells each rank its parent as soon as there is one. It has to be there
- * itself, so that one late rank does not hold up all, there are two: ranks 0 and 1; rank 2 is
- * the third whose voice decides. Rank 0 is for itself. Rank 1 and rank 2 are for rank 0 if they
- * hear of it first, else for rank 1 (each of the two hears of the other). So of three voices
- * two agree whichever two are there, and never on both.
+ * The coordinator is a rank that knows which ranks have come. Every rank sends it a word; it
+ * answers with a slot, and tells each rank its parent as soon as there is one. It has to be
+ * there itself, so that one late rank does not hold up all, there are two: ranks 0 and 1; rank
+ * 2 is the third whose voice decides. Rank 0 is for itself. Rank 1 and rank 2 are for rank 0 if
+ * they hear of it first, else for rank 1 (each of the two hears of the other). So of three
+ * voices two agree whichever two are there, and never on both.
  *
  * Where all come within plan.together_s the coordinator says so, and the call runs a static
  * schedule, as a child under the second number behind its own. Then all inputs count, whatever
@@ -97,7 +97,7 @@ struct bny_feed {
     uint8_t set_sent;
 };
 
-/* Of a peer that sends chunks: a child, or whoever has the result. */
+/* Of a peer that sends chunks: a child, or the rank that has the result. */
 struct bny_source {
     int rank;                    /* -1: not known yet */
     uint32_t left;               /* chunks to come */
@@ -131,7 +131,7 @@ struct bny_arrival {
     struct bny_child child; /* the static schedule's, where all came together */
     uint8_t together;
     uint8_t begun;      /* it has said that it is here, or need not */
-    uint8_t asks;       /* it has begun, and its coordinator is to tell who was late */
+    uint8_t asks;       /* it has begun, and its coordinator is to tell which ranks were late */
     uint8_t is_settled; /* what its coordinator has to tell of that is known, or nothing */
     uint32_t number;    /* of the sums of lateness.h */
     uint8_t has_slot, late;
@@ -146,7 +146,7 @@ struct bny_arrival {
     uint8_t is_last;             /* in a line, and the coordinator has not said what follows */
     uint8_t next_is_due;         /* it has, and that is still to be heeded */
     int next;                    /* it has: a rank, BNY_NEXT_NONE; or BNY_NEXT_UNSAID */
-    int late_from;               /* whoever has the result for who is late */
+    int late_from;               /* the rank that has the result for late ranks */
     struct bny_source result;
     uint32_t nchunks, up_next, up_freed, nhave;
     uint16_t *added;   /* [nchunks] children whose chunk is in the sum */

@@ -335,7 +335,8 @@ static int is_fed(const struct bny_coordinator *d, const struct bny_feed *f)
     return f->next == bny_arrival_chunks(&d->op) && !f->borrowed && f->set_sent;
 }
 
-/* A line ends when its head has no more use for its port: whoever comes then begins another. */
+/* A line ends when its head has no more use for its port: a rank that comes then begins
+ * another. */
 static void end_line(struct bny_coordinator *d)
 {
     static const struct bny_arrival_word ends = { .said = BNY_SAID_ENDS };
@@ -534,7 +535,7 @@ int bny_coordinator_open(struct bny_op *op)
     d->words_ns =
         bny_now_ns() + (uint64_t)(1e9 * fmin(WORDS_S, op->plan.predicted_s / WORDS_PART +
                                                           WORDS_ALPHAS * m.alpha_s));
-    comes(d, d->me); /* first of all: who serves counts */
+    comes(d, d->me); /* first of all: the serving one counts */
     for (int r = 0; r < BNY_COORDINATORS && d->n >= BNY_COORDINATORS; r++)
         tell_coordinator(d, r, BNY_SAID_COORDINATOR, 0);
     return begin_coordinator(d, &a->coordinator, 1);

@@ -22,7 +22,7 @@
 enum bny_lateness_how {
     BNY_LATENESS_UNKNOWN, /* to be asked again, as others settle */
     BNY_LATENESS_STATIC,  /* its schedule */
-    BNY_LATENESS_ASKS,    /* the same, and its coordinator tells who was late */
+    BNY_LATENESS_ASKS,    /* the same, and its coordinator tells which ranks were late */
     BNY_LATENESS_ARRIVAL, /* its coordinator hands out places */
 };
 

@@ -282,7 +282,7 @@ static void result_set(struct bny_op *op, struct bny_source *s, const uint64_t *
     keep_set(a);
 }
 
-/* May the result come from this rank? The first of a chain is not told who the top is. */
+/* May the result come from this rank? The first rank of a chain does not know the top. */
 static int may_have_result(const struct bny_arrival *a, int from)
 {
     if (a->late)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Short operations between ranks that share memory. Every rank shows in its cell (cells.h) what
- * the operation is, and what others need of it; who needs something reads it there, and adds in
- * the order of the ranks. One line changes hands between two ranks where that is enough. No
- * message is sent but the first one of a communicator, by which areas become known, and nobody
- * waits but for what he needs: a root that broadcasts goes on.
+ * the operation is, and what others need of it; a rank that needs something reads it there, and
+ * adds in the order of the ranks. One line changes hands between two ranks where that is
+ * enough. No message is sent but the first one of a communicator, by which areas become known,
+ * and nobody waits but for what he needs: a root that broadcasts goes on.
  *
- * What an operation is is compared by whoever waits. Ranks that differ in one where neither
+ * The waiting rank compares the operations. Ranks that differ in one where neither
  * waits for the other, two roots of broadcasts for example, are told by the next operation in
  * which one does: `history`. */
 #include "base/cpu.h"
@@ -266,8 +266,8 @@ static int look(struct bny_op *op)
     return s->missing < before;
 }
 
-/* Of a rank that is ahead of us, which may have shown the next one, too, probably one like
- * this: its lines, of longer data the first. Any lines are right. */
+/* For a rank that is ahead of this one, and may have shown the next operation, too, probably
+ * one like this: its lines, of longer data the first. Any lines are right. */
 static void fetch_next(const struct bny_direct *s, struct bny_cells *theirs, uint32_t seq)
 {
     const char *data = bny_cell_payload(theirs, seq, s->all);

@@ -63,7 +63,7 @@ static const struct bny_carrier *find_carrier(const char *schedule)
     return NULL;
 }
 
-/* Of a message to itself a rank has the plan of the receiving end, which is a program's. */
+/* A message to oneself has the plan of its receiving end, which is a program's. */
 static int direct_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
     const struct bny_carrier *c = find_carrier(plan->schedule);

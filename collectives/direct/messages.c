@@ -40,7 +40,7 @@ static double seconds(const struct bny_scope *s, const struct bny_call *call)
 
 /* ---- giving ---- */
 
-/* Of a sum in place the result is written before the own operand has its turn. */
+/* A sum in place writes the result before the own operand has its turn. */
 static void save_own(const struct bny_op *op, struct bny_direct *s)
 {
     int me = op->comm->rank;
@@ -140,7 +140,7 @@ static void drop(struct bny_op *op)
         }
 }
 
-/* ---- who is waited for ---- */
+/* ---- the ranks that it waits for ---- */
 
 static int waits_on(const struct bny_op *op, int r)
 {

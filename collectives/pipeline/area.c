@@ -246,8 +246,8 @@ static int free_slice(struct bny_areas *w, uint32_t seq)
     return -1;
 }
 
-/* In order of start, which is the same on all ranks: whoever started first has a place on all,
- * so the oldest can always go on. */
+/* In order of start, which is the same on all ranks: the operation that started first has a
+ * place on all ranks, so the oldest can always go on. */
 int bny_area_claim(struct bny_areas *w, struct bny_link *link, uint32_t seq, uint32_t *slice)
 {
     uint32_t nth = seq % BNY_PASS_ENTRIES;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks as passes (pass.h): broadcast, gather, scatter, allgather. Whoever gives a block
- * copies a chunk of it into a slot of its own, once for all ranks that need the same one, and
- * whoever needs it copies it out. Slots are used in turn, anew when all who take from them have
- * told that they did. Data in slots stays there for ranks that come later.
+/* Blocks as passes (pass.h): broadcast, gather, scatter, allgather. The giver of a block copies
+ * a chunk of it into a slot of its own, once for all ranks that need the same one, and those
+ * copy it out. Slots are used in turn, anew when all who take from them have told that they
+ * did. Data in slots stays there for ranks that come later.
  *
  * In a gather (direct) givers ask first whether the root lends its output: then each stores its
  * block there, all at once, and the root takes nothing.

@@ -6,8 +6,8 @@
  * slots. A rank that finds the number for which it waits has the data.
  *
  * A cell is used anew when all ranks are done with the operation that it was for: each rank
- * tells up to which number it is. So the writer of a line is its only writer, and nobody waits
- * but who is BNY_CELLS operations ahead, or BNY_CELL_SLOTS with longer data. */
+ * tells up to which number it is. So a line has one writer, and a rank waits only if it is
+ * BNY_CELLS operations ahead, or BNY_CELL_SLOTS with longer data. */
 #ifndef BNY_COLLECTIVES_CELLS_H
 #define BNY_COLLECTIVES_CELLS_H
 

@@ -337,7 +337,7 @@ int bny_pass_has_met(struct bny_pass *p, int r)
             pass_meet(p, r, e));
 }
 
-/* Of sums, who lends waits until it knows whether all do. 0: it does not know yet. */
+/* In sums, a rank that lends waits until it knows whether all do. 0: it does not know yet. */
 static int knows_loans(struct bny_pass *p)
 {
     int all = 1;

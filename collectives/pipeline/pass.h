@@ -22,8 +22,9 @@
  *
  * An exchange (exchange.c) is the same with other in, add and out: allgather, alltoall and
  * reduce_scatter, in which each rank has a block for each of the others. One half of a block
- * goes in; whoever takes it out leaves the other half of its own block for the first rank in
- * the same lines. So both halves of a slot's way are used, and both ranks write what both read.
+ * goes in; the rank that takes it out leaves the other half of its own block for the first rank
+ * in the same lines. So both halves of a slot's way are used, and both ranks write what both
+ * read.
  *
  * A reduction to a root (pipeline_reduce.c) has an owner for each part but the root's; the
  * sums go into the root's slots, and the root adds its input as it takes them out.
@@ -98,7 +99,7 @@ struct bny_pass {
     enum bny_pass_kind kind;
     uint8_t adds;      /* exchange: blocks are added up */
     uint8_t same;      /* exchange, blocks: our block is the same for all ranks */
-    uint8_t touches;   /* who reads a slot writes it, too */
+    uint8_t touches;   /* the reader of a slot writes it, too */
     uint8_t from_root; /* blocks: the root gives, else it takes */
     uint8_t direct;    /* gather: givers ask the root first, and store there if it lends */
     int root;          /* reduce, blocks; -1: all ranks give and take */

@@ -393,7 +393,7 @@ static int pipeline_advance(struct bny_op *op)
         is_done = bny_pass_is_done(&s->pass);
     }
     if (is_done)
-        pipeline_leave(op); /* before others wake, who may wait for that */
+        pipeline_leave(op); /* before other ranks wake, which may wait for that */
     if (s->pass.told)
         bny_area_told(s->area, op, &s->pass, &s->counted);
     if (is_done) {

@@ -98,9 +98,9 @@ static double pass_seconds(const struct bny_scope *s, const struct bny_call *cal
     }
 }
 
-/* Of a host's ranks as in a job of one host. Where they share CPUs each rank's part has to be
- * as long as that, as waits are (2 hosts of 3 and 4 ranks on 2 CPUs: 1.5 of the engine's speed
- * from 1 MiB on, .97 at 512 KiB). */
+/* Ranks of a host are priced as a job of one host. Where they share CPUs each rank's part has
+ * to be as long as that, as waits are (2 hosts of 3 and 4 ranks on 2 CPUs: 1.5 of the engine's
+ * speed from 1 MiB on, .97 at 512 KiB). */
 double bny_pipeline_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                             char *schedule)
 {

@@ -49,7 +49,7 @@ def written(text, heading):
         file, rest = re.match(r"\[[^]]*\]\(([^)]*)\):?(.*)", item, flags=re.S).groups()
         if first == "1":
             lists.append([])
-        lists[-1] += [(name, file) for name in re.findall(r"`(\w+)`", rest.split("Beside it:")[0])]
+        lists[-1] += [(name, file) for name in re.findall(r"`(\w+)`", re.split(r"Beside\s+it:", rest)[0])]
     return int(re.search(r"at most (\d+) source files", part.replace("\n", " ")).group(1)), lists
 
 

@@ -137,7 +137,7 @@ static uint8_t hash_plan(const struct bny_scope *scope, const struct bny_call *c
                          const struct bny_plan *plan)
 {
     size_t asked = call->chunk_bytes ? call->chunk_bytes : scope->chunk_bytes;
-    uint32_t h = 2166136261u;
+    uint32_t h = 2166136261u, is_exact;
 
     for (const char *s = plan->schedule; *s; s++)
         h = (h ^ (uint8_t)*s) * 16777619u;
@@ -147,10 +147,11 @@ static uint8_t hash_plan(const struct bny_scope *scope, const struct bny_call *c
     h = (h ^ (uint32_t)(plan->late_s > 0 ? plan->arrival_chunk : 0)) * 16777619u;
     h = (h ^ (uint32_t)asked) * 16777619u;
     h = (h ^ (uint32_t)call->first) * 16777619u;
-    h = (h ^ (call->deterministic && bny_call_row(call)->reduces)) * 16777619u;
     for (int i = 0; call->has_set && i < 16; i++)
         h = (h ^ (uint8_t)(call->set_key[i / 8] >> i % 8 * 8)) * 16777619u;
-    return (uint8_t)(h ^ (h >> 8) ^ (h >> 16) ^ (h >> 24));
+    /* Sums that differ in this alone always differ here. */
+    is_exact = call->deterministic && bny_call_row(call)->reduces;
+    return (uint8_t)(h ^ (h >> 8) ^ (h >> 16) ^ (h >> 24) ^ is_exact << 7);
 }
 
 static void say(const struct bny_scope *s, const struct bny_call *call,

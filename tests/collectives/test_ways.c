@@ -176,6 +176,36 @@ Test(ways, no_two_schedules_have_the_same_name)
                       name);
 }
 
+/* Ranks of which some ask for deterministic sums are told, whatever the plan is. */
+Test(ways, deterministic_sums_have_another_hash)
+{
+    uint64_t s = seed_of_run();
+    int alike = 0;
+
+    for (int i = 0; i < CALLS; i++) {
+        struct bny_scope scope = draw_scope(&s);
+        struct bny_call call = draw_call(&s, &scope);
+        struct bny_plan plan[2] = { { .hash = 0 } };
+        int rc[2];
+
+        for (int k = 0; k < 2; k++) {
+            call.deterministic = (uint8_t)k;
+            rc[k] = bny_plan_get(&scope, &call, &plan[k]);
+        }
+        if (!rc[0] && !rc[1] && bny_call_row(&call)->reduces &&
+            !strcmp(plan[0].schedule, plan[1].schedule) && plan[0].codec == plan[1].codec &&
+            plan[0].chunk_bytes == plan[1].chunk_bytes && plan[0].late_s == plan[1].late_s) {
+            cr_assert_neq(plan[0].hash, plan[1].hash, "schedule %s", plan[0].schedule);
+            alike++;
+        }
+        for (int k = 0; k < 2; k++)
+            if (!rc[k])
+                bny_plan_drop(&plan[k]);
+        bny_plans_free(&scope);
+    }
+    cr_assert_gt(alike, CALLS / 50);
+}
+
 /* A carrier that is asked for carries or cannot; "direct" takes the cheapest that can. */
 Test(ways, a_carrier_that_is_asked_for_carries, .timeout = 120)
 {

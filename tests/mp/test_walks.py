@@ -2,7 +2,7 @@
 """The walks of CONTRIBUTING.md are those that calls take. Each has lists of files and functions, and says how many source
 files of the library the call meets at most. A job of two ranks, built with -Dtrace=true, prints which functions a call
 enters; those of each list have to be among them, in their files and in this order. Some of TRIES jobs has to show that: a
-message that comes early is taken by another function.
+message that comes early is taken by another function, and a rank that waits long sleeps.
 Usage: test_walks.py CONTRIBUTING.md WALK BANYAN_RUN [--show]     WALK: tests/mp/walk.c"""
 import os
 import pathlib
@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-TRIES = 5
+TRIES = 30
 # heading of a walk: arguments of walk.c, transport
 WALKS = {"A short sum in shared memory": (["4"], "shm"),
          "A long sum over TCP": (["4194304"], "tcp"),

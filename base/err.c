@@ -51,6 +51,21 @@ const char *bny_why(int rc)
     return rc && rc == last_code ? last_error : banyan_strerror(rc);
 }
 
+void bny_first_error_note(struct bny_first_error *first, int rc)
+{
+    if (rc == 0 || first->rc)
+        return;
+    first->rc = rc;
+    snprintf(first->text, sizeof first->text, "%s", last_error);
+}
+
+int bny_first_error_return(const struct bny_first_error *first)
+{
+    if (first->rc)
+        bny_set_last_error(first->text);
+    return first->rc;
+}
+
 int banyan_fail(enum banyan_error code, const char *fmt, ...)
 {
     char text[sizeof last_error]; /* arguments may point into last_error */

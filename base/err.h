@@ -22,4 +22,14 @@ void bny_set_last_error(const char *text);
  * code, else the code's phrase. A sentence with another code belongs to an older failure. */
 const char *bny_why(int rc);
 
+/* The first error of several steps, which all run, with its sentence. Begins with rc 0. */
+struct bny_first_error {
+    int rc;
+    char text[512];
+};
+/* Notes rc, which a step has just returned. */
+void bny_first_error_note(struct bny_first_error *first, int rc);
+/* Returns the first error, or 0; its sentence becomes the last error's. */
+int bny_first_error_return(const struct bny_first_error *first);
+
 #endif

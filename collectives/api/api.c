@@ -44,7 +44,7 @@ static int submit(struct banyan_comm *comm, struct bny_call *call, struct banyan
         return rc;
     bny_call_even(call, comm);
     bny_call_set_shape(call, comm);
-    return bny_submit(comm, call, req);
+    return bny_submit(comm, call, 1, req);
 }
 
 /* The last checks, and submit. send and recv: NULL where the call ignores them. */
@@ -659,29 +659,29 @@ int banyan_sendrecv(const void *sendbuf, size_t sendcount, enum banyan_dtype sen
 {
     struct bny_call_shape there = shape_of(BNY_SENDRECV, sendcount, sendtype, 0, to);
     struct bny_call_shape here = shape_of(BNY_SENDRECV, recvcount, recvtype, 0, from);
-    struct bny_call send, recv;
+    const struct bny_cached cached[] = { { &there, sendbuf, (void *)sendbuf },
+                                         { &here, recvbuf, recvbuf } };
+    struct bny_call calls[2];
     int rc;
 
     there.is_send = 1;
-    if (bny_cached_pair(comm, opts, &there, &here, sendbuf, recvbuf, &rc))
+    if (bny_cached_pair(comm, opts, cached, &rc))
         return rc;
-    rc = begin_message(&send, 1, comm, opts);
+    rc = begin_message(&calls[0], 1, comm, opts);
     if (rc)
         return rc;
-    recv = send;
-    recv.is_send = 0;
-    rc = set_message(&send, comm, (void *)sendbuf, sendcount, sendtype, to, "sendbuf");
+    calls[1] = calls[0];
+    calls[1].is_send = 0;
+    rc = set_message(&calls[0], comm, (void *)sendbuf, sendcount, sendtype, to, "sendbuf");
     if (rc == 0)
-        rc = set_message(&recv, comm, recvbuf, recvcount, recvtype, from, "recvbuf");
-    if (rc == 0)
-        rc = bny_check_extent(comm, &send);
-    if (rc == 0)
-        rc = bny_check_extent(comm, &recv);
+        rc = set_message(&calls[1], comm, recvbuf, recvcount, recvtype, from, "recvbuf");
+    for (int i = 0; i < 2 && rc == 0; i++)
+        rc = bny_check_extent(comm, &calls[i]);
     if (rc)
         return rc;
-    bny_call_set_shape(&send, comm);
-    bny_call_set_shape(&recv, comm);
-    return bny_submit_pair(comm, &send, &recv);
+    for (int i = 0; i < 2; i++)
+        bny_call_set_shape(&calls[i], comm);
+    return bny_submit(comm, calls, 2, BNY_RUN);
 }
 
 int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype, int peer,

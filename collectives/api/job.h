@@ -110,29 +110,32 @@ static inline int bny_comm_enter(const struct banyan_comm *comm, const char *wha
 
 /* In place of a request's address: run the call now. */
 #define BNY_RUN ((struct banyan_request **)1)
-/* Runs a checked call (req BNY_RUN; inside a group it waits for the group's end), or makes a
- * request of it. 0 or an error. */
-int bny_submit(struct banyan_comm *comm, const struct bny_call *call,
+/* Runs n checked calls together (req BNY_RUN; inside a group they wait for its end), or makes a
+ * request of one. 0 or an error. */
+int bny_submit(struct banyan_comm *comm, const struct bny_call *calls, size_t n,
                struct banyan_request **req);
-/* Blocking: a message and a receive, in a group of their own. */
-int bny_submit_pair(struct banyan_comm *comm, const struct bny_call *send,
-                    const struct bny_call *recv);
-/* Prepared operations that were taken from comm's pool run; the lock, which the caller holds,
- * is given back, and they are. Of the pair 0: the send could not go at once, nothing has begun,
- * and the lock is held. */
-int bny_run_taken(struct bny_op *op);
-int bny_run_taken_pair(struct bny_op *send, struct bny_op *recv, int *rc);
+
+/* ---- run.c ---- */
+
+/* Prepared operations that were taken from their communicators' pools, a list by ->behind,
+ * begin in this order, and it waits for all; then they are given back, and so is the lock of
+ * the first one's world, which the caller holds. 0 or the first error. */
+int bny_run(struct bny_op *first);
 
 /* ---- call_cache.c ---- */
 
+struct bny_cached {
+    struct bny_call_shape *shape; /* all but tag, deterministic and is_set: these are added */
+    const void *send;
+    void *recv;
+};
 /* A blocking call, where the communicator has the operation of one that differs in its buffers
- * alone: 1, it ran and *rc is its result. shape: all but tag, deterministic and is_set; op
- * beyond the built-in ones: 0. */
+ * alone: 1, it ran and *rc is its result; op beyond the built-in ones: 0. */
 int bny_cached_call(struct banyan_comm *comm, const struct banyan_opts *opts,
                     struct bny_call_shape *shape, const void *send, void *recv, int *rc);
+/* The same for two calls that run together, neither a receive from this rank itself. */
 int bny_cached_pair(struct banyan_comm *comm, const struct banyan_opts *opts,
-                    struct bny_call_shape *send, struct bny_call_shape *recv, const void *from,
-                    void *to, int *rc);
+                    const struct bny_cached calls[2], int *rc);
 
 /* Requests that are no operations, but borrow one's state to be waited for. */
 struct bny_request_kind {

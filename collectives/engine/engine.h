@@ -112,6 +112,9 @@ enum bny_may bny_engine_may_send(struct bny_op *op, uint32_t i);
 /* Chunks of step i are done: those that depend on it are looked at. */
 void bny_engine_wake_users(struct bny_op *op, uint32_t i);
 
+/* short.c: try_now of the way, for messages between two ranks */
+int bny_short_try(struct bny_op *op, uint32_t seq, int tries);
+
 /* open.c */
 /* May chunks of this step be put straight into the peer's output? Both ends decide alike. */
 int bny_engine_placeable(const struct bny_op *op, uint32_t i);

@@ -358,6 +358,7 @@ const struct bny_way bny_way_program = {
     .plan = bny_schedules_plan,
     .init = open_init,
     .start = open_start,
+    .try_now = bny_short_try,
     .advance = bny_engine_advance,
     .message = bny_engine_message,
     .notify = open_notify,

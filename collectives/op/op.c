@@ -258,10 +258,23 @@ int bny_op_start_child(struct bny_op *op, struct bny_op *parent, uint32_t seq)
     return op_begin(op);
 }
 
+void bny_op_end_unstarted(struct bny_op *op, int result)
+{
+    op->result = result;
+    atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_relaxed);
+}
+
+void bny_op_done_inline(struct bny_op *op)
+{
+    bny_op_end_unstarted(op, 0);
+    count_done(op->comm);
+}
+
 /* Early messages and announcements are left to operations that begin as usual. */
-int bny_op_quick(struct bny_op *op, int tries)
+int bny_op_try(struct bny_op *op, int tries)
 {
     struct banyan_comm *c = op->comm;
+    int rc;
 
     BNY_ASSERT_LOCKED(c->world);
     if (!op->way->try_now || c->active_first || bny_comm_has_failed(c) || op->is_timed ||
@@ -270,18 +283,15 @@ int bny_op_quick(struct bny_op *op, int tries)
         return 0;
     op->in = op->call.sendbuf;
     op->out = op->call.recvbuf;
-    if (!op->way->try_now(op, bny_match_number(c->match), tries))
-        return 0;
-    note_begun(op);
-    bny_match_pass(c->match, &op->sig);
-    count_done(c);
+    rc = op->way->try_now(op, bny_match_number(c->match), tries);
+    if (rc != 1)
+        return rc;
+    if (op->call.collective != BNY_SENDRECV) {
+        note_begun(op);
+        bny_match_pass(c->match, &op->sig);
+    }
+    bny_op_done_inline(op);
     return 1;
-}
-
-void bny_op_done_inline(struct bny_op *op)
-{
-    op->result = 0;
-    count_done(op->comm);
 }
 
 /* ---- completion ---- */
@@ -417,6 +427,7 @@ struct bny_op *bny_op_take(struct banyan_comm *comm, const struct bny_call *call
 
 void bny_op_give(struct bny_op *op)
 {
+    atomic_store_explicit(&op->state, BNY_OP_IDLE, memory_order_relaxed);
     op->next = op->comm->pool;
     op->comm->pool = op;
 }

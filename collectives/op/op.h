@@ -29,11 +29,14 @@ struct bny_op {
     int planned;      /* plan and tables fit `call` as it is */
     atomic_int state; /* enum bny_op_state */
     int result;
+    struct bny_op *behind;     /* the next one of those that run together: api/run.c */
+    uint64_t comm_serial;      /* in a group: of its communicator's handle */
     struct bny_receiver match; /* its number is match.seq */
     struct bny_sig sig;
-    uint64_t wire_bytes;       /* payload handed to transports so far, its children's too */
-    uint64_t start_ns, end_ns; /* 0: not taken */
-    int is_timed;              /* they are taken: banyan_request_stats() */
+    struct bny_expected expected; /* of bny_op_try() */
+    uint64_t wire_bytes;          /* payload handed to transports so far, its children's too */
+    uint64_t start_ns, end_ns;    /* 0: not taken */
+    int is_timed;                 /* they are taken: banyan_request_stats() */
     uint64_t deadline_ns, allowed_ns; /* 0: none so far; what of it was left when it was set */
     uint64_t word_ns;    /* when this rank reports whom it waits for; 0: not set yet */
     uint64_t probe_ns;   /* when peers that it waits for are asked; 0: not set yet */
@@ -73,10 +76,13 @@ void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, con
 int bny_op_start(struct bny_op *op);
 /* The same for a child of `parent`, with a number that the parent kept. */
 int bny_op_start_child(struct bny_op *op, struct bny_op *parent, uint32_t seq);
-/* The whole of a blocking call, if its way can do that at once: 1, or 0: bny_op_start(). */
-int bny_op_quick(struct bny_op *op, int tries);
-/* It is over without having been started. */
+/* The whole of a blocking call, if its way can do that at once. 1: it is done; 0: it has yet to
+ * start; BNY_AGAIN: a message for op->expected is all that is missing. */
+int bny_op_try(struct bny_op *op, int tries);
+/* The message that it expected is here: it is done. */
 void bny_op_done_inline(struct bny_op *op);
+/* It will not start: it is done, with result 0 or an error. */
+void bny_op_end_unstarted(struct bny_op *op, int result);
 /* Idempotent while memory is in use and messages are unsent: progress calls it again. */
 void bny_op_complete(struct bny_op *op, int result);
 void bny_op_finish(struct bny_op *op); /* frees its memory */

@@ -89,8 +89,9 @@ struct bny_way {
      * not begun. */
     int (*start)(struct bny_op *op);
     /* A blocking call, where nothing else of its communicator is under way: runs it, with the
-     * next number of a collective, if that takes `tries` looks at most. 1: it is complete, 0:
-     * it has yet to start, as any. May be NULL. */
+     * next number of a collective, if that takes `tries` looks at most. 1: it is complete; 0:
+     * it has yet to start; BNY_AGAIN: the message that op->expected says will complete it. May
+     * be NULL. */
     int (*try_now)(struct bny_op *op, uint32_t seq, int tries);
     /* Called whenever something may have changed (bny_op_mark_runnable). Ends by
      * bny_op_complete(). Tells an error once, by bny_op_send_failed() or bny_report(): the

@@ -55,10 +55,10 @@ static int is_needed(const struct bny_op *op)
     return needed;
 }
 
-void bny_world_poll_membership_before(const struct bny_op *op)
+void bny_world_poll_membership_then(const struct bny_op *op)
 {
     BNY_ASSERT_LOCKED(op->comm->world);
-    if (bny_world_has_news(op->comm->world) && is_needed(op))
+    if (is_needed(op))
         bny_world_tick(op->comm->world);
 }
 

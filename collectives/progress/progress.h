@@ -28,7 +28,12 @@ static inline void bny_world_poll_membership(struct bny_world *w)
 /* Before an operation begins. A call that others cannot have ended without this rank fails with
  * the agreed error. A call that is complete at all others does not fail at a rank that only
  * came late; the next call gets the error. */
-void bny_world_poll_membership_before(const struct bny_op *op);
+void bny_world_poll_membership_then(const struct bny_op *op);
+static inline void bny_world_poll_membership_before(const struct bny_op *op)
+{
+    if (bny_world_has_news(op->comm->world))
+        bny_world_poll_membership_then(op);
+}
 /* One turn for callers that come often: progress, and a tick when it is due. Lock not held. */
 int bny_world_poll(struct bny_world *w);
 /* banyan_progress_fd: the descriptor, or -BANYAN_ESYSTEM; with the lock. And bny_world_poll
@@ -69,15 +74,6 @@ void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);
 /* Progresses, looking up to `tries` times at the peers of an operation that waits for messages
  * of known peers alone; lock held. Returns > 0 when something moved. */
 int bny_op_look(struct bny_op *op, int tries);
-
-/* ---- short.c: messages of blocking calls that need no operation; lock held ---- */
-
-#define BNY_SHORT_MAX 8 /* receives that are looked for together */
-/* 1: it is sent, 0: bny_op_start(), as any. */
-int bny_short_send(struct bny_op *op);
-/* n receives of one communicator, looked for up to `tries` times. done[i]: it is here; others
- * are to be started. 1: all are here. */
-int bny_short_receive(struct bny_op *const *ops, int n, uint8_t *done, int tries);
 
 /* For threads that sleep on descriptors: arms the transports, and gives up to
  * BNY_DESCRIPTORS_MAX descriptors that tell of work. *longest_ns: lowered to how long they

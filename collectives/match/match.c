@@ -224,11 +224,6 @@ static struct bny_unexpected **find_unexpected(struct bny_match *m,
 
 /* ---- collectives ---- */
 
-uint32_t bny_match_number(const struct bny_match *m)
-{
-    return m->next_seq;
-}
-
 /* The latest is in the table only once another one is opened beside it: most are over before.
  */
 static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
@@ -245,15 +240,15 @@ static void open_all(struct bny_match *m, struct bny_receiver *rc, const struct 
     rc->announce = rc->changed = 0;
     rc->is_open = 1;
     rc->waits = rc->changes = (struct bny_link){ 0 };
-    if (m->next_seq - seq - 1 < BNY_PAST_SIGS) /* else the place is a later one's */
-        m->past[seq % BNY_PAST_SIGS] = *sig;
+    if (m->news.next_seq - seq - 1 < BNY_PAST_SIGS) /* else the place is a later one's */
+        m->news.past[seq % BNY_PAST_SIGS] = *sig;
     m->news.latest = rc;
 }
 
 int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
                    uint32_t more)
 {
-    uint32_t seq = m->next_seq;
+    uint32_t seq = m->news.next_seq;
 
     if (more) {
         struct bny_kept_numbers *k = m->spare ? m->spare : calloc(1, sizeof *k);
@@ -263,15 +258,9 @@ int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bn
         *k = (struct bny_kept_numbers){ .next = m->kept, .seq = seq + 1, .n = more };
         m->kept = k;
     }
-    m->next_seq += 1 + more;
+    m->news.next_seq += 1 + more;
     open_all(m, rc, sig, seq);
     return 0;
-}
-
-void bny_match_pass(struct bny_match *m, const struct bny_sig *sig)
-{
-    m->past[m->next_seq % BNY_PAST_SIGS] = *sig;
-    m->next_seq++;
 }
 
 /* A number, and all before it of the same operation, are not to begin any more. */
@@ -316,7 +305,8 @@ void bny_match_give_up(struct bny_match *m, uint32_t seq, uint32_t n)
 
 const struct bny_sig *bny_match_past(const struct bny_match *m, uint32_t seq)
 {
-    return m->next_seq - seq - 1 < BNY_PAST_SIGS ? &m->past[seq % BNY_PAST_SIGS] : NULL;
+    return m->news.next_seq - seq - 1 < BNY_PAST_SIGS ? &m->news.past[seq % BNY_PAST_SIGS]
+                                                      : NULL;
 }
 
 /* ---- messages ---- */
@@ -339,7 +329,7 @@ static int is_past(const struct bny_match *m, const struct bny_receiver *key)
 {
     if (key->side != BNY_SIDE_ALL)
         return bny_flow_is_past(m, key);
-    return (int32_t)(key->seq - m->next_seq) < 0 && !is_kept(m, key->seq);
+    return (int32_t)(key->seq - m->news.next_seq) < 0 && !is_kept(m, key->seq);
 }
 
 enum bny_verdict bny_match_find(struct bny_match *m, int from, const struct bny_hdr *hdr,

@@ -33,6 +33,7 @@
 #define BNY_CREDIT    1024u /* units a sender may have outstanding */
 #define BNY_KEPT_MAX  (4ull << 30)
 #define BNY_KEPT_COST 512u
+#define BNY_PAST_SIGS 64 /* signatures of collectives that are remembered */
 
 enum bny_side {
     BNY_SIDE_ALL,     /* a collective */
@@ -64,8 +65,6 @@ void bny_match_forget(struct bny_match *m);  /* releases all messages */
 
 /* ---- receivers ---- */
 
-/* The number of the next collective. */
-uint32_t bny_match_number(const struct bny_match *m);
 /* Opens the receiver of the next collective, sig. `more`: numbers behind its own that it keeps
  * for later; bny_match_open_kept() opens their receivers. 0 or -BANYAN_ENOMEM. */
 int bny_match_open(struct bny_match *m, struct bny_receiver *rc, const struct bny_sig *sig,
@@ -74,8 +73,6 @@ void bny_match_open_kept(struct bny_match *m, struct bny_receiver *rc,
                          const struct bny_sig *sig, uint32_t seq);
 /* Numbers seq .. seq + n - 1 will not begin. */
 void bny_match_give_up(struct bny_match *m, uint32_t seq, uint32_t n);
-/* The next collective, sig, is over already: it needed no message. */
-void bny_match_pass(struct bny_match *m, const struct bny_sig *sig);
 /* Of the next message with this tag to or from a peer. 0 or -BANYAN_ENOMEM. */
 int bny_match_open_p2p(struct bny_match *m, struct bny_receiver *rc, int peer, uint32_t tag,
                        int is_send, size_t bytes);
@@ -158,14 +155,28 @@ struct bny_receiver *bny_match_changed(struct bny_match *m, enum bny_change *cha
  * *peer; 0: none. bny_match_said() when it is sent. */
 int bny_match_to_say(struct bny_match *m, int *peer, struct bny_hdr *hdr);
 void bny_match_said(struct bny_match *m, int peer, const struct bny_hdr *hdr);
-/* The state of the two functions above; the beginning of struct bny_match. */
+/* What inline functions need; the beginning of struct bny_match. */
 struct bny_match_news {
     struct bny_link changed;       /* receivers, by ->changes */
     uint32_t nsay;                 /* things that flows have to say */
     uint32_t nunexpected;          /* operations that messages wait for */
     struct bny_receiver *latest;   /* collective that was opened, while it is open; or NULL */
     struct bny_expected *expected; /* messages that are looked for now */
+    uint32_t next_seq;             /* of the next collective */
+    struct bny_sig past[BNY_PAST_SIGS]; /* of the latest collectives, by number */
 };
+/* The number of the next collective. */
+static inline uint32_t bny_match_number(const struct bny_match *m)
+{
+    return ((const struct bny_match_news *)(const void *)m)->next_seq;
+}
+/* The next collective, sig, is over already: it needed no message. */
+static inline void bny_match_pass(struct bny_match *m, const struct bny_sig *sig)
+{
+    struct bny_match_news *news = (struct bny_match_news *)(void *)m;
+
+    news->past[news->next_seq++ % BNY_PAST_SIGS] = *sig;
+}
 /* bny_match_find(), and its most frequent answer: the latest collective. */
 static inline enum bny_verdict bny_match_ask(struct bny_match *m, int from,
                                              const struct bny_hdr *hdr,

@@ -40,8 +40,6 @@ struct bny_unexpected { /* messages of one operation that has not begun here */
     struct bny_msg_list msgs;
 };
 
-#define BNY_PAST_SIGS 64 /* signatures of collectives that are remembered */
-
 struct bny_kept_numbers { /* of an operation in stages: seq .. seq + n - 1 are still to begin */
     struct bny_kept_numbers *next;
     uint32_t seq, n;
@@ -51,7 +49,6 @@ struct bny_match {
     struct bny_match_news news; /* first: bny_match_is_busy() and others */
     struct bny_buffer_pool *pool;
     int n, rank;
-    uint32_t next_seq;                     /* of the next collective */
     struct bny_kept_numbers *kept, *spare; /* spare: for those to come */
     uint32_t mask;                         /* of both tables */
     uint32_t nreceivers;
@@ -59,8 +56,7 @@ struct bny_match {
     struct bny_unexpected **unexpected;
     struct bny_unexpected *idle; /* free entries */
     uint32_t nidle;
-    struct bny_flow **flows;            /* [n] NULL: never used; NULL: none was */
-    struct bny_sig past[BNY_PAST_SIGS]; /* of the latest collectives, by number */
+    struct bny_flow **flows; /* [n] NULL: never used; NULL: none was */
 };
 
 static inline uint32_t bny_match_bucket(const struct bny_match *m,

@@ -13,16 +13,7 @@
 
 /* ---- lock ---- */
 
-int bny_world_trylock(struct bny_world *w)
-{
-    if (atomic_flag_test_and_set_explicit(&w->lock, memory_order_acquire))
-        return 0;
-    if (BNY_CHECKS)
-        atomic_store_explicit(&w->locked, 1, memory_order_relaxed);
-    return 1;
-}
-
-void bny_world_lock(struct bny_world *w)
+void bny_world_lock_contended(struct bny_world *w)
 {
     for (unsigned i = 0; !bny_world_trylock(w); i++) {
         if (i % 64 == 63)
@@ -30,14 +21,6 @@ void bny_world_lock(struct bny_world *w)
         else
             bny_pause();
     }
-}
-
-void bny_world_unlock(struct bny_world *w)
-{
-    BNY_ASSERT_LOCKED(w);
-    if (BNY_CHECKS)
-        atomic_store_explicit(&w->locked, 0, memory_order_relaxed);
-    atomic_flag_clear_explicit(&w->lock, memory_order_release);
 }
 
 /* ---- making ---- */

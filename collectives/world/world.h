@@ -137,9 +137,6 @@ struct bny_world {
 struct bny_world *bny_world_new(int nranks, int rank); /* NULL: no memory */
 /* Frees what world.c made; the rest has been freed by those that made it. */
 void bny_world_delete(struct bny_world *w);
-void bny_world_lock(struct bny_world *w);
-int bny_world_trylock(struct bny_world *w);
-void bny_world_unlock(struct bny_world *w);
 /* Of the descriptor of event loops, where there is one: it becomes readable in ns, or at once;
  * until then only by what it watches. With the lock. */
 void bny_world_rest(struct bny_world *w, uint64_t ns);
@@ -154,6 +151,29 @@ static inline struct bny_ep *bny_world_ep(const struct bny_world *w, int rank)
 /* Every function "with the lock" relies on it. */
 #define BNY_ASSERT_LOCKED(w)                                                                   \
     BNY_ASSERT(atomic_load_explicit(&(w)->locked, memory_order_relaxed))
+
+/* 1: the caller holds the lock. */
+static inline int bny_world_trylock(struct bny_world *w)
+{
+    if (atomic_flag_test_and_set_explicit(&w->lock, memory_order_acquire))
+        return 0;
+    if (BNY_CHECKS)
+        atomic_store_explicit(&w->locked, 1, memory_order_relaxed);
+    return 1;
+}
+void bny_world_lock_contended(struct bny_world *w); /* world.c: another thread holds it */
+static inline void bny_world_lock(struct bny_world *w)
+{
+    if (!bny_world_trylock(w))
+        bny_world_lock_contended(w);
+}
+static inline void bny_world_unlock(struct bny_world *w)
+{
+    BNY_ASSERT_LOCKED(w);
+    if (BNY_CHECKS)
+        atomic_store_explicit(&w->locked, 0, memory_order_relaxed);
+    atomic_flag_clear_explicit(&w->lock, memory_order_release);
+}
 
 /* report.c: something went wrong: floods it; the communicators concerned fail when all
  * survivors have agreed on it (progress/failure.c). comm: that it concerns; NULL: all with the

@@ -44,7 +44,7 @@ struct bny_shared_memory {
     void *(*area_take)(struct bny_ep *ep, uint32_t id, size_t bytes);
     void (*area_give)(struct bny_ep *ep, void *mem, size_t bytes);
     void (*area_free)(struct bny_tp *tp, uint32_t id);
-    /* Wakes the peer if it sleeps: something was written for it. */
+    /* bny_ep_wake() calls it: the peer sleeps, or is to know this rank's CPU. */
     void (*area_wake)(struct bny_ep *ep);
 };
 

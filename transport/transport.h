@@ -67,6 +67,9 @@ struct bny_ep {
                         socket */
     const _Atomic uint32_t
         *cpu; /* the peer's tp->cpu when it sent its latest message; NULL: unknown */
+    /* Shared memory */
+    const _Atomic uint32_t *asleep; /* not 0: the peer sleeps; NULL: no connection yet */
+    uint32_t cpu_told;              /* the value of tp->cpu that the peer knows */
 };
 
 /* A dead peer's messages are read before its death counts. */
@@ -283,6 +286,14 @@ struct bny_transport_ops {
      * of a second is cut off (DOWN). NULL: window_close suffices. */
     void (*fence)(struct bny_ep *ep, const struct bny_window *win);
 };
+
+/* Shared memory: wakes the peer if it sleeps, after something was written for it. */
+static inline void bny_ep_wake(struct bny_ep *ep)
+{
+    if (ep->asleep &&
+        (atomic_load_explicit(ep->asleep, memory_order_relaxed) || ep->tp->cpu != ep->cpu_told))
+        ep->ops->shared->area_wake(ep);
+}
 
 /* Sends a copy of len bytes, which a slot holds, with header h, which is complete. 1: sent,
  * BNY_AGAIN, or an error. */

@@ -7,7 +7,7 @@
 #define ALL_CODECS (BNY_CODECS_EXACT | BNY_CODECS_LOSSY | BNY_CODECS_LINEAR)
 #define NOT_LINEAR (BNY_CODECS_EXACT | BNY_CODECS_LOSSY)
 
-static const struct bny_collective_row rows[BNY_COLLECTIVE_COUNT] = {
+const struct bny_collective_row bny_collective_rows[BNY_COLLECTIVE_COUNT] = {
     [BNY_ALLREDUCE] = { .name = "allreduce",
                         .reduces = 1,
                         .averages = 1,
@@ -80,25 +80,20 @@ static const struct bny_collective_row rows[BNY_COLLECTIVE_COUNT] = {
     [BNY_SENDRECV] = { .name = "sendrecv" },
 };
 
-const struct bny_collective_row *bny_collective_row(enum bny_collective c)
-{
-    return &rows[c];
-}
-
 const struct bny_collective_row *bny_collective_of_wire(unsigned number)
 {
-    return number < BNY_COLLECTIVE_COUNT ? &rows[number] : NULL;
+    return number < BNY_COLLECTIVE_COUNT ? &bny_collective_rows[number] : NULL;
 }
 
 const char *bny_collective_name(enum bny_collective c)
 {
-    return (unsigned)c < BNY_COLLECTIVE_COUNT ? rows[c].name : "unknown";
+    return (unsigned)c < BNY_COLLECTIVE_COUNT ? bny_collective_rows[c].name : "unknown";
 }
 
 int bny_collective_find(enum bny_collective *out, const char *name)
 {
     for (int c = 0; c < BNY_COLLECTIVE_COUNT; c++)
-        if (!strcmp(rows[c].name, name)) {
+        if (!strcmp(bny_collective_rows[c].name, name)) {
             *out = (enum bny_collective)c;
             return 1;
         }

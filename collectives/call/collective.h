@@ -45,8 +45,12 @@ struct bny_collective_row {
     const char *ordered; /* that adds in order of ranks; NULL: none is needed */
 };
 
+extern const struct bny_collective_row bny_collective_rows[BNY_COLLECTIVE_COUNT];
 /* c is a collective: not of a peer's message, which may hold any number. */
-const struct bny_collective_row *bny_collective_row(enum bny_collective c);
+static inline const struct bny_collective_row *bny_collective_row(enum bny_collective c)
+{
+    return &bny_collective_rows[c];
+}
 /* "unknown" for what is no collective. */
 const char *bny_collective_name(enum bny_collective c);
 /* 1 and the collective of a name, or 0. */

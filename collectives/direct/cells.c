@@ -123,7 +123,7 @@ static void tell(struct bny_op *op, const struct bny_direct *s)
 
     for (int r = 0; r < op->comm->n; r++)
         if (bny_call_sends(&op->call, op->comm->rank, r)) {
-            tp->ops->shared->area_wake(op->comm->peers[r].ep);
+            bny_ep_wake(op->comm->peers[r].ep);
             handed += s->bytes;
             messages++;
         }

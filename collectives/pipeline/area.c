@@ -314,7 +314,7 @@ void bny_area_told(struct bny_areas *w, struct bny_op *op, struct bny_pass *pass
     pass->copied = 0;
     for (int i = 0; i < w->n; i++)
         if (i != w->rank)
-            w->tp->ops->shared->area_wake(bny_area_ep(w, op->comm, i));
+            bny_ep_wake(bny_area_ep(w, op->comm, i));
 }
 
 /* In one where neither needed anything of the other, or it would have been seen then. */

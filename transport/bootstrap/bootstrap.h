@@ -10,6 +10,7 @@
 #ifndef BNY_BOOTSTRAP_H
 #define BNY_BOOTSTRAP_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -253,16 +254,40 @@ void bny_control_report(struct bny_control *c, const struct bny_failure *f);
  * member does not have it. */
 int bny_control_not_made(struct bny_control *c, uint32_t parent, uint32_t call,
                          struct bny_failure *out);
-/* Number of failures agreed on. An atomic load. Any thread. */
-int bny_control_logged(const struct bny_control *c);
+/* What the inline functions below read, each by an atomic load; the beginning of struct
+ * bny_control. */
+struct bny_control_seen {
+    atomic_int suspect;   /* a failure is known */
+    atomic_int some_left; /* a farewell has arrived */
+    atomic_int logged;    /* number of failures agreed on */
+    atomic_int told;      /* the descriptor for decisions is readable */
+};
+static inline const struct bny_control_seen *bny_control_seen(const struct bny_control *c)
+{
+    return (const struct bny_control_seen *)(const void *)c;
+}
+/* Number of failures agreed on. Any thread. */
+static inline int bny_control_logged(const struct bny_control *c)
+{
+    return atomic_load_explicit(&bny_control_seen(c)->logged, memory_order_acquire);
+}
 /* Same, but without a thread it receives first. */
 int bny_control_news(struct bny_control *c);
-/* Is any failure known, agreed on or not? An atomic load. Any thread. */
-int bny_control_suspect(struct bny_control *c);
-/* Has any rank sent its farewell? An atomic load. Any thread. */
-int bny_control_some_left(struct bny_control *c);
-/* Has a decision been made since the latest progress? An atomic load. Any thread. */
-int bny_control_told(struct bny_control *c);
+/* Is any failure known, agreed on or not? Any thread. */
+static inline int bny_control_suspect(const struct bny_control *c)
+{
+    return atomic_load_explicit(&bny_control_seen(c)->suspect, memory_order_acquire);
+}
+/* Has any rank sent its farewell? Any thread. */
+static inline int bny_control_some_left(const struct bny_control *c)
+{
+    return atomic_load_explicit(&bny_control_seen(c)->some_left, memory_order_acquire);
+}
+/* Has a decision been made since the latest progress? Any thread. */
+static inline int bny_control_told(const struct bny_control *c)
+{
+    return atomic_load_explicit(&bny_control_seen(c)->told, memory_order_relaxed);
+}
 /* Sends a farewell to the neighbours, so that our exit does not count as a failure. Progresses.
  * Returns 0 or BNY_AGAIN (output waits, or a neighbour has not connected yet). */
 int bny_control_farewell(struct bny_control *c);

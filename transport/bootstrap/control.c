@@ -188,7 +188,7 @@ int bny_control_hear(struct bny_control *c)
     pthread_mutex_unlock(&c->lock);
     if (more && c->has_thread) /* it may sleep, and this call consumed its wake-up */
         bny_control_wake(c);
-    return atomic_load_explicit(&c->logged, memory_order_acquire) != 0;
+    return atomic_load_explicit(&c->seen.logged, memory_order_acquire) != 0;
 }
 
 int bny_control_progress(struct bny_control *c)
@@ -198,10 +198,10 @@ int bny_control_progress(struct bny_control *c)
     atomic_store_explicit(&c->here_ns, bny_now_ns(), memory_order_relaxed);
     if (!c->has_thread)
         bny_control_hear(c);
-    if (atomic_load_explicit(&c->told, memory_order_relaxed) && atomic_exchange(&c->told, 0) &&
-        read(c->told_fd, &count, sizeof count) < 0)
+    if (atomic_load_explicit(&c->seen.told, memory_order_relaxed) &&
+        atomic_exchange(&c->seen.told, 0) && read(c->told_fd, &count, sizeof count) < 0)
         bny_debug("rank %d: an eventfd cannot be read", c->rank);
-    return atomic_load_explicit(&c->logged, memory_order_acquire) != 0;
+    return atomic_load_explicit(&c->seen.logged, memory_order_acquire) != 0;
 }
 
 int bny_control_news(struct bny_control *c)
@@ -209,11 +209,6 @@ int bny_control_news(struct bny_control *c)
     if (!c->has_thread)
         bny_control_hear(c);
     return bny_control_logged(c);
-}
-
-int bny_control_logged(const struct bny_control *c)
-{
-    return atomic_load_explicit(&c->logged, memory_order_acquire);
 }
 
 int bny_control_ready(struct bny_control *c)
@@ -230,21 +225,6 @@ int bny_control_ready(struct bny_control *c)
             "rank %d has too many open files to connect to all ranks; raise ulimit -n",
             c->rank);
     return ready;
-}
-
-int bny_control_suspect(struct bny_control *c)
-{
-    return atomic_load_explicit(&c->suspect, memory_order_acquire);
-}
-
-int bny_control_some_left(struct bny_control *c)
-{
-    return atomic_load_explicit(&c->some_left, memory_order_acquire);
-}
-
-int bny_control_told(struct bny_control *c)
-{
-    return atomic_load_explicit(&c->told, memory_order_relaxed);
 }
 
 /* A transport detected the end of a rank. Its last decision may still be unread in its link,

@@ -64,11 +64,8 @@ struct control_peer {
 };
 
 struct bny_control {
+    struct bny_control_seen seen; /* first: bny_control_logged() and others */
     pthread_mutex_t lock; /* of everything but the atomics; never held across a blocking call */
-    atomic_int suspect;   /* a failure is known */
-    atomic_int some_left; /* a farewell has arrived */
-    atomic_int logged;    /* number of failures agreed on */
-    atomic_int told;      /* told_fd is readable */
     int rank, nranks, epfd;
     struct bny_conn_self self;
     struct bny_addr addr;

@@ -46,7 +46,7 @@ void control_add(struct bny_control *c, const struct bny_failure *f, int source)
         c->agree.starved = 1;
     if (rc <= 0)
         return;
-    atomic_store_explicit(&c->suspect, 1, memory_order_release);
+    atomic_store_explicit(&c->seen.suspect, 1, memory_order_release);
     bny_info("failure known (from rank %d): %s", source < 0 ? c->rank : source, f->text);
 }
 

@@ -63,7 +63,7 @@ static void tell_waiters(struct bny_control *c)
 {
     uint64_t one = 1;
 
-    if (c->told_fd < 0 || atomic_exchange(&c->told, 1))
+    if (c->told_fd < 0 || atomic_exchange(&c->seen.told, 1))
         return;
     if (write(c->told_fd, &one, sizeof one) != sizeof one)
         bny_debug("rank %d: an eventfd cannot be written", c->rank);
@@ -155,8 +155,8 @@ static void publish_log(struct bny_control *c, int before)
 {
     if (c->nlog == before)
         return;
-    atomic_store_explicit(&c->suspect, 1, memory_order_release);
-    atomic_store_explicit(&c->logged, c->nlog, memory_order_release);
+    atomic_store_explicit(&c->seen.suspect, 1, memory_order_release);
+    atomic_store_explicit(&c->seen.logged, c->nlog, memory_order_release);
     tell_waiters(c);
 }
 
@@ -221,7 +221,7 @@ int bny_control_failure_among(struct bny_control *c, uint32_t comm,
 {
     int found = 0;
 
-    if (!atomic_load_explicit(&c->logged, memory_order_acquire))
+    if (!atomic_load_explicit(&c->seen.logged, memory_order_acquire))
         return 0;
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < c->nlog && !found; i++) {
@@ -242,7 +242,7 @@ int bny_control_not_made(struct bny_control *c, uint32_t parent, uint32_t call,
 {
     int found = 0;
 
-    if (!parent || !atomic_load_explicit(&c->logged, memory_order_acquire))
+    if (!parent || !atomic_load_explicit(&c->seen.logged, memory_order_acquire))
         return 0;
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < c->nlog && !found; i++) {
@@ -261,7 +261,7 @@ int bny_control_lacking(struct bny_control *c, int (*has)(const void *ctx, int r
 {
     int found = 0;
 
-    if (!atomic_load_explicit(&c->logged, memory_order_acquire))
+    if (!atomic_load_explicit(&c->seen.logged, memory_order_acquire))
         return 0;
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < c->nlog && !found; i++) {
@@ -633,7 +633,7 @@ void view_farewell(struct bny_control *c, struct link *l, const uint8_t *data, s
     size_t bytes = (size_t)c->agree.words * sizeof(uint64_t);
 
     l->left = 1;
-    atomic_store_explicit(&c->some_left, 1, memory_order_release);
+    atomic_store_explicit(&c->seen.some_left, 1, memory_order_release);
     bny_consensus_gone(&c->agree, l->peer, BNY_GONE_LEFT);
     for (int r = 0; len == 2 * bytes && r < c->nranks; r++)
         if (data[bytes + (size_t)r / 8] >> (r % 8) & 1)

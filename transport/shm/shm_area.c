@@ -107,13 +107,11 @@ void bny_shm_area_wake(struct bny_ep *bep)
 {
     struct shm_ep *ep = (struct shm_ep *)bep;
 
-    if (SHM_UNLIKELY(!ep->out))
-        return;
-    if (SHM_UNLIKELY(bep->tp->cpu != ep->cpu_told)) {
-        ep->cpu_told = bep->tp->cpu;
-        atomic_store_explicit(&ep->out->tx_cpu, ep->cpu_told, memory_order_relaxed);
+    if (bep->tp->cpu != bep->cpu_told) {
+        bep->cpu_told = bep->tp->cpu;
+        atomic_store_explicit(&ep->out->tx_cpu, bep->cpu_told, memory_order_relaxed);
     }
-    if (SHM_UNLIKELY(atomic_load_explicit(&ep->out->rx_sleeping, memory_order_relaxed)))
+    if (atomic_load_explicit(bep->asleep, memory_order_relaxed))
         bny_shm_doorbell(ep);
 }
 

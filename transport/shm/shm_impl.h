@@ -159,7 +159,6 @@ struct shm_ep {
     struct shm_seg *out;
     uint32_t out_pos, out_head; /* next record; last value read of out->head */
     uint32_t out_reserved;      /* records promised to reservations */
-    uint32_t cpu_told;
     uint32_t data_tail, data_head;
     uint32_t done_pos;       /* next completion */
     uint32_t nsends;         /* descriptors without completion */

@@ -682,6 +682,7 @@ int bny_shm_open_out(struct shm_ep *ep)
                    : bny_shm_ep_fail(ep, BANYAN_ERANKDEAD, "died (it closed the connection)");
     }
     ep->out = seg;
+    ep->base.asleep = &seg->rx_sleeping;
     bny_shm_enlist(ep);
     ep_watch(ep, pid);
     return 0;

@@ -46,9 +46,9 @@ void bny_shm_post(struct shm_ep *ep, const struct bny_hdr *hdr, uint32_t info, u
     rec->hdr = *hdr;
     rec->word = word;
     ep->data_end[at] = ep->data_tail;
-    if (SHM_UNLIKELY(ep->base.tp->cpu != ep->cpu_told)) {
-        ep->cpu_told = ep->base.tp->cpu;
-        atomic_store_explicit(&ep->out->tx_cpu, ep->cpu_told, memory_order_relaxed);
+    if (SHM_UNLIKELY(ep->base.tp->cpu != ep->base.cpu_told)) {
+        ep->base.cpu_told = ep->base.tp->cpu;
+        atomic_store_explicit(&ep->out->tx_cpu, ep->base.cpu_told, memory_order_relaxed);
     }
     /* Release: a reader that sees seq also sees the record and the payload written before. */
     atomic_store_explicit(&rec->seq, ++ep->out_pos, memory_order_release);

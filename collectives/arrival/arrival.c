@@ -555,14 +555,15 @@ static void note_served(struct bny_op *op)
     }
 }
 
-static void arrival_drop(struct bny_op *op, int result)
+/* After a failure the child may still be closing: it completes its parent when it has. */
+static int arrival_end(struct bny_op *op, int result)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     struct bny_buffer_pool *pool = &op->comm->world->held;
 
     if (bny_is_coordinator(op)) {
-        bny_coordinator_drop(op, result);
-        return;
+        bny_coordinator_end(op, result);
+        return 0;
     }
     note_served(op);
     bny_arrival_coded_end(op, result);
@@ -577,13 +578,7 @@ static void arrival_drop(struct bny_op *op, int result)
     if (a->feeder)
         bny_coordinator_alone(a->feeder);
     a->coordinator = a->feeder = NULL;
-}
-
-/* After a failure the child may still be closing: it completes us when it has. */
-static int close_child(struct bny_op *op)
-{
-    return !bny_is_coordinator(op) && bny_child_is_busy(&bny_arrival_of(op)->child) ? BNY_AGAIN
-                                                                                    : 0;
+    return bny_child_is_busy(&a->child) ? BNY_AGAIN : 0;
 }
 
 /* ---- the ranks that it waits for ---- */
@@ -635,14 +630,12 @@ const struct bny_way bny_way_arrival = {
     .cannot = bny_arrival_cannot,
     .seconds = bny_arrival_seconds,
     .plan = bny_arrival_plan,
-    .adopt = bny_arrival_adopt,
     .init = arrival_init,
     .start = arrival_start,
     .advance = arrival_advance,
     .message = arrival_message,
     .notify = arrival_notify,
-    .drop = arrival_drop,
-    .close = close_child,
+    .end = arrival_end,
     .pending = arrival_pending,
     .free = arrival_free,
 };

@@ -276,7 +276,7 @@ int bny_arrival_apply_coded(struct bny_op *op, int from, int is_result, const st
 int bny_coordinator_advance(struct bny_op *op);
 void bny_coordinator_message(struct bny_op *op, int from, struct bny_msg *msg);
 void bny_coordinator_sent(struct bny_op *op, uint32_t cookie);
-void bny_coordinator_drop(struct bny_op *op, int result);
+void bny_coordinator_end(struct bny_op *op, int result);
 void bny_coordinator_free(struct bny_op *op);
 
 /* ---- and of the call ---- */

@@ -105,8 +105,7 @@ static double pays_from(const struct bny_scope *s, const struct bny_call *call,
 
     if (call->collective != BNY_ALLREDUCE || !bny_call_is_open(call) ||
         strcmp(s->schedule, "auto") != 0 || call->codec || call->is_child ||
-        call->via_allreduce || bny_arrival_cannot(s, call) || s->n < 3 ||
-        plan->predicted_s < BNY_LATE_SUM_S || !has_ports(s))
+        call->via_allreduce || s->n < 3 || plan->predicted_s < BNY_LATE_SUM_S || !has_ports(s))
         return 0;
     after = bny_arrival_tree_seconds(
         s->n, bny_arrival_tree_choose(s->n, bytes, chunk, m.alpha_s, m.beta), bytes, chunk,
@@ -170,10 +169,29 @@ static int choose_sooner(struct bny_scope *s, const struct bny_call *call,
     return 1;
 }
 
+/* Takes over the plan of a sum that is faster in order of arrival while ranks are late. */
+static void take_over(const struct bny_scope *s, const struct bny_call *call,
+                      struct bny_plan *plan)
+{
+    double late_s = plan->program ? pays_from(s, call, plan) : 0;
+
+    if (late_s <= 0)
+        return;
+    plan->way = BNY_WAY_ARRIVAL;
+    plan->late_s = late_s;
+    plan->arrival_chunk = arrival_chunk(s, call);
+    plan->together_s = BNY_TOGETHER_S;
+}
+
 int bny_arrival_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
-    int rc = choose_sooner(s, call, plan);
+    int rc;
 
+    if (plan->way != BNY_WAY_ARRIVAL) {
+        take_over(s, call, plan);
+        return 0;
+    }
+    rc = choose_sooner(s, call, plan);
     if (rc < 0)
         return rc;
     if (rc)
@@ -182,17 +200,4 @@ int bny_arrival_plan(struct bny_scope *s, const struct bny_call *call, struct bn
     plan->predicted_s = arrival_seconds(s, call, plan->codec != NULL);
     plan->together_s = together_s(s, call, plan);
     return 0;
-}
-
-/* A sum that is faster in order of arrival while ranks are late. */
-int bny_arrival_adopt(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
-{
-    if (!plan->program)
-        return 0;
-    plan->late_s = pays_from(s, call, plan);
-    if (plan->late_s <= 0)
-        return 0;
-    plan->arrival_chunk = arrival_chunk(s, call);
-    plan->together_s = BNY_TOGETHER_S;
-    return 1;
 }

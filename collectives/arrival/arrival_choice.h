@@ -9,6 +9,5 @@ const char *bny_arrival_cannot(const struct bny_scope *s, const struct bny_call 
 double bny_arrival_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                            char *schedule);
 int bny_arrival_plan(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
-int bny_arrival_adopt(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
 
 #endif

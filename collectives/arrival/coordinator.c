@@ -587,7 +587,7 @@ void bny_coordinator_sent(struct bny_op *op, uint32_t cookie)
     bny_op_mark_runnable(op);
 }
 
-void bny_coordinator_drop(struct bny_op *op, int result)
+void bny_coordinator_end(struct bny_op *op, int result)
 {
     struct bny_coordinator *d = coordinator_of(op);
 

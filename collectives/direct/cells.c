@@ -316,7 +316,7 @@ static int try_now(struct bny_op *op, uint32_t seq, int tries)
 }
 
 /* Others may use their cells of it again. */
-static void drop(struct bny_op *op)
+static int end(struct bny_op *op, int result)
 {
     struct bny_areas *w = area_of(op);
     struct bny_direct *s = bny_direct_of(op);
@@ -326,6 +326,7 @@ static void drop(struct bny_op *op)
     if (!bny_ring_is_empty(&w->shown))
         done = bny_op_seq(BNY_LINK_OF(w->shown.next, struct bny_direct, link)->op);
     atomic_store_explicit(&w->peers[op->comm->rank].cells->done, done, memory_order_release);
+    return 0;
 }
 
 static int lacks(const struct bny_op *op, int r)
@@ -422,6 +423,6 @@ const struct bny_carrier bny_carrier_cells = {
     .look = look,
     .combine = combine,
     .message = bny_area_message,
-    .drop = drop,
+    .end = end,
     .pending = pending,
 };

@@ -159,12 +159,11 @@ static void direct_message(struct bny_op *op, int from, struct bny_msg *msg)
         bny_msg_release(&op->comm->world->held, msg);
 }
 
-static void direct_drop(struct bny_op *op, int result)
+static int direct_end(struct bny_op *op, int result)
 {
     const struct bny_carrier *c = bny_direct_of(op)->carrier;
 
-    if (c->drop)
-        c->drop(op);
+    return c->end ? c->end(op, result) : 0;
 }
 
 static unsigned direct_pending(const struct bny_op *op, int r)
@@ -185,7 +184,7 @@ const struct bny_way bny_way_direct = {
     .try_now = direct_try_now,
     .advance = direct_advance,
     .message = direct_message,
-    .drop = direct_drop,
+    .end = direct_end,
     .pending = direct_pending,
     .free = direct_free,
 };

@@ -29,7 +29,7 @@ struct bny_carrier {
     int (*look)(struct bny_op *op);
     void (*combine)(struct bny_op *op); /* everything has come; NULL: there is nothing to do */
     void (*message)(struct bny_op *op, int from, struct bny_msg *msg);
-    void (*drop)(struct bny_op *op);
+    int (*end)(struct bny_op *op, int result);
     unsigned (*pending)(const struct bny_op *op, int r);
 };
 

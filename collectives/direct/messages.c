@@ -129,7 +129,7 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
     s->missing--;
 }
 
-static void drop(struct bny_op *op)
+static int end(struct bny_op *op, int result)
 {
     struct bny_direct *s = bny_direct_of(op);
 
@@ -138,6 +138,7 @@ static void drop(struct bny_op *op)
             bny_msg_release(&op->comm->world->held, s->of[r]);
             s->of[r] = NULL;
         }
+    return 0;
 }
 
 /* ---- the ranks that it waits for ---- */
@@ -168,6 +169,6 @@ const struct bny_carrier bny_carrier_messages = {
     .give = give,
     .combine = combine,
     .message = message,
-    .drop = drop,
+    .end = end,
     .pending = pending,
 };

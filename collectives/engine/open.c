@@ -319,7 +319,7 @@ static int close_windows(struct bny_op *op)
     return rc;
 }
 
-static void open_drop(struct bny_op *op, int result)
+static int open_end(struct bny_op *op, int result)
 {
     struct bny_engine *e = bny_engine_of(op);
 
@@ -329,6 +329,7 @@ static void open_drop(struct bny_op *op, int result)
         bny_cookies_drop(op); /* the transport returns them later */
     if (e->is_coded)
         bny_coded_end(op, result);
+    return close_windows(op);
 }
 
 /* ---- the ranks that it waits for ---- */
@@ -362,8 +363,7 @@ const struct bny_way bny_way_program = {
     .advance = bny_engine_advance,
     .message = bny_engine_message,
     .notify = open_notify,
-    .drop = open_drop,
-    .close = close_windows,
+    .end = open_end,
     .pending = open_pending,
     .free = engine_free,
 };

@@ -339,12 +339,8 @@ void bny_op_complete(struct bny_op *op, int result)
     BNY_ASSERT_LOCKED(c->world);
     if (result && op->result == 0)
         op->result = result;
-    if (bny_op_is_active(op)) {
-        if (op->way->drop)
-            op->way->drop(op, result);
-        atomic_store_explicit(&op->state, BNY_OP_CLOSING, memory_order_relaxed);
-    }
-    if (op->way->close && op->way->close(op) == BNY_AGAIN)
+    atomic_store_explicit(&op->state, BNY_OP_CLOSING, memory_order_relaxed);
+    if (op->way->end && op->way->end(op, op->result) == BNY_AGAIN)
         return;
     if (op->result == 0 && is_unsent(op)) {
         bny_op_mark_runnable(op);

@@ -406,15 +406,12 @@ static int pipeline_advance(struct bny_op *op)
     return moved;
 }
 
-static void pipeline_drop(struct bny_op *op, int result)
+static int pipeline_end(struct bny_op *op, int result)
 {
+    int rc;
+
     pipeline_leave(op);
-}
-
-static int pipeline_close(struct bny_op *op)
-{
-    int rc = close_loans(op);
-
+    rc = close_loans(op);
     if (rc)
         bny_op_mark_runnable(op);
     return rc;
@@ -445,8 +442,7 @@ const struct bny_way bny_way_pipeline = {
     .start = pipeline_start,
     .advance = pipeline_advance,
     .message = bny_area_message,
-    .drop = pipeline_drop,
-    .close = pipeline_close,
+    .end = pipeline_end,
     .pending = pipeline_pending,
     .free = pipeline_free,
 };

@@ -247,6 +247,7 @@ static int choose_schedule(struct bny_scope *s, const struct bny_call *call,
 /* The plan, raw or with its codec. */
 static int choose_way(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
+    enum bny_way_id late;
     const char *why;
     int rc;
 
@@ -257,14 +258,10 @@ static int choose_way(struct bny_scope *s, const struct bny_call *call, struct b
         rc = choose_named(s, call, "sendrecv", plan, &why);
     else
         rc = choose_schedule(s, call, plan);
-    if (rc)
+    late = rc ? BNY_WAY_COUNT : with_trait(s, call, BNY_WAY_LATE);
+    if (late == BNY_WAY_COUNT || late == plan->way)
         return rc;
-    for (int i = 0; i < BNY_WAY_COUNT; i++)
-        if (s->ways[i]->adopt && s->ways[i]->adopt(s, call, plan)) {
-            plan->way = (enum bny_way_id)i;
-            break;
-        }
-    return 0;
+    return s->ways[late]->plan(s, call, plan); /* it may take the plan over */
 }
 
 /* plan: of zeros. */

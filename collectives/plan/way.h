@@ -73,11 +73,11 @@ struct bny_way {
                       char *schedule);
     /* Completes the plan, which has its schedule, codec and, where it was chosen by its price,
      * predicted_s. Returns 0; -BANYAN_ENOTSUP: the schedule, which the user named, cannot serve
-     * this call; or another error. May be NULL. */
+     * this call; or another error. May be NULL.
+     * The way with BNY_WAY_LATE also gets the complete plans of other ways (plan->way), for
+     * calls that it can serve. It may take one over, to run it as a part of its own: it adds
+     * what it needs, and sets plan->way to its own. */
     int (*plan)(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
-    /* A complete plan of another way: does this one take it over, to run it as a part of its
-     * own? Then it writes to the plan what it needs, and returns 1. May be NULL. */
-    int (*adopt)(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
 
     /* ---- running ---- */
 
@@ -103,11 +103,9 @@ struct bny_way {
     /* May be NULL where it lends no memory and serves no point to point. */
     void (*notify)(struct bny_op *op, enum bny_notice what, uint32_t step);
     /* The operation ends with result, 0 or the error: releases messages, gives up cookies.
-     * Idempotent. May be NULL. */
-    void (*drop)(struct bny_op *op, int result);
-    /* May the operation be forgotten? BNY_AGAIN while peers may still write into its memory: it
-     * is called again, when it is runnable. Else 0. May be NULL. */
-    int (*close)(struct bny_op *op);
+     * Returns 0, or BNY_AGAIN while peers may still write into its memory: it is called again
+     * when the operation is runnable. Idempotent. May be NULL. */
+    int (*end)(struct bny_op *op, int result);
     /* enum bny_pending_flags, of rank r. */
     unsigned (*pending)(const struct bny_op *op, int r);
     /* Frees of_way[] and what it holds, and makes it NULL. Called where that is not NULL.

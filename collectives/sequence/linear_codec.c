@@ -161,7 +161,7 @@ static int linear_finish(struct bny_op *op)
     return rc;
 }
 
-static void linear_drop(struct bny_op *op)
+static void linear_end(struct bny_op *op)
 {
     struct bny_linear_state *s = state_of(op);
 
@@ -182,6 +182,6 @@ const struct bny_list bny_list_linear = {
     .start = linear_start,
     .next = linear_next,
     .finish = linear_finish,
-    .drop = linear_drop,
+    .end = linear_end,
     .free = linear_free,
 };

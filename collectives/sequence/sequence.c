@@ -59,19 +59,13 @@ static int sequence_start(struct bny_op *op)
     return s->list->start ? s->list->start(op) : 0;
 }
 
-static void sequence_drop(struct bny_op *op, int result)
-{
-    const struct bny_list *list = bny_sequence_of(op)->list;
-
-    if (list->drop)
-        list->drop(op);
-}
-
 /* After a failure a child may still be closing; it completes its parent when it has. */
-static int sequence_close(struct bny_op *op)
+static int sequence_end(struct bny_op *op, int result)
 {
     const struct bny_sequence *s = bny_sequence_of(op);
 
+    if (s->list->end)
+        s->list->end(op);
     for (int i = 0; i < s->n; i++)
         if (bny_child_is_busy(&s->children[i]))
             return BNY_AGAIN;
@@ -201,8 +195,7 @@ const struct bny_way bny_way_sequence = {
     .init = sequence_init,
     .start = sequence_start,
     .advance = sequence_advance,
-    .drop = sequence_drop,
-    .close = sequence_close,
+    .end = sequence_end,
     .pending = sequence_pending,
     .free = sequence_free,
 };

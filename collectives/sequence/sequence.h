@@ -32,7 +32,7 @@ struct bny_list {
     /* All are done. 0 or an error. May be NULL. */
     int (*finish)(struct bny_op *op);
     /* The operation is over. Idempotent. May be NULL. */
-    void (*drop)(struct bny_op *op);
+    void (*end)(struct bny_op *op);
     /* Frees what init() made, if it did. May be NULL. */
     void (*free)(struct bny_op *op);
 };

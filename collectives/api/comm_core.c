@@ -11,7 +11,7 @@
 #include "collectives/api/survive.h"
 #include "collectives/plan/way.h"
 #include "collectives/progress/progress.h"
-#include "collectives/pipeline/pipeline.h"
+#include "collectives/area/area.h"
 
 static struct bny_handles handles = BNY_HANDLES(BNY_COMM_MARK, struct banyan_comm);
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Short operations between ranks that share memory. Every rank shows in its cell (cells.h) what
- * the operation is, and what others need of it; a rank that needs something reads it there, and
- * adds in the order of the ranks. One line changes hands between two ranks where that is
- * enough. No message is sent but the first one of a communicator, by which areas become known,
- * and nobody waits but for what he needs: a root that broadcasts goes on.
+/* Short operations between ranks that share memory. Every rank shows in its cell (area/cells.h)
+ * what the operation is, and what others need of it; a rank that needs something reads it
+ * there, and adds in the order of the ranks. One line changes hands between two ranks where
+ * that is enough. No message is sent but the first one of a communicator, by which areas become
+ * known, and nobody waits but for what he needs: a root that broadcasts goes on.
  *
  * The waiting rank compares the operations. Ranks that differ in one where neither
  * waits for the other, two roots of broadcasts for example, are told by the next operation in
  * which one does: `history`. */
 #include "base/cpu.h"
+#include "collectives/area/area.h"
 #include "collectives/direct/direct.h"
 #include "collectives/plan/cost.h"
-#include "collectives/pipeline/area.h"
 
 /* Bytes of a rank's next operation that are read ahead; the processor goes on by itself. */
 #define FETCHED 512u
@@ -217,9 +217,7 @@ static void report_past(struct bny_op *op, int r)
             return;
         }
     }
-    bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[r].world_rank,
-               "rank %d and rank %d called different operations before operation %u",
-               c->rank < r ? c->rank : r, c->rank < r ? r : c->rank, bny_op_seq(op));
+    bny_area_differed(op, r);
 }
 
 /* Rank r runs something else under this number, once. */

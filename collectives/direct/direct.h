@@ -7,9 +7,9 @@
 #ifndef BNY_COLLECTIVES_DIRECT_H
 #define BNY_COLLECTIVES_DIRECT_H
 
+#include "collectives/area/cells.h"
 #include "collectives/local/local.h"
 #include "collectives/op/op.h"
-#include "collectives/pipeline/cells.h"
 
 #define BNY_DIRECT_RANKS_MAX 64
 

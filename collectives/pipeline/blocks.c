@@ -61,7 +61,7 @@ static size_t width(const struct bny_pass *p)
 /* All ranks' areas have the same shape, so all cut alike. */
 void bny_blocks_cut(struct bny_pass *p, size_t chunk)
 {
-    size_t room = p->shape->slice_bytes / width(p) & ~(size_t)(BNY_PASS_LINE - 1),
+    size_t room = p->shape->slice_bytes / width(p) & ~(size_t)(BNY_AREA_LINE - 1),
            bytes = p->count * p->esz;
 
     if (!chunk && p->shape->lag && bytes <= BNY_PASS_SHORT_BYTES)
@@ -78,7 +78,7 @@ void bny_blocks_cut(struct bny_pass *p, size_t chunk)
     if (p->step > p->share)
         p->step = p->share;
     p->nchunks = (uint32_t)((p->share + p->step - 1) / p->step);
-    p->stride = bny_pass_round_up(p->step * p->esz, BNY_PASS_LINE);
+    p->stride = bny_pass_round_up(p->step * p->esz, BNY_AREA_LINE);
     if (p->stride > room)
         p->stride = room;
     p->nslots = (uint32_t)(room / p->stride);

@@ -7,36 +7,8 @@
 #include "base/assert.h"
 #include "collectives/local/local.h"
 
-/* ---- shape ---- */
-
-/* A chunk is long enough that its two waits cost little, and so short that the slots of two
- * ranks stay in a cache. With more ranks than CPUs each wait lets another rank run: few, long
- * chunks and nothing ahead. */
-#define CHUNK_MAX (32u << 10)
-#define CHUNK_MIN (4u << 10)
-#define SLOT_MAX  (256u << 10) /* all parts' chunks of a slot; */
-#define SLOT_SHORT                                                                             \
-    (128u << 10) /* of short vectors, so that a part has a few chunks at least                 \
-                  */
-#define LAG        3u
-#define CROWD_STEP (1u << 20) /* of the vector */
-
-void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t between)
-{
-    size_t most = crowded ? CROWD_STEP / (size_t)n : SLOT_MAX / (size_t)n;
-
-    if (!crowded && most > CHUNK_MAX)
-        most = CHUNK_MAX;
-    if (most < CHUNK_MIN)
-        most = CHUNK_MIN;
-    s->n = n;
-    s->lag = crowded ? 0 : LAG;
-    s->slots = 2 * s->lag + 1;
-    s->chunk_max = most & ~(size_t)(BNY_PASS_LINE - 1);
-    s->slice_bytes = s->slots * ((size_t)n - 1) * s->chunk_max;
-    s->slices_at = (sizeof(struct bny_pass_head) + between + 4095) & ~(size_t)4095;
-    s->area_bytes = (s->slices_at + BNY_PASS_SLICES * s->slice_bytes + 4095) & ~(size_t)4095;
-}
+/* Bytes of all parts' chunks of a slot, of short vectors: a part has a few chunks at least. */
+#define SLOT_SHORT (128u << 10)
 
 /* ---- cut ---- */
 
@@ -45,7 +17,7 @@ size_t bny_pass_unit(const struct bny_pass *p)
 {
     size_t unit = bny_redop_quantum(&p->redop);
 
-    while (unit * p->esz % BNY_PASS_LINE && unit * p->esz * 2 <= BNY_PASS_LINE)
+    while (unit * p->esz % BNY_AREA_LINE && unit * p->esz * 2 <= BNY_AREA_LINE)
         unit *= 2;
     return unit;
 }
@@ -65,7 +37,7 @@ void bny_pass_cut_steps(struct bny_pass *p, size_t want)
         longest = quantum;
     p->step = longest < p->share ? longest : p->share;
     p->nchunks = (uint32_t)((p->share + p->step - 1) / p->step);
-    p->stride = bny_pass_round_up(p->step * p->esz, BNY_PASS_LINE);
+    p->stride = bny_pass_round_up(p->step * p->esz, BNY_AREA_LINE);
     if (p->stride > p->shape->chunk_max) /* its last line is not whole */
         p->stride = p->shape->chunk_max;
     p->lag = p->shape->lag;
@@ -119,15 +91,15 @@ char *bny_pass_slot(const struct bny_pass *p, int r, uint32_t c, int q)
 
 /* ---- in, add, out ---- */
 
-static struct bny_pass_entry *entry_of(const struct bny_pass *p, int r)
+static struct bny_area_entry *entry_of(const struct bny_pass *p, int r)
 {
-    return &p->peers[r].area->entries[p->seq % BNY_PASS_ENTRIES];
+    return &p->peers[r].area->entries[p->seq % BNY_AREA_ENTRIES];
 }
 
 /* The operation of this rank's counts. */
 static void tell_sig(struct bny_pass *p)
 {
-    struct bny_pass_entry *e = entry_of(p, p->rank);
+    struct bny_area_entry *e = entry_of(p, p->rank);
 
     e->sig = p->sig;
     e->slice = p->slice;
@@ -138,7 +110,7 @@ static void tell_sig(struct bny_pass *p)
 /* So many chunks are in; the first time with what they belong to. */
 void bny_pass_tell_filled(struct bny_pass *p, uint32_t before, uint32_t now)
 {
-    struct bny_pass_entry *e = entry_of(p, p->rank);
+    struct bny_area_entry *e = entry_of(p, p->rank);
 
     if (before == 0 && !p->has_met)
         tell_sig(p);
@@ -148,7 +120,7 @@ void bny_pass_tell_filled(struct bny_pass *p, uint32_t before, uint32_t now)
 
 void bny_pass_tell_added(struct bny_pass *p, uint32_t now)
 {
-    struct bny_pass_entry *e = entry_of(p, p->rank);
+    struct bny_area_entry *e = entry_of(p, p->rank);
 
     p->nadded = now;
     atomic_store_explicit(&e->added, (uint64_t)p->seq << 32 | now, memory_order_release);
@@ -284,7 +256,7 @@ static uint8_t loan_of(const struct bny_pass *p, int r, uint32_t lends)
 }
 
 /* The peer's first word: is it the same operation, and where are its slots? */
-static int pass_meet(struct bny_pass *p, int r, const struct bny_pass_entry *e)
+static int pass_meet(struct bny_pass *p, int r, const struct bny_area_entry *e)
 {
     struct bny_pass_peer *peer = &p->peers[r];
     uint32_t slice = *(const volatile uint32_t *)&e->slice;
@@ -292,7 +264,7 @@ static int pass_meet(struct bny_pass *p, int r, const struct bny_pass_entry *e)
     if (peer->differs)
         return 0;
     memcpy(&peer->theirs, &e->sig, sizeof peer->theirs);
-    if (memcmp(&peer->theirs, &p->sig, sizeof p->sig) != 0 || slice >= BNY_PASS_SLICES ||
+    if (memcmp(&peer->theirs, &p->sig, sizeof p->sig) != 0 || slice >= BNY_AREA_SLICES ||
         *(const volatile uint32_t *)&e->history != p->history) {
         peer->differs = 1;
         return 0;
@@ -305,7 +277,7 @@ static int pass_meet(struct bny_pass *p, int r, const struct bny_pass_entry *e)
 int bny_pass_has_filled(struct bny_pass *p, int r, uint32_t c)
 {
     struct bny_pass_peer *peer = &p->peers[r];
-    struct bny_pass_entry *e = entry_of(p, r);
+    struct bny_area_entry *e = entry_of(p, r);
     uint32_t seen;
 
     if (r == p->rank || peer->filled > c)
@@ -330,7 +302,7 @@ void bny_pass_tell_met(struct bny_pass *p)
 
 int bny_pass_has_met(struct bny_pass *p, int r)
 {
-    struct bny_pass_entry *e = entry_of(p, r);
+    struct bny_area_entry *e = entry_of(p, r);
 
     return r == p->rank || p->peers[r].slice || bny_pass_has_filled(p, r, 0) ||
            (count_of(p, atomic_load_explicit(&e->met, memory_order_acquire)) &&

@@ -32,57 +32,26 @@
  * Blocks (blocks.c) are copied in once and out by whoever needs them: broadcast, gather,
  * scatter, and allgather between more than two ranks. No rank waits but for what it needs: who
  * gives, for room in its slots, or until what it lends is taken; so a rank may be operations
- * ahead of others. Its counts and slots are there until all are done with them (area.c).
+ * ahead of others. Its counts and slots are there until all are done with them (area/).
  *
  * The root of a gather would copy alone what the others could copy side by side. It may lend
  * its output even where that is not shared memory: others write there by the kernel's copy. */
 #ifndef BNY_COLLECTIVES_PASS_H
 #define BNY_COLLECTIVES_PASS_H
 
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "collectives/area/slots.h"
 #include "collectives/call/redop.h"
-#include "transport/wire.h"
 
-#define BNY_PASS_ENTRIES   16 /* operations that may be under way, by their number */
-#define BNY_PASS_SLICES    4  /* of these, so many have slots */
 #define BNY_PASS_TILE      4096u
 #define BNY_PASS_RANKS_MAX 64
-
-/* A rank's counts of an operation. A count is the operation's number << 32 | chunks: what is
- * left of an older operation is no count of this one. */
-struct bny_pass_entry {
-    _Alignas(128) _Atomic uint64_t filled; /* chunks that are in */
-    struct bny_sig sig;                    /* written before the first, as is: */
-    uint32_t slice;                        /* which it has taken for this operation */
-    uint32_t lends;   /* its vector: enum bny_pass_loan; how it is found is others' affair */
-    uint32_t history; /* a hash of its operations before this one */
-    _Atomic uint64_t met; /* number << 32 | 1: the four above are written, before any count */
-    _Alignas(128) _Atomic uint64_t added; /* chunks of its own part that are added */
-};
-
-/* How the areas of a communicator look: the same on all ranks. */
-struct bny_pass_shape {
-    int n;
-    uint32_t slots, lag;
-    size_t chunk_max;   /* bytes of a part */
-    size_t slice_bytes; /* slots * (n - 1) * chunk_max */
-    size_t slices_at;   /* in an area: behind its head, and what is between them */
-    size_t area_bytes;
-};
-
-/* The beginning of an area; its slices follow. */
-struct bny_pass_head {
-    struct bny_pass_entry entries[BNY_PASS_ENTRIES];
-};
-_Static_assert(sizeof(struct bny_pass_head) == 4096, "a page, then slices");
 
 enum bny_pass_loan { BNY_PASS_KEEPS, BNY_PASS_LENDS, BNY_PASS_LENDS_COPIES };
 
 struct bny_pass_peer {
-    struct bny_pass_head *area;
+    struct bny_area_head *area;
     char *slice; /* NULL: it has not told which */
     uint32_t filled, added;
     uint8_t lends;
@@ -103,7 +72,7 @@ struct bny_pass {
     uint8_t from_root; /* blocks: the root gives, else it takes */
     uint8_t direct;    /* gather: givers ask the root first, and store there if it lends */
     int root;          /* reduce, blocks; -1: all ranks give and take */
-    const struct bny_pass_shape *shape;
+    const struct bny_area_shape *shape;
     struct bny_pass_peer *peers; /* [n]; of this rank its own area and slice */
     int n, rank, averages;
     struct bny_redop redop;
@@ -140,9 +109,6 @@ struct bny_pass {
     uint64_t handed; /* bytes for others */
 };
 
-/* For n ranks, `between` bytes of the caller's behind the head; crowded: more ranks than CPUs.
- */
-void bny_pass_shape_init(struct bny_pass_shape *s, int n, int crowded, size_t between);
 /* How p->count elements are cut. The caller has set kind and what goes with it, shape, n, rank,
  * redop, dtype, esz and count; chunk: bytes that are wanted, 0: any. Sets tile_elems, for which
  * the caller has memory. */
@@ -166,7 +132,6 @@ int bny_pass_lacks(const struct bny_pass *p, int r);
 #define BNY_PASS_SHORT_BYTES (128u << 10)
 #define BNY_PASS_SHORT_CHUNK (16u << 10)
 #define BNY_PASS_RUN_MAX     (1u << 20) /* bytes of what is lent between two looks elsewhere */
-#define BNY_PASS_LINE        64u
 
 static inline size_t bny_pass_round_up(size_t x, size_t unit)
 {

@@ -2,7 +2,7 @@
 /* The write-back allreduce, and what else is a pass (pass.h), as a way: where an operation
  * begins, waits for a place in its area, runs there and ends.
  *
- * Ranks that share memory write into each other's areas (area.c) and look at them: no message
+ * Ranks that share memory write into each other's areas (area/) and look at them: no message
  * is sent but the first one of a communicator, by which areas become known. So nothing marks
  * such an operation; it is looked at whenever its rank waits. An operation's description stands
  * beside its first count in the area, and is compared as a message's signature would be. An
@@ -12,13 +12,12 @@
  * An operation of the ranks of each host (a part of a sum of several hosts) has an area of its
  * own for the first part and one for the last: places in an area are given in the order in
  * which operations start, and the last part of a sum comes after the first part of the next. */
-#include "collectives/pipeline/pipeline.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/area/area.h"
 #include "collectives/local/local.h"
-#include "collectives/pipeline/area.h"
+#include "collectives/pipeline/pass.h"
 #include "collectives/pipeline/pipeline_choice.h"
 
 _Static_assert(BNY_PIPELINE_RANKS_MAX == BNY_PASS_RANKS_MAX, "a list of their inputs");
@@ -383,6 +382,46 @@ static void pipeline_leave(const struct bny_op *op)
 
 /* ---- going on ---- */
 
+/* Wakes ranks that sleep, for what the pass has written since the last time, and counts it. */
+static void publish_counts(struct bny_op *op)
+{
+    struct pipeline *s = pipeline_of(op);
+    struct bny_areas *w = s->area;
+    uint64_t handed = s->pass.handed - s->counted;
+
+    s->pass.told = 0;
+    s->counted = s->pass.handed;
+    op->wire_bytes += handed;
+    bny_counter_add(&w->tp->messages, (uint64_t)w->n - 1);
+    bny_counter_add(&w->tp->wire_bytes, handed);
+    bny_counter_add(&w->tp->copied_bytes, s->pass.copied);
+    s->pass.copied = 0;
+    for (int i = 0; i < w->n; i++)
+        if (i != w->rank)
+            bny_ep_wake(bny_area_ep(w, op->comm, i));
+}
+
+/* Does a peer's entry have another operation than this one? 1: this rank has reported it. */
+static int has_mismatch(struct bny_op *op)
+{
+    const struct pipeline *s = pipeline_of(op);
+
+    for (int i = 0; i < s->area->n; i++)
+        if (s->peers[i].differs) {
+            struct bny_msg msg = { .hdr = { .comm = op->comm->id,
+                                            .seq = bny_op_seq(op),
+                                            .kind = BNY_MSG_DATA,
+                                            .sig = s->peers[i].theirs } };
+
+            if (memcmp(&msg.hdr.sig, &op->sig, sizeof op->sig) != 0)
+                bny_mismatch_report(op, s->area->ranks[i], &msg);
+            else
+                bny_area_differed(op, s->area->ranks[i]);
+            return 1;
+        }
+    return 0;
+}
+
 static int pipeline_advance(struct bny_op *op)
 {
     struct pipeline *s = pipeline_of(op);
@@ -395,13 +434,13 @@ static int pipeline_advance(struct bny_op *op)
     if (is_done)
         pipeline_leave(op); /* before other ranks wake, which may wait for that */
     if (s->pass.told)
-        bny_area_told(s->area, op, &s->pass, &s->counted);
+        publish_counts(op);
     if (is_done) {
         bny_op_complete(op, 0);
         return 1;
     }
     if (!moved && s->has_place && !s->failed)
-        s->failed = (uint8_t)bny_area_differ(s->area, op, s->peers);
+        s->failed = (uint8_t)has_mismatch(op);
     bny_op_mark_runnable(op);
     return moved;
 }

@@ -66,7 +66,7 @@ struct banyan_comm {
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;
-    struct bny_areas *areas[BNY_AREAS]; /* pipeline/; NULL: none yet */
+    struct bny_areas *areas[BNY_AREAS]; /* area/; NULL: none yet */
     uint8_t had_coordinator;            /* arrival/: words of others may come when it is gone */
     struct bny_lateness lateness;
     atomic_uint_fast64_t sums_asked, sums_by_arrival; /* for statistics */

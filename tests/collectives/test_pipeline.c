@@ -31,7 +31,7 @@ struct rank {
 struct job {
     uint64_t s;
     int n, ops;
-    struct bny_pass_shape shape;
+    struct bny_area_shape shape;
     char *area[RANKS];
     struct rank rank[RANKS];
     size_t count[OPS], esz[OPS];
@@ -186,7 +186,7 @@ static void pass_prepare(struct job *j, int o, int r, size_t chunk)
     p->tile = malloc(BNY_PASS_TILE);
     bny_pass_cut(p, chunk);
     for (int q = 0; q < j->n; q++)
-        p->peers[q].area = (struct bny_pass_head *)(void *)j->area[q];
+        p->peers[q].area = (struct bny_area_head *)(void *)j->area[q];
     j->rank[r].started[o] = j->rank[r].done[o] = 0;
 }
 
@@ -245,7 +245,7 @@ static void op_make(struct job *j, int o, size_t chunk)
         p->out = j->rank[r].out[o].at;
         p->seq = j->seq[o];
         p->sig.count = j->count[o];
-        p->slice = ((uint32_t)o + (uint32_t)r) % BNY_PASS_SLICES;
+        p->slice = ((uint32_t)o + (uint32_t)r) % BNY_AREA_SLICES;
         p->direct = (uint8_t)direct;
         p->lends = draw_loan(j, p, vector);
         pass_prepare(j, o, r, chunk);
@@ -278,7 +278,7 @@ static void job_make(struct job *j, uint64_t seed, int n)
     j->s = seed;
     j->n = n;
     j->ops = 1 + (int)bny_rng_below(&j->s, OPS);
-    bny_pass_shape_init(&j->shape, n, (int)bny_rng_below(&j->s, 2), bny_rng_below(&j->s, 5000));
+    bny_area_shape_init(&j->shape, n, (int)bny_rng_below(&j->s, 2), bny_rng_below(&j->s, 5000));
     for (int r = 0; r < n; r++)
         j->area[r] = aligned_alloc(4096, j->shape.area_bytes);
     for (int r = 0; r < n; r++)
@@ -366,8 +366,8 @@ Test(pipeline, a_liar_harms_nothing_but_sums, .timeout = 300)
         for (int k = 0; k < 20000; k++) {
             int o = (int)bny_rng_below(&j.s, (uint64_t)j.ops);
             char *area = j.area[bny_rng_below(&j.s, (uint64_t)n)];
-            struct bny_pass_entry *e =
-                &((struct bny_pass_head *)(void *)area)->entries[j.seq[o] % BNY_PASS_ENTRIES];
+            struct bny_area_entry *e =
+                &((struct bny_area_head *)(void *)area)->entries[j.seq[o] % BNY_AREA_ENTRIES];
             uint64_t count = (uint64_t)j.seq[o] << 32 | bny_rng_next(&j.s) >> 33;
 
             switch (bny_rng_below(&j.s, 8)) {

@@ -254,7 +254,7 @@ static int exchange_differs(struct test *t)
 
 /* Rank 0 gives a block and sleeps before it looks who has taken it, while all others take that
  * and those of further roots. Which needs as many operations as have counts side by side. */
-#define AHEAD (BNY_PASS_ENTRIES + 4)
+#define AHEAD (BNY_AREA_ENTRIES + 4)
 
 static int ahead(struct test *t)
 {

@@ -15,10 +15,11 @@ MAY_USE = {
     "local": {"call"},
     "op": STATE | {"local"},
     "xfer": LIFE,
-    **{path: LIFE | {"xfer"} for path in WAYS},  # which do not know each other, but for the
-    "direct": LIFE | {"xfer", "pipeline"},        # areas of pipeline, in which direct has its cells
+    "area": LIFE,
+    **{path: LIFE | {"xfer"} for path in WAYS},  # which do not know each other
+    **{path: LIFE | {"xfer", "area"} for path in ("direct", "pipeline")},
     "progress": LIFE,
-    "api": LIFE | {"xfer", "progress"} | WAYS,
+    "api": LIFE | {"area", "progress", "xfer"} | WAYS,
 }
 
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Areas: made, told, mapped, shared out among operations. */
-#include "collectives/pipeline/area.h"
+#include "collectives/area/area.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "collectives/pipeline/pipeline.h"
 
 struct said { /* wire format */
     uint32_t id;
@@ -20,9 +18,9 @@ _Static_assert(sizeof(struct said) == 16, "wire format");
 /* Behind the head and the loans, on a page of their own. */
 static size_t cells_at(int n)
 {
-    size_t loans = sizeof(struct bny_area_loan) * BNY_PASS_ENTRIES * (size_t)n;
+    size_t loans = sizeof(struct bny_area_loan) * BNY_AREA_ENTRIES * (size_t)n;
 
-    return (sizeof(struct bny_pass_head) + loans + 4095) & ~(size_t)4095;
+    return (sizeof(struct bny_area_head) + loans + 4095) & ~(size_t)4095;
 }
 
 static struct bny_cells *cells_in(void *area, int n)
@@ -68,8 +66,8 @@ static struct bny_areas *make(struct banyan_comm *c, enum bny_area which)
         return NULL;
     }
     w->which = which;
-    bny_pass_shape_init(&w->shape, w->n, c->scope.oversubscribed,
-                        cells_at(w->n) - sizeof(struct bny_pass_head) +
+    bny_area_shape_init(&w->shape, w->n, c->scope.oversubscribed,
+                        cells_at(w->n) - sizeof(struct bny_area_head) +
                             sizeof(struct bny_cells));
     w->tp = bny_area_ep(w, c, w->rank == 0 ? 1 : 0)->tp;
     w->untold = w->unmapped = w->n - 1;
@@ -198,7 +196,7 @@ static void tell_done(struct bny_areas *w, uint32_t seq)
 /* Are all ranks done with what its counts belong to? Ranks need not wait for each other. */
 static int is_free(struct bny_areas *w, uint32_t seq)
 {
-    const struct bny_area_use *u = &w->entry_use[seq % BNY_PASS_ENTRIES];
+    const struct bny_area_use *u = &w->entry_use[seq % BNY_AREA_ENTRIES];
 
     for (int r = 0; u->used && r < w->shape.n; r++) {
         struct bny_area_peer *p = &w->peers[r];
@@ -208,7 +206,7 @@ static int is_free(struct bny_areas *w, uint32_t seq)
         p->passes_done = atomic_load_explicit(&p->cells->passes_done, memory_order_acquire);
         /* The second: so long ago that numbers have gone half round. */
         if ((int32_t)(p->passes_done - u->seq) <= 0 &&
-            (int32_t)(p->passes_done + BNY_PASS_ENTRIES - seq) <= 0)
+            (int32_t)(p->passes_done + BNY_AREA_ENTRIES - seq) <= 0)
             return 0;
     }
     return 1;
@@ -235,7 +233,7 @@ static int is_read(struct bny_areas *w, const struct bny_area_use *u, uint32_t s
 /* The lowest, which is in caches. -1: none is free. */
 static int free_slice(struct bny_areas *w, uint32_t seq)
 {
-    for (int i = 0; i < BNY_PASS_SLICES; i++) {
+    for (int i = 0; i < BNY_AREA_SLICES; i++) {
         struct bny_area_use *u = &w->slice_use[i];
 
         if (w->slices & 1u << i || (u->used && !is_read(w, u, seq)))
@@ -250,7 +248,7 @@ static int free_slice(struct bny_areas *w, uint32_t seq)
  * place on all ranks, so the oldest can always go on. */
 int bny_area_claim(struct bny_areas *w, struct bny_link *link, uint32_t seq, uint32_t *slice)
 {
-    uint32_t nth = seq % BNY_PASS_ENTRIES;
+    uint32_t nth = seq % BNY_AREA_ENTRIES;
     int free;
 
     if (w->queue.next != link || (w->entries & 1u << nth))
@@ -277,7 +275,7 @@ void bny_area_release(struct bny_areas *w, uint32_t seq, uint32_t slice, int is_
 
     if (is_read_on)
         w->slice_use[slice] = (struct bny_area_use){ seq, 1 };
-    w->entries &= ~(1u << seq % BNY_PASS_ENTRIES);
+    w->entries &= ~(1u << seq % BNY_AREA_ENTRIES);
     w->slices &= ~(1u << slice);
     for (uint32_t left = w->entries; left; left &= left - 1) {
         uint32_t other = w->entry_use[__builtin_ctz(left)].seq;
@@ -288,7 +286,7 @@ void bny_area_release(struct bny_areas *w, uint32_t seq, uint32_t slice, int is_
     tell_done(w, done);
 }
 
-/* ---- passes ---- */
+/* ---- ranks that differ ---- */
 
 uint32_t bny_area_history(struct bny_areas *w, const struct bny_op *op)
 {
@@ -300,49 +298,11 @@ uint32_t bny_area_history(struct bny_areas *w, const struct bny_op *op)
     return before;
 }
 
-void bny_area_told(struct bny_areas *w, struct bny_op *op, struct bny_pass *pass,
-                   uint64_t *counted)
+void bny_area_differed(struct bny_op *op, int r)
 {
-    uint64_t handed = pass->handed - *counted;
+    struct banyan_comm *c = op->comm;
 
-    pass->told = 0;
-    *counted = pass->handed;
-    op->wire_bytes += handed;
-    bny_counter_add(&w->tp->messages, (uint64_t)w->n - 1);
-    bny_counter_add(&w->tp->wire_bytes, handed);
-    bny_counter_add(&w->tp->copied_bytes, pass->copied);
-    pass->copied = 0;
-    for (int i = 0; i < w->n; i++)
-        if (i != w->rank)
-            bny_ep_wake(bny_area_ep(w, op->comm, i));
-}
-
-/* In one where neither needed anything of the other, or it would have been seen then. */
-static void differed_before(struct bny_op *op, int r)
-{
-    int me = op->comm->rank;
-
-    bny_report(op->comm->world, op->comm, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH,
-               op->comm->peers[r].world_rank,
+    bny_report(c->world, c, BNY_CAUSE_MISMATCH, BANYAN_EMISMATCH, c->peers[r].world_rank,
                "rank %d and rank %d called different operations before operation %u",
-               me < r ? me : r, me < r ? r : me, bny_op_seq(op));
-}
-
-int bny_area_differ(const struct bny_areas *w, struct bny_op *op,
-                    const struct bny_pass_peer *peers)
-{
-    for (int i = 0; i < w->n; i++)
-        if (peers[i].differs) {
-            struct bny_msg msg = { .hdr = { .comm = op->comm->id,
-                                            .seq = bny_op_seq(op),
-                                            .kind = BNY_MSG_DATA,
-                                            .sig = peers[i].theirs } };
-
-            if (memcmp(&msg.hdr.sig, &op->sig, sizeof op->sig) != 0)
-                bny_mismatch_report(op, w->ranks[i], &msg);
-            else
-                differed_before(op, w->ranks[i]);
-            return 1;
-        }
-    return 0;
+               c->rank < r ? c->rank : r, c->rank < r ? r : c->rank, bny_op_seq(op));
 }

@@ -1,78 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Short operations in cells of shared memory: any collective, type and operation, many in
- * flight on two communicators by turns, more of them than there are cells; ranks that run
- * ahead; and ranks that differ. */
+/* Short operations in cells of shared memory: ranks that run ahead, and ranks that differ. Many
+ * in flight: cases_in_flight.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "tests/mp/call.h"
-
-#define FLIGHT 40 /* more than cells */
-#define ROUNDS 12
-
-/* s is the same on all ranks, own is this rank's. */
-static void draw(struct call *c, int n, uint64_t *s, uint64_t *own)
-{
-    static const char *const schedules[] = { "direct:cells", "direct:cells", "direct:messages",
-                                             NULL };
-    static const size_t edges[] = { 0, 1, 47, 48, 49, 63, 64, 65, 240, 241, 1000, 4096, 16384 };
-    size_t unit, most;
-
-    do
-        call_random(c, n, 1 << 16, bny_rng_next(s), bny_rng_next(own));
-    while (c->coll == C_SENDRECV);
-    unit = model_unit(c->op);
-    /* a little beyond what fits */
-    most = 17000 / banyan_dtype_bytes(c->dtype) / unit;
-    c->count = edges[bny_rng_below(s, sizeof edges / sizeof *edges)] % (most + 1) * unit;
-    c->schedule = schedules[bny_rng_below(s, 4)];
-    c->chunk_bytes = 0;
-    c->deterministic = (int)bny_rng_below(s, 3) - 1;
-}
-
-static int cells(struct test *t)
-{
-    uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
-    struct call call[FLIGHT];
-    struct bound *bound[FLIGHT];
-    struct banyan_request *rq[FLIGHT][2];
-    struct banyan_comm *other;
-    int rc[FLIGHT], refused = 0, all = 0;
-
-    CHECK_OK(t, banyan_comm_dup(t->comm, &other));
-    for (int round = 0; round < ROUNDS; round++) {
-        int n = 1 + (int)bny_rng_below(&s, FLIGHT), times = 1 + (int)bny_rng_below(&s, 2);
-        int at = (int)bny_rng_below(&own, (uint64_t)n);
-
-        for (int i = 0; i < n; i++) {
-            draw(&call[i], t->n, &s, &own);
-            times = call[i].in_place ? 1 : times;
-            bound[i] = call_open(t, bny_rng_below(&s, 2) ? other : t->comm, &call[i]);
-            memset(rq[i], 0, sizeof rq[i]);
-            rc[i] = call_issue(bound[i], rq[i]);
-            all += rc[i] == 0;
-        }
-        for (int k = 0; k < times; k++) {
-            for (int i = 0; i < n; i++)
-                if (rc[i] == 0)
-                    CHECK_OK(t, banyan_start(rq[i][0]));
-            for (int i = 0; i < n; i++)
-                if (rc[(at + i) % n] == 0)
-                    CHECK_OK(t, banyan_wait(rq[(at + i) % n][0], -1));
-        }
-        for (int i = 0; i < n; i++) {
-            if (rc[i] == 0)
-                CHECK_OK(t, banyan_request_free(rq[i][0]));
-            refused += call_close(t, bound[i], rc[i]);
-        }
-    }
-    CHECK(t, all > refused, "%d calls, %d refused", all, refused);
-    CHECK_OK(t, banyan_comm_finalize(other));
-    case_check_works(t, t->comm);
-    return 0;
-}
 
 /* Blocking calls in which one rank need not wait for the others: it runs ahead as far as there
  * are cells, and what it showed stays until all have read it. */
@@ -158,7 +92,6 @@ static int cells_differs(struct test *t)
 }
 
 const struct mp_case cases_cells[] = {
-    { "cells", cells, 0 },
     { "cells_ahead", cells_ahead, 0 },
     { "cells_differs", cells_differs, CASE_FAILS },
     { NULL, NULL, 0 },

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sums of several hosts by schedule hierarchical (test_hosts.py puts ranks into network
- * namespaces): all types and operations, many in flight, ranks that differ, die, stay away or
- * give up. */
+ * namespaces): all types and operations, ranks that differ, die, stay away or give up. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +10,7 @@
 #include "base/rng.h"
 #include "tests/mp/call.h"
 
-#define SUMS   150
-#define FLIGHT 9 /* more than slices */
+#define SUMS 150
 
 /* Short ones and those in order of ranks are refused. */
 static void draw(struct call *c, int n, uint64_t *s, uint64_t *own)
@@ -65,43 +63,6 @@ static int hosts(struct test *t)
         refused += call_check(t, t->comm, &c);
     }
     CHECK(t, refused < SUMS / 2, "%d of %d refused", refused, SUMS);
-    return 0;
-}
-
-/* On two communicators, among calls of all kinds. */
-static int hosts_in_flight(struct test *t)
-{
-    uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
-    struct banyan_comm *other;
-
-    CHECK_OK(t, banyan_comm_dup(t->comm, &other));
-    for (int round = 0; round < 12; round++) {
-        int n = 1 + (int)bny_rng_below(&s, FLIGHT), at = (int)bny_rng_below(&own, (uint64_t)n);
-        struct banyan_request *rq[FLIGHT][2] = { 0 };
-        struct call call[FLIGHT];
-        struct bound *bound[FLIGHT];
-        int rc[FLIGHT];
-
-        for (int i = 0; i < n; i++) {
-            draw(&call[i], t->n, &s, &own);
-            if (bny_rng_below(&s, 4) == 0)
-                call[i].schedule = "auto";
-            bound[i] = call_open(t, bny_rng_below(&s, 2) ? other : t->comm, &call[i]);
-            rc[i] = call_issue(bound[i], rq[i]);
-        }
-        for (int i = 0; i < n; i++)
-            if (rc[i] == 0)
-                CHECK_OK(t, banyan_start(rq[i][0]));
-        for (int i = 0; i < n; i++)
-            if (rc[(at + i) % n] == 0)
-                CHECK_OK(t, banyan_wait(rq[(at + i) % n][0], -1));
-        for (int i = 0; i < n; i++) {
-            if (rc[i] == 0)
-                CHECK_OK(t, banyan_request_free(rq[i][0]));
-            call_close(t, bound[i], rc[i]);
-        }
-    }
-    CHECK_OK(t, banyan_comm_finalize(other));
     return 0;
 }
 
@@ -201,7 +162,6 @@ static int hosts_end(struct test *t)
 
 const struct mp_case cases_hosts[] = {
     { "hosts", hosts, 0 },
-    { "hosts_in_flight", hosts_in_flight, 0 },
     { "hosts_differ", hosts_differ, CASE_FAILS },
     { "hosts_die", hosts_die, CASE_FAILS },
     { "hosts_end", hosts_end, CASE_OWN_INIT | CASE_FAILS },

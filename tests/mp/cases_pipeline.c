@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Write-back allreduces and exchanges: many in flight, on two communicators by turns, of all
- * kinds of memory, with more of them than there are places; and ranks that differ. */
+/* Write-back allreduces and other passes: ranks that are ahead of others, and ranks that
+ * differ. Many in flight: cases_in_flight.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,175 +10,6 @@
 #include "collectives/world/comm.h"
 #include "collectives/pipeline/pass.h"
 #include "tests/mp/call.h"
-
-#define FLIGHT 24 /* more than entries, and than slices */
-#define ROUNDS 6
-
-struct flying {
-    uint32_t *in, *out;
-    int shared; /* of banyan_mem_alloc */
-    size_t count;
-    uint32_t first; /* of rank r's input element i: first + r * 3 + i */
-    struct banyan_request *rq;
-};
-
-static uint32_t *memory(struct test *t, int shared, size_t count)
-{
-    void *p = NULL;
-
-    if (!shared)
-        return case_malloc(count * 4 + 4);
-    CHECK_OK(t, banyan_mem_alloc(t->comm, count * 4 + 4, &p));
-    return p;
-}
-
-static void memory_free(struct test *t, int shared, uint32_t *p)
-{
-    if (shared)
-        CHECK_OK(t, banyan_mem_free(t->comm, p));
-    else
-        free(p);
-}
-
-static size_t draw_count(uint64_t *s, int n)
-{
-    static const size_t edges[] = { 1,     2,     15,     16,     512,   1023,
-                                    1024,  4096,  8192,   8193,   16384, 32768,
-                                    40000, 65536, 131072, 262144, 300001 };
-    size_t c = edges[bny_rng_below(s, sizeof edges / sizeof *edges)];
-
-    return bny_rng_below(s, 3) ? c : c * (size_t)n + bny_rng_below(s, 5);
-}
-
-/* s is the same on all ranks, own is this rank's. */
-static void begin(struct test *t, struct flying *f, struct banyan_comm *comm, uint64_t *s,
-                  uint64_t *own)
-{
-    static const size_t chunks[] = { 0, 0, 4096, 20000 };
-    struct banyan_opts o = BANYAN_OPTS_INIT;
-    int in_place = (int)bny_rng_below(own, 2);
-
-    f->count = draw_count(s, t->n);
-    f->first = (uint32_t)bny_rng_next(s);
-    f->shared = (int)bny_rng_below(own, 2);
-    f->in = memory(t, f->shared, f->count);
-    f->out = in_place ? f->in : memory(t, f->shared, f->count);
-    for (size_t i = 0; i < f->count; i++)
-        f->in[i] = f->first + (uint32_t)t->rank * 3 + (uint32_t)i;
-    f->in[f->count] = f->out[f->count] = 0xfeedface;
-    o.schedule = bny_rng_below(s, 4) ? "pipeline" : "auto";
-    o.chunk_bytes = chunks[bny_rng_below(s, 4)];
-    CHECK_OK(t, banyan_allreduce_init(f->in, f->out, f->count, BANYAN_U32, BANYAN_SUM, comm, &o,
-                                      &f->rq));
-}
-
-static void end(struct test *t, struct flying *f)
-{
-    uint32_t n = (uint32_t)t->n;
-
-    for (size_t i = 0; i < f->count; i++)
-        CHECK(t, f->out[i] == n * (f->first + (uint32_t)i) + 3 * (n * (n - 1) / 2),
-              "element %zu of %zu", i, f->count);
-    CHECK(t, f->out[f->count] == 0xfeedface && f->in[f->count] == 0xfeedface,
-          "behind %zu elements", f->count);
-    banyan_request_free(f->rq);
-    if (f->out != f->in)
-        memory_free(t, f->shared, f->out);
-    memory_free(t, f->shared, f->in);
-}
-
-static int pipeline(struct test *t)
-{
-    uint64_t s = t->seed, own = t->seed * 977 + (uint64_t)t->rank;
-    struct flying f[FLIGHT] = { 0 };
-    struct banyan_comm *other;
-
-    CHECK_OK(t, banyan_comm_dup(t->comm, &other));
-    for (int round = 0; round < ROUNDS; round++) {
-        int n = 1 + (int)bny_rng_below(&s, FLIGHT), times = 1 + (int)bny_rng_below(&s, 2);
-
-        for (int i = 0; i < n; i++)
-            begin(t, &f[i], bny_rng_below(&s, 2) ? other : t->comm, &s, &own);
-        for (int k = 0; k < times; k++) {
-            for (int i = 0; k && i < n; i++) /* in place: the sums took its place */
-                for (size_t e = 0; e < f[i].count; e++)
-                    f[i].in[e] = f[i].first + (uint32_t)t->rank * 3 + (uint32_t)e;
-            for (int i = 0; i < n; i++)
-                CHECK_OK(t, banyan_start(f[i].rq));
-            for (int i = 0, at = (int)bny_rng_below(&own, (uint64_t)n); i < n; i++)
-                CHECK_OK(t, banyan_wait(f[(at + i) % n].rq, -1));
-        }
-        for (int i = 0; i < n; i++)
-            end(t, &f[i]);
-    }
-    CHECK_OK(t, banyan_comm_finalize(other));
-    case_check_works(t, t->comm);
-    return 0;
-}
-
-/* ---- exchanges of blocks ---- */
-
-#define SWAPS       7 /* more than slices */
-#define SWAP_ROUNDS 25
-
-static const unsigned taken = 1u << C_ALLGATHER | 1u << C_ALLTOALL | 1u << C_REDUCE_SCATTER |
-                              1u << C_ALLREDUCE | 1u << C_REDUCE | 1u << C_BROADCAST |
-                              1u << C_GATHER | 1u << C_SCATTER;
-
-static void draw_exchange(struct call *c, int n, uint64_t *s, uint64_t *own,
-                          struct image_pool *pool)
-{
-    do
-        call_random(c, n, 1 << (bny_rng_below(s, 8) ? 18 : 21), bny_rng_next(s),
-                    bny_rng_next(own));
-    while (!(taken & 1u << c->coll));
-    c->schedule = bny_rng_below(s, 4) ? "pipeline" : NULL;
-    c->deterministic = (int)bny_rng_below(s, 3) - 1;
-    c->pool = bny_rng_below(own, 3) ? pool : NULL; /* often all lend, often some */
-}
-
-static int exchange(struct test *t)
-{
-    uint64_t s = t->seed, own = model_mix(t->seed, (uint64_t)t->rank + 1);
-    struct image_pool pool[SWAPS];
-    struct call call[SWAPS];
-    struct bound *bound[SWAPS];
-    struct banyan_request *rq[SWAPS][2];
-    struct banyan_comm *other;
-    int rc[SWAPS], refused = 0, all = 0;
-
-    CHECK_OK(t, banyan_comm_dup(t->comm, &other));
-    for (int i = 0; i < SWAPS; i++)
-        image_pool_make(t, t->comm, &pool[i], IMAGE_BANYAN, (1 << 21) + 4096);
-    for (int round = 0; round < SWAP_ROUNDS; round++) {
-        int n = 1 + (int)bny_rng_below(&s, SWAPS), at = (int)bny_rng_below(&own, (uint64_t)n);
-
-        for (int i = 0; i < n; i++) {
-            draw_exchange(&call[i], t->n, &s, &own, &pool[i]);
-            bound[i] = call_open(t, bny_rng_below(&s, 2) ? other : t->comm, &call[i]);
-            memset(rq[i], 0, sizeof rq[i]);
-            rc[i] = call_issue(bound[i], rq[i]);
-            all += rc[i] == 0;
-        }
-        for (int i = 0; i < n; i++)
-            if (rc[i] == 0)
-                CHECK_OK(t, banyan_start(rq[i][0]));
-        for (int i = 0; i < n; i++)
-            if (rc[(at + i) % n] == 0)
-                CHECK_OK(t, banyan_wait(rq[(at + i) % n][0], -1));
-        for (int i = 0; i < n; i++) {
-            if (rc[i] == 0)
-                CHECK_OK(t, banyan_request_free(rq[i][0]));
-            refused += call_close(t, bound[i], rc[i]);
-        }
-    }
-    CHECK(t, all > refused, "%d calls, %d refused", all, refused);
-    for (int i = 0; i < SWAPS; i++)
-        image_pool_free(t, t->comm, &pool[i]);
-    CHECK_OK(t, banyan_comm_finalize(other));
-    case_check_works(t, t->comm);
-    return 0;
-}
 
 /* ---- ranks that do not wait for each other ---- */
 
@@ -458,9 +289,7 @@ static int gather_given_up(struct test *t)
 }
 
 const struct mp_case cases_pipeline[] = {
-    { "pipeline", pipeline, 0 },
     { "pipeline_differs", pipeline_differs, CASE_FAILS },
-    { "exchange", exchange, 0 },
     { "exchange_differs", exchange_differs, CASE_FAILS },
     { "race", race, 0 },
     { "ahead", ahead, 0 },

@@ -52,7 +52,7 @@ static const struct mp_case *const tables[] = {
     cases_buckets_wrong,
     cases_lgc,
     cases_survive, cases_trouble, cases_grow, cases_arrival,
-    cases_pipeline, cases_cells, cases_hosts, cases_objects,
+    cases_pipeline, cases_cells, cases_hosts, cases_in_flight, cases_objects,
 };
 /* clang-format on */
 #define NTABLES (sizeof tables / sizeof tables[0])
@@ -196,11 +196,18 @@ void *case_malloc(size_t bytes)
 
 static const struct mp_case *find(const char *name)
 {
+    const struct mp_case *found = NULL;
+    int n = 0;
+
     for (size_t i = 0; i < NTABLES; i++)
         for (const struct mp_case *c = tables[i]; c->name; c++)
-            if (!strcmp(c->name, name))
-                return c;
-    fprintf(stderr, "rank: no case %s\n", name);
+            if (!strcmp(c->name, name)) {
+                found = c;
+                n++;
+            }
+    if (n == 1)
+        return found;
+    fprintf(stderr, "rank: %d cases have the name %s\n", n, name);
     exit(2);
 }
 

@@ -3,12 +3,12 @@
 #include "tests/mp/table.h"
 
 static struct mp_row in_flight[] = {
-    { "cells", "shm", 2 },
-    { "cells", "shm", 3 },
-    { "cells", "shm", 4 },
-    { "cells", "shm", 8, "", 120 },
-    { "cells", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
-    { "cells", "shm", 5, "", 0, { "BANYAN_TEST_SEED=random" } },
+    { "many_in_flight", "shm", 2, "cells" },
+    { "many_in_flight", "shm", 3, "cells" },
+    { "many_in_flight", "shm", 4, "cells" },
+    { "many_in_flight", "shm", 8, "cells", 120 },
+    { "many_in_flight", "shm", 2, "cells", 0, { "BANYAN_TEST_SEED=random" } },
+    { "many_in_flight", "shm", 5, "cells", 0, { "BANYAN_TEST_SEED=random" } },
 };
 MP_TABLE(cells, many_in_flight_are_right, in_flight)
 

@@ -25,7 +25,7 @@ class Hosts(unittest.TestCase):
     def test_sums_are_right(self):
         for hosts, per_host in SHAPES:
             self.case("hosts", hosts, per_host)
-            self.case("hosts_in_flight", hosts, per_host)
+            self.case("many_in_flight", hosts, per_host, "hosts")
 
     def test_ranks_that_differ_are_told(self):
         for arg in "0 count", "3 count", "1 type", "2 op", "3 schedule", "0 collective", "3 collective":

@@ -4,14 +4,14 @@
 #include "tests/mp/table.h"
 
 static struct mp_row in_flight[] = {
-    { "pipeline", "shm", 2 },
-    { "pipeline", "shm", 3 },
-    { "pipeline", "shm", 4 },
-    { "pipeline", "shm", 5 },
-    { "pipeline", "shm", 8, "", 120 },
-    { "pipeline", "shm", 5, "", 0, { "BANYAN_TEST_CPUS=16" } },
-    { "pipeline", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
-    { "pipeline", "shm", 3, "", 0, { "BANYAN_TEST_SEED=random", "BANYAN_CMA=0" } },
+    { "many_in_flight", "shm", 2, "sums" },
+    { "many_in_flight", "shm", 3, "sums" },
+    { "many_in_flight", "shm", 4, "sums" },
+    { "many_in_flight", "shm", 5, "sums" },
+    { "many_in_flight", "shm", 8, "sums", 120 },
+    { "many_in_flight", "shm", 5, "sums", 0, { "BANYAN_TEST_CPUS=16" } },
+    { "many_in_flight", "shm", 2, "sums", 0, { "BANYAN_TEST_SEED=random" } },
+    { "many_in_flight", "shm", 3, "sums", 0, { "BANYAN_TEST_SEED=random", "BANYAN_CMA=0" } },
 };
 MP_TABLE(pipeline, many_in_flight_are_right, in_flight)
 
@@ -27,14 +27,14 @@ static struct mp_row differs[] = {
 MP_TABLE(pipeline, ranks_that_differ_are_told, differs)
 
 static struct mp_row exchanges[] = {
-    { "exchange", "shm", 2 },
-    { "exchange", "shm", 3 },
-    { "exchange", "shm", 4 },
-    { "exchange", "shm", 7, "", 120 },
-    { "exchange", "shm", 4, "", 0, { "BANYAN_TEST_CPUS=16", "BANYAN_TEST_SEED=random" } },
-    { "exchange", "shm", 6, "", 120, { "BANYAN_TEST_CPUS=16" } },
-    { "exchange", "shm", 2, "", 0, { "BANYAN_TEST_SEED=random" } },
-    { "exchange", "shm", 3, "", 0, { "BANYAN_TEST_SEED=random" } },
+    { "many_in_flight", "shm", 2, "passes" },
+    { "many_in_flight", "shm", 3, "passes" },
+    { "many_in_flight", "shm", 4, "passes" },
+    { "many_in_flight", "shm", 7, "passes", 120 },
+    { "many_in_flight", "shm", 4, "passes", 0, { "BANYAN_TEST_CPUS=16" } },
+    { "many_in_flight", "shm", 6, "passes", 120, { "BANYAN_TEST_CPUS=16" } },
+    { "many_in_flight", "shm", 2, "passes", 0, { "BANYAN_TEST_SEED=random" } },
+    { "many_in_flight", "shm", 3, "passes", 0, { "BANYAN_TEST_SEED=random" } },
 };
 MP_TABLE(pipeline, exchanges_are_right, exchanges)
 

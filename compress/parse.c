@@ -75,10 +75,17 @@ static int unknown_param(const struct bny_codec_ops *ops, const char *name, size
                     (int)(len < 40 ? len : 40), name, *list ? "it has: " : "it has none", list);
 }
 
+static int given_twice(const struct bny_codec_ops *ops, const char *param)
+{
+    return bny_fail(BANYAN_EINVAL, "codec %s: parameter %s is given twice; give it once",
+                    ops->name, param);
+}
+
 /* Reads "param=value,param=value" into c. */
 static int params_parse(struct bny_codec *c, const char *text)
 {
     struct bny_pair pair;
+    unsigned seen = 0; /* bit i: parameter i */
 
     while (bny_pair_next(&text, &pair)) {
         int i = find_param(c->ops, pair.key, pair.key_len);
@@ -87,11 +94,16 @@ static int params_parse(struct bny_codec *c, const char *text)
         double v;
 
         if (i < 0 && pair.value_len == 1 && !strncmp(pair.key, "force=1", 7)) {
+            if (c->force)
+                return given_twice(c->ops, "force");
             c->force = 1;
             continue;
         }
         if (i < 0)
             return unknown_param(c->ops, pair.key, pair.key_len);
+        if (seen & 1u << i)
+            return given_twice(c->ops, p->name);
+        seen |= 1u << i;
         if (!pair.value)
             return bny_fail(BANYAN_EINVAL, "codec %s: parameter %s has no value; write %s=%g",
                             c->ops->name, p->name, p->name, p->def);

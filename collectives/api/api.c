@@ -256,7 +256,8 @@ static int barrier_any(struct banyan_comm *comm, const struct banyan_opts *opts,
 
     call.dtype = BANYAN_U8;
     call.count = 1; /* a byte of scratch memory travels */
-    call.codec = NULL;
+    if (rc == 0)
+        rc = bny_check_codec(&call, comm, opts);
     return rc ? rc : submit(comm, &call, req);
 }
 
@@ -292,14 +293,14 @@ static int begin_message(struct bny_call *call, int is_send, struct banyan_comm 
     int rc = bny_call_begin(call, BNY_SENDRECV, is_send ? "send" : "recv", comm, opts);
 
     call->is_send = (uint8_t)is_send;
-    call->codec = NULL;
     bny_call_set_schedule(call, "auto");
     return rc;
 }
 
 /* And what has not; name: the buffer's. */
-static int set_message(struct bny_call *call, const struct banyan_comm *comm, void *buf,
-                       size_t count, enum banyan_dtype dtype, int peer, const char *name)
+static int set_message(struct bny_call *call, struct banyan_comm *comm,
+                       const struct banyan_opts *opts, void *buf, size_t count,
+                       enum banyan_dtype dtype, int peer, const char *name)
 {
     int rc = bny_check_type(call, dtype);
 
@@ -309,7 +310,9 @@ static int set_message(struct bny_call *call, const struct banyan_comm *comm, vo
     call->takes_send = count > 0;
     if (rc == 0)
         rc = bny_check_root(call, comm, "peer");
-    return rc ? rc : bny_check_buffer(buf, count, name);
+    if (rc == 0)
+        rc = bny_check_buffer(buf, count, name);
+    return rc ? rc : bny_check_codec(call, comm, opts);
 }
 
 static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int peer, int is_send,
@@ -320,7 +323,7 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
     int rc = begin_message(&call, is_send, comm, opts);
 
     if (rc == 0)
-        rc = set_message(&call, comm, buf, count, dtype, peer, "buf");
+        rc = set_message(&call, comm, opts, buf, count, dtype, peer, "buf");
     if (rc == 0 && peer == comm->rank && req == BNY_RUN && !bny_group_depth && !is_send &&
         !has_sent_itself(comm, call.tag))
         rc = bny_fail(
@@ -672,9 +675,10 @@ int banyan_sendrecv(const void *sendbuf, size_t sendcount, enum banyan_dtype sen
         return rc;
     calls[1] = calls[0];
     calls[1].is_send = 0;
-    rc = set_message(&calls[0], comm, (void *)sendbuf, sendcount, sendtype, to, "sendbuf");
+    rc =
+        set_message(&calls[0], comm, opts, (void *)sendbuf, sendcount, sendtype, to, "sendbuf");
     if (rc == 0)
-        rc = set_message(&calls[1], comm, recvbuf, recvcount, recvtype, from, "recvbuf");
+        rc = set_message(&calls[1], comm, opts, recvbuf, recvcount, recvtype, from, "recvbuf");
     for (int i = 0; i < 2 && rc == 0; i++)
         rc = bny_check_extent(comm, &calls[i]);
     if (rc)

@@ -290,6 +290,8 @@ static const char *codec_lacks(const struct bny_call *call)
     const struct bny_codec_ops *ops = call->codec->ops;
     unsigned dtypes = ops->dtypes ? ops->dtypes : 1u << BANYAN_F32;
 
+    if (!row->codecs)
+        return "it serves no such call";
     if (!(dtypes >> call->dtype & 1))
         return ops->dtypes ? "it does not take this type" : "it takes f32 alone";
     if (ops->family == BNY_CODEC_EXACT)

@@ -82,6 +82,25 @@ Test(codec, parameters_are_what_the_canonical_text_says)
     }
 }
 
+Test(codec, a_parameter_is_given_once)
+{
+    static const char *const twice[][2] = {
+        { "topk:delta=.1,delta=.2", "delta" },
+        { "topk:delta=.1,delta=.1", "delta" },
+        { "topk:delta=.1,reselect=1,delta=.2", "delta" },
+        { "int8:block=64,block=64", "block" },
+        { "int8:force=1,block=64,force=1", "force" },
+    };
+
+    for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
+        const struct bny_codec *c = NULL;
+
+        cr_assert_eq(bny_codec_parse(&c, twice[i][0]), -BANYAN_EINVAL, "%s", twice[i][0]);
+        cr_assert(strstr(banyan_last_error(), twice[i][1]), "%s", banyan_last_error());
+        cr_assert(strstr(banyan_last_error(), "twice"), "%s", banyan_last_error());
+    }
+}
+
 Test(codec, the_old_name_of_an_option_is_refused_with_the_option)
 {
     const struct bny_codec *c = NULL;

@@ -439,6 +439,36 @@ static int wrong_requests(struct test *t, struct banyan_comm *comm)
     return 0;
 }
 
+/* A call that no codec serves refuses one by name, whatever its type, and takes "none". */
+static void codecs_out_of_place(struct test *t, struct banyan_comm *comm)
+{
+    static const char *const codecs[] = { "int8:force=1", "int8", "lossless", "powersgd" };
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_request *rq = NULL;
+    float x[4] = { 1, 2, 3, 4 }, y[4] = { 0 };
+    int me = t->rank;
+
+#define REFUSED(call)                                                                          \
+    do {                                                                                       \
+        CHECK_RC(t, -BANYAN_ENOTSUP, call);                                                    \
+        CHECK_HAS(t, banyan_last_error(), "it serves no such call");                           \
+    } while (0)
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
+        opts.codec = codecs[i];
+        REFUSED(banyan_send(x, 4, BANYAN_F32, me, comm, &opts));
+        REFUSED(banyan_recv(y, 4, BANYAN_F32, me, comm, &opts));
+        REFUSED(banyan_send_init(x, 4, BANYAN_F32, me, comm, &opts, &rq));
+        REFUSED(banyan_recv_init(y, 4, BANYAN_I32, me, comm, &opts, &rq));
+        REFUSED(banyan_sendrecv(x, 4, BANYAN_F32, me, y, 4, BANYAN_F32, me, comm, &opts));
+        REFUSED(banyan_barrier(comm, &opts));
+    }
+#undef REFUSED
+    opts.codec = "none";
+    CHECK_OK(t, banyan_sendrecv(x, 4, BANYAN_F32, me, y, 4, BANYAN_F32, me, comm, &opts));
+    CHECK(t, y[3] == 4, "received %g", (double)y[3]);
+    CHECK_OK(t, banyan_barrier(comm, &opts));
+}
+
 /* Wrong arguments: refused at once on the rank that has them, with the argument's name, nothing
  * sent. */
 static int arguments(struct test *t)
@@ -477,6 +507,7 @@ static int arguments(struct test *t)
     opts.schedule = NULL;
     opts.codec = "f61";
     WRONG("did you mean f16?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
+    codecs_out_of_place(t, comm);
     opts.codec = NULL;
     opts.timeout_s = NAN;
     WRONG("timeout_s: it is not a number",

@@ -97,6 +97,7 @@ struct perf_run {
     long timed;         /* iterations so far */
     int tries;          /* failures in a row of which nobody died */
     int said_refused;   /* the codec was refused, which is said once */
+    int said_schedule;  /* another schedule runs than was asked for: said once */
     int keeps_time;     /* sets the process's alarm: one rank of it does */
     char transport[32]; /* that the communicator uses */
     struct perf_buffers buf;

@@ -2,6 +2,7 @@
 /* banyan_perf: measures and checks collectives. This file joins the job and sweeps sizes,
  * types, operations and roots. A rank is a process; over the loop transport, which joins ranks
  * of one process, it is a thread. */
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -88,6 +89,27 @@ static void find_transport(struct perf_run *run)
         snprintf(run->transport, sizeof run->transport, "%s", run->opts->transport);
 }
 
+/* The schedule that runs: --schedule is a preference. A linear codec's stages, and a file, have
+ * the name that was asked for. */
+static void schedule_of_plan(struct perf_run *run, struct perf_row *row, const char *plan)
+{
+    const char *asked = run->opts->schedule;
+    char runs[sizeof row->schedule];
+
+    if (sscanf(plan, "schedule %63[^,]", runs) != 1 || !strcmp(runs, "sequence") ||
+        !strncmp(runs, "file:", 5))
+        return;
+    if (!strchr(asked, ':'))
+        runs[strcspn(runs, ":")] = '\0';
+    snprintf(row->schedule, sizeof row->schedule, "%s", runs);
+    if (strcmp(asked, "auto") && strcmp(asked, "static") && strcmp(asked, runs) &&
+        run->rank == 0 && !run->said_schedule++)
+        fprintf(stderr,
+                "banyan_perf: --schedule %s: %s of %" PRIu64 " bytes runs by schedule %s (told "
+                "once)\n",
+                asked, row->collective, row->bytes, runs);
+}
+
 static void describe(struct perf_run *run, struct perf_row *row, int dtype)
 {
     const struct perf_opts *o = run->opts;
@@ -98,10 +120,10 @@ static void describe(struct perf_run *run, struct perf_row *row, int dtype)
     snprintf(row->codec, sizeof row->codec, "%s", o->codec);
     if (o->what->flags & PERF_RAW)
         snprintf(row->schedule, sizeof row->schedule, "none");
-    else if (!strcmp(o->schedule, "auto") &&
+    else if (run->nranks > 1 &&
              banyan_comm_plan(run->comm, o->what->name, row->count, (enum banyan_dtype)dtype,
                               plan, sizeof plan) >= 0)
-        word_of_plan(plan, banyan_schedule_name, "auto", row->schedule, sizeof row->schedule);
+        schedule_of_plan(run, row, plan);
     if (!perf_codec_serves(o->codec, o->what, (enum banyan_dtype)dtype,
                            (unsigned)perf_parse_op(row->op))) {
         snprintf(row->codec, sizeof row->codec, "none"); /* the row says what ran */

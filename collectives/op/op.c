@@ -93,6 +93,8 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
                              ? "ranks share memory, which is faster than any codec"
                              : "it is predicted to take longer than raw data",
                          "force=1 among its parameters insists");
+    if (op->plan.is_substitute)
+        bny_schedule_unused(comm, call);
     op->ways = comm->scope.ways;
     op->way = op->ways[op->plan.way];
     op->traits = op->way->traits;

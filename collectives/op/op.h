@@ -68,10 +68,12 @@ struct bny_op {
 
 /* Plans the call; nothing when the operation has the plan already. 0 or an error. */
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call);
-/* Tells, once for a communicator and codec and at its rank 0, that a call runs without the
- * codec that was asked for. unused.c. By the thread that owns comm. */
+/* Warns, at rank 0 and once for a communicator and codec, that a call runs without the codec
+ * that was asked for. unused.c. By the thread that owns comm. */
 void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, const char *why,
                       const char *remedy);
+/* The same where the communicator's schedule cannot serve the call. */
+void bny_schedule_unused(struct banyan_comm *comm, const struct bny_call *call);
 /* 0, or an error: then it has not begun. Lock held, as for all below. */
 int bny_op_start(struct bny_op *op);
 /* The same for a child of `parent`, with a number that the parent kept. */

@@ -1,28 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Codecs that were asked for and are not used: the rank that asked gets a warning, once. */
+/* Codecs and schedules that were asked for and are not used: rank 0 warns, once for each. */
 #include <stdio.h>
 
 #include "base/log.h"
 #include "collectives/op/op.h"
 
-/* A communicator's codec is meant for what is long: its short calls are no news. */
+/* A communicator's codec and schedule are meant for long calls: its short ones are no news. */
 #define SHORT_BYTES (64u << 10)
+
+/* kind: "codec" or "schedule". name: it is compared as a pointer. */
+static void warn_unused(struct banyan_comm *comm, const struct bny_call *call, const char *kind,
+                        const char *name, const char *why, const char *remedy)
+{
+    const struct bny_scope *s = &comm->scope;
+    size_t bytes = call->count * banyan_dtype_bytes(call->dtype), i = 0;
+    int is_general = name == s->schedule || (s->codec && name == s->codec->spec);
+
+    if (comm->rank != 0 || comm->n == 1 || (is_general && bytes < SHORT_BYTES))
+        return;
+    while (i < 8 && comm->unused[i] && comm->unused[i] != name)
+        i++;
+    if (i == 8 || comm->unused[i])
+        return;
+    comm->unused[i] = name;
+    bny_warn("%s %s is not used for %s of %zu %s: %s; %s (told once for a communicator and %s)",
+             kind, name, bny_call_name(call), call->count, banyan_dtype_name(call->dtype), why,
+             remedy, kind);
+}
 
 void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, const char *why,
                       const char *remedy)
 {
-    size_t bytes = call->count * banyan_dtype_bytes(call->dtype), i = 0;
+    warn_unused(comm, call, "codec", call->codec->spec, why, remedy);
+}
 
-    if (comm->rank != 0 || comm->n == 1 ||
-        (call->codec == comm->scope.codec && bytes < SHORT_BYTES))
-        return;
-    while (i < 8 && comm->unused[i] && comm->unused[i] != call->codec)
-        i++;
-    if (i == 8 || comm->unused[i])
-        return;
-    comm->unused[i] = call->codec;
-    bny_warn("codec %s is not used for %s of %zu %s: %s; %s (told once for a communicator and "
-             "codec)",
-             call->codec->spec, bny_call_name(call), call->count,
-             banyan_dtype_name(call->dtype), why, remedy);
+void bny_schedule_unused(struct banyan_comm *comm, const struct bny_call *call)
+{
+    struct bny_call named = *call;
+    const char *why;
+
+    bny_call_set_schedule(&named, comm->scope.schedule);
+    why = bny_plan_cannot(&comm->scope, &named);
+    warn_unused(comm, call, "schedule", comm->scope.schedule,
+                why ? why : "it does not serve such a call",
+                "auto chooses for it; opts.schedule names schedules call by call");
 }

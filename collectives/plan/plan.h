@@ -40,12 +40,13 @@ struct bny_plan {
     double predicted_s;
     double late_s; /* > 0: a sum that is run in order of arrival while ranks are late by so
                     * much (arrival/lateness.h); the rest of the plan is what is run else */
-    size_t arrival_chunk; /* of that one, in bytes */
-    double together_s;    /* in order of arrival: so long slots wait for all ranks to come */
-    double pace_s;        /* > 0: a step's chunks are sent evenly over so many seconds */
-    double cts_wait_s;    /* > 0: sends wait so long for CTS of all who are to say so */
-    uint8_t raw_in_host;  /* a lossy codec: between ranks of one host nothing is encoded */
-    uint8_t hash;         /* of what ranks must agree on */
+    size_t arrival_chunk;  /* of that one, in bytes */
+    double together_s;     /* in order of arrival: so long slots wait for all ranks to come */
+    double pace_s;         /* > 0: a step's chunks are sent evenly over so many seconds */
+    double cts_wait_s;     /* > 0: sends wait so long for CTS of all who are to say so */
+    uint8_t is_substitute; /* the communicator's schedule cannot serve the call */
+    uint8_t raw_in_host;   /* a lossy codec: between ranks of one host nothing is encoded */
+    uint8_t hash;          /* of what ranks must agree on */
     char schedule[BNY_NAME_MAX];
 };
 

@@ -240,6 +240,7 @@ static int choose_schedule(struct bny_scope *s, const struct bny_call *call,
             return refuse_schedule(s, call, why);
     } else if (!bny_schedule_is_auto(s->schedule)) {
         rc = choose_named(s, call, s->schedule, plan, &why); /* where it does not fit, auto */
+        plan->is_substitute = rc == -BANYAN_ENOTSUP && !call->is_child;
     }
     return rc == -BANYAN_ENOTSUP ? choose_cheapest(s, call, plan) : rc;
 }

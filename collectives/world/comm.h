@@ -61,8 +61,9 @@ struct banyan_comm {
     char failure_text[320];
     atomic_int is_failure_told; /* to the program, by a call of this communicator */
     atomic_int told; /* how many failures of the world were logged when a call last told one */
-    const struct bny_codec *unused[8]; /* codecs of which it was told that a call ran without */
-    struct bny_init *init;             /* while not joined yet: api/join.c */
+    const char *unused[8]; /* names of codecs and schedules: a warning said that a call ran
+                            * without */
+    struct bny_init *init; /* while not joined yet: api/join.c */
     atomic_uint_fast64_t ops_done;
     struct banyan_comm *next_comm;
     int finalized;

@@ -176,8 +176,10 @@ struct banyan_config {
     double op_timeout_s;    /* deadline of an operation without its own; default 300; 0: none */
     const char *transport;  /* "auto" (default), "shm", "verbs", "ud", "dpdk", "tcp", "loop" */
     const char *schedule;   /* of calls without their own: "auto" (default), "static", a name of
-                               banyan_schedule_name(), or the path of a plan (JSON or MSCCL XML)
-                             */
+                               banyan_schedule_name(), or the path of a plan (JSON or MSCCL
+                               XML). A call that it cannot serve runs as with "auto"; for calls
+                               of 64 KiB and more a warning gives the reason, once for each
+                               communicator */
     const char *codec;      /* the same: "none" (default) or a codec's name */
     const char *ifname;     /* interface(s) for TCP and verbs: "eth0,ib", or "^lo,docker" to
                              * exclude; for verbs also an RDMA device: "mlx5_0:1"; "": any */

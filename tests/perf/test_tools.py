@@ -304,6 +304,26 @@ class Perf(unittest.TestCase):
         self.assertEqual({r["codec"] for r in rows}, {"none"})
         self.assertIn("--codec int8 insists", text)
 
+    def test_rows_name_the_schedule_that_runs(self):
+        def run(name, size, schedule):
+            p = sh(PERF, name, "-P", "2", "-b", str(size), "-e", str(size), "-n", "1", "-w", "0", "--csv", "--no-roofline",
+                   "--schedule", schedule, "--transport", "shm", env={**os.environ, "BANYAN_DEBUG": "warn"})
+            self.assertEqual(p.returncode, 0, p.stderr)
+            lines = [line.split(",") for line in p.stdout.splitlines() if line]
+            return {row[lines[0].index("schedule")] for row in lines[1:]}, p.stderr
+
+        self.assertEqual(run("allreduce", 1 << 20, "ring"), ({"ring"}, ""))
+        self.assertEqual(run("allreduce", 1024, "direct:messages"), ({"direct:messages"}, ""))
+        for name, size, asked in ("alltoall", 1 << 20, "ring"), ("allreduce", 1 << 20, "direct:cells"):
+            rows, told = run(name, size, asked)
+            self.assertEqual(len(rows - {asked, "auto"}), 1, rows)
+            self.assertEqual(told.count(f"--schedule {asked}: {name} of {size} bytes runs by schedule {min(rows)}"), 1, told)
+            self.assertEqual(told.count(f"warning: schedule {asked} is not used for {name} of"), 1, told)
+            self.assertIn("auto chooses for it", told)
+        rows, told = run("alltoall", 1024, "ring")  # the short calls of a communicator are no news to the library
+        self.assertNotIn("ring", rows)
+        self.assertNotIn("warning", told)
+
     def test_ranks_of_the_loop_transport_are_threads(self):
         for name in "allreduce alltoall sendrecv".split():
             rows, text = self.rows(name, "-P", "3", "--transport", "loop", "-b", "5000", "-e", "500000", "-f", "100",

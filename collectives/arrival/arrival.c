@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where an arrival reduction begins and ends: memory, words, completion. */
+/* Where an arrival reduction begins and ends: memory, the coordinator's answers, completion. */
 #include "collectives/arrival/arrival.h"
 #include "collectives/arrival/arrival_choice.h"
 
@@ -9,7 +9,7 @@
 #include "collectives/arrival/lateness.h"
 #include "collectives/plan/arrival_tree.h"
 
-/* ---- words ---- */
+/* ---- messages of coordinators ---- */
 
 void bny_arrival_wrong(struct bny_op *op, int from, const char *what)
 {
@@ -20,12 +20,12 @@ void bny_arrival_wrong(struct bny_op *op, int from, const char *what)
                bny_op_seq(op), from, what);
 }
 
-void bny_outbox_add(struct bny_op *op, struct bny_outbox *box, int to, uint32_t seq,
-                    const struct bny_arrival_word *word)
+void bny_coord_outbox_add(struct bny_op *op, struct bny_coord_outbox *box, int to, uint32_t seq,
+                          const struct bny_coord_msg *msg)
 {
     if (box->n == box->cap) {
         size_t cap = box->cap ? 2 * box->cap : 8;
-        struct bny_posted *more = realloc(box->at, cap * sizeof *more);
+        struct bny_coord_posted *more = realloc(box->at, cap * sizeof *more);
 
         if (!more) {
             bny_op_send_failed(op, -1, bny_fail(BANYAN_ENOMEM, "no memory for a message"), "");
@@ -34,47 +34,49 @@ void bny_outbox_add(struct bny_op *op, struct bny_outbox *box, int to, uint32_t 
         box->at = more;
         box->cap = cap;
     }
-    box->at[box->n++] = (struct bny_posted){ .to = to, .seq = seq, .word = *word };
-    /* A coordinator speaks before it begins: its first turn takes that along. */
+    box->at[box->n++] = (struct bny_coord_posted){ .to = to, .seq = seq, .msg = *msg };
+    /* A coordinator adds messages before it begins: its first advance() sends them. */
     if (atomic_load_explicit(&op->state, memory_order_relaxed) != BNY_OP_IDLE)
         bny_op_mark_runnable(op);
 }
 
-/* Does it tell of a parent whose own place is still to be told? What comes there before that is
- * only in its way: the word may need a connection first, which then stands behind the sums. */
-static int is_ahead(const struct bny_posted *p, const struct bny_outbox *box, size_t kept)
+/* Does the message name a parent that has not been sent its own slot yet? Sums that reach the
+ * parent before its slot only delay that: the message may need a new connection, which then
+ * queues behind the sums. */
+static int needs_slot_first(const struct bny_coord_posted *p,
+                            const struct bny_coord_outbox *box, size_t kept)
 {
-    for (size_t i = 0; p->word.said == BNY_SAID_PARENT && i < kept; i++)
-        if (box->at[i].to == p->word.rank &&
-            (box->at[i].word.said & ~BNY_SAID_WAS_LATE) == BNY_SAID_SLOT)
+    for (size_t i = 0; p->msg.kind == BNY_COORD_PARENT && i < kept; i++)
+        if (box->at[i].to == p->msg.rank &&
+            (box->at[i].msg.kind & ~BNY_COORD_WAS_LATE) == BNY_COORD_SLOT)
             return 1;
     return 0;
 }
 
-int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box)
+int bny_coord_outbox_flush(struct bny_op *op, struct bny_coord_outbox *box)
 {
     size_t kept = 0, before = box->n;
     struct bny_hdr h;
 
     for (size_t i = 0; i < before; i++) {
-        struct bny_posted *p = &box->at[i];
+        struct bny_coord_posted *p = &box->at[i];
         struct bny_ep *ep = op->comm->peers[p->to].ep;
         int rc;
 
-        if (is_ahead(p, box, kept)) {
+        if (needs_slot_first(p, box, kept)) {
             box->at[kept++] = *p;
             continue;
         }
         if (p->to == op->comm->rank) {
-            bny_coordinator_own(op, &p->word);
+            bny_coordinator_deliver_own(op, &p->msg);
             continue;
         }
-        bny_op_header(op, &h, p->word.said <= BNY_SAID_VOICE ? BNY_MSG_ARRIVE : BNY_MSG_DATA);
+        bny_op_header(op, &h, p->msg.kind <= BNY_COORD_VOTE ? BNY_MSG_ARRIVE : BNY_MSG_DATA);
         h.seq = p->seq;
-        h.step = BNY_ARRIVAL_WORD;
-        h.chan = 1; /* not behind the sums of the same rank */
-        h.len = h.codec_len_raw = sizeof p->word;
-        rc = ep->ops->eager(ep, &h, &p->word);
+        h.step = BNY_ARRIVAL_COORD;
+        h.chan = 1; /* it does not queue behind this rank's sums */
+        h.len = h.codec_len_raw = sizeof p->msg;
+        rc = ep->ops->eager(ep, &h, &p->msg);
         if (rc == BNY_AGAIN)
             box->at[kept++] = *p;
         else if (rc < 0)
@@ -86,9 +88,9 @@ int bny_outbox_flush(struct bny_op *op, struct bny_outbox *box)
     return kept != before;
 }
 
-int bny_arrival_read_word(const struct bny_msg *msg, struct bny_arrival_word *out)
+int bny_coord_msg_read(const struct bny_msg *msg, struct bny_coord_msg *out)
 {
-    if (msg->hdr.step != BNY_ARRIVAL_WORD || msg->hdr.len != sizeof *out || !msg->data)
+    if (msg->hdr.step != BNY_ARRIVAL_COORD || msg->hdr.len != sizeof *out || !msg->data)
         return 0;
     memcpy(out, msg->data, sizeof *out);
     return 1;
@@ -96,8 +98,8 @@ int bny_arrival_read_word(const struct bny_msg *msg, struct bny_arrival_word *ou
 
 /* ---- a slot ---- */
 
-/* below: slots whose sums come through this one, and itself. */
-static int children_of(const struct bny_arrival_word *w, int *parent, int *children, int *below)
+/* below: the slots of this one's subtree, itself included. */
+static int children_of(const struct bny_coord_msg *w, int *parent, int *children, int *below)
 {
     int *parents = malloc((size_t)w->slots * sizeof *parents);
 
@@ -115,7 +117,8 @@ static int children_of(const struct bny_arrival_word *w, int *parent, int *child
 
 static int make_children(struct bny_arrival *a, int n)
 {
-    size_t nfeeds = n ? (size_t)n : 1; /* the first of a chain has no child, and one feed */
+    size_t nfeeds =
+        n ? (size_t)n : 1; /* the first slot of a chain has no child, and one feed */
 
     if (nfeeds > a->children_cap) {
         struct bny_source *more = realloc(a->children, nfeeds * sizeof *more);
@@ -143,14 +146,14 @@ static int make_children(struct bny_arrival *a, int n)
 }
 
 /* 0 or an error. */
-static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
+static int take_slot(struct bny_op *op, const struct bny_coord_msg *w)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     int me = op->comm->rank, wants = bny_arrival_wants_result(op), parent = 0, below = 1, rc;
 
     rc = children_of(w, &parent, &a->nchildren, &below);
     if (rc == 0 && (parent == BNY_SHAPE_TOP) != (w->rank == BNY_NO_PARENT))
-        rc = bny_fail(BANYAN_EPROTO, "rank %d was told a slot that has another parent", me);
+        rc = bny_fail(BANYAN_EPROTO, "rank %d got a slot that has another parent", me);
     if (rc == 0)
         rc = make_children(a, a->nchildren);
     if (rc == 0 && !wants && a->nchildren)
@@ -166,8 +169,8 @@ static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
     if (a->parent < 0)
         a->parent = parent == BNY_SHAPE_TOP ? BNY_NO_PARENT : w->rank;
     a->has_slot = 1;
-    /* Back the same way, the last rank but one would send the sum up and the result down, each
-     * of full length, at the same time. */
+    /* The result of a chain goes round. If it came back the same way, the last rank but one
+     * would send the sum up and the result down, each of full length, at the same time. */
     a->is_chain = w->depth == 0;
     a->is_last =
         (uint8_t)bny_arrival_is_last(&op->call, op->comm->n, w->slot, w->slots, w->depth);
@@ -183,7 +186,7 @@ static int take_slot(struct bny_op *op, const struct bny_arrival_word *w)
     return 0;
 }
 
-static int is_slot(const struct bny_op *op, const struct bny_arrival_word *w)
+static int is_slot(const struct bny_op *op, const struct bny_coord_msg *w)
 {
     int n = op->comm->n;
 
@@ -203,7 +206,7 @@ static void take_early(struct bny_op *op)
         bny_stream_message(op, bny_rank_of(&op->comm->ranks, msg->ep->peer), msg);
 }
 
-/* Calls that began and could not know yet how they are run. */
+/* Wakes calls that wait to know how they run. */
 static void wake_others(struct bny_op *op)
 {
     for (struct bny_op *o = op->comm->active_first; o; o = o->next)
@@ -211,7 +214,7 @@ static void wake_others(struct bny_op *op)
             bny_op_mark_runnable(o);
 }
 
-/* All ranks are told the same of this sum. */
+/* Records whether a rank was late for this sum; all ranks record the same. */
 static void arrival_settle(struct bny_op *op, int was_late)
 {
     bny_arrival_of(op)->is_settled = 1;
@@ -219,21 +222,22 @@ static void arrival_settle(struct bny_op *op, int was_late)
     wake_others(op);
 }
 
-/* Of counts for statistics: only written under the lock. */
+/* For statistics. Only written under the lock. */
 static void arrival_count(atomic_uint_fast64_t *n)
 {
     atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }
 
-/* The coordinator's word on the next rank in the line. */
+/* Acts on the coordinator's answer that names the next rank of the line. */
 static void take_next(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     int rc = 0;
 
     if (!a->is_last)
-        bny_arrival_wrong(op, a->server, "a word that is for the last in a line");
+        bny_arrival_wrong(op, a->server,
+                          "it sent an answer that is for the last rank of a line");
     else if (a->next != BNY_NEXT_NONE)
         rc = bny_coordinator_feed(op, a->next);
     a->is_last = a->next_is_due = 0;
@@ -246,25 +250,25 @@ static int is_other(const struct bny_op *op, int r)
     return r >= 0 && r < op->comm->n && r != op->comm->rank;
 }
 
-void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word *w)
+void bny_arrival_answer(struct bny_op *op, int from, const struct bny_coord_msg *w)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     int n = op->comm->n, is_new = !a->has_slot && !a->late && !a->together;
     int is_coordinator =
         a->server < 0 ? from == 0 || (from == 1 && n >= BNY_COORDINATORS) : from == a->server;
-    uint32_t said = op->plan.late_s > 0 ? w->said & ~(uint32_t)BNY_SAID_WAS_LATE : w->said;
+    uint32_t kind = op->plan.late_s > 0 ? w->kind & ~(uint32_t)BNY_COORD_WAS_LATE : w->kind;
 
     bny_op_mark_runnable(op);
-    if (is_coordinator && is_new && a->begun && said == BNY_SAID_SLOT && is_slot(op, w)) {
+    if (is_coordinator && is_new && a->begun && kind == BNY_COORD_SLOT && is_slot(op, w)) {
         int rc = take_slot(op, w);
         if (rc)
             bny_op_send_failed(op, -1, rc, "");
         a->server = from;
         if (op->plan.late_s > 0) {
             arrival_count(&op->comm->sums_by_arrival);
-            arrival_settle(op, w->said != said);
+            arrival_settle(op, w->kind != kind);
         }
-    } else if (is_coordinator && is_new && said == BNY_SAID_LATE &&
+    } else if (is_coordinator && is_new && kind == BNY_COORD_LATE &&
                bny_arrival_slots(&op->call, n) < n &&
                (op->call.collective == BNY_REDUCE || is_other(op, w->rank))) {
         int rc = bny_arrival_coded_is_late(op);
@@ -275,24 +279,25 @@ void bny_arrival_word(struct bny_op *op, int from, const struct bny_arrival_word
         a->late_from = w->rank;
         a->server = from;
     } else if (is_coordinator && (is_new || (a->asks && !a->is_settled)) && a->begun &&
-               said == BNY_SAID_TOGETHER) {
+               kind == BNY_COORD_TOGETHER) {
         a->together = 1;
         a->server = from;
         if (op->plan.late_s > 0)
-            arrival_settle(op, w->said != said);
-    } else if (is_coordinator && said == BNY_SAID_PARENT && !a->late && !a->together &&
+            arrival_settle(op, w->kind != kind);
+    } else if (is_coordinator && kind == BNY_COORD_PARENT && !a->late && !a->together &&
                a->parent == BNY_NO_PARENT_YET && w->rank >= 0 && w->rank < n &&
                w->rank != op->comm->rank) {
-        a->parent = w->rank; /* messages may overtake each other: perhaps before its slot */
+        a->parent = w->rank; /* messages may overtake each other: this one its slot */
         a->server = from;
-    } else if (is_coordinator && !a->together && a->next == BNY_NEXT_UNSAID &&
+    } else if (is_coordinator && !a->together && a->next == BNY_NEXT_UNKNOWN &&
                a->is_last != is_new &&
-               (said == BNY_SAID_ENDS || (said == BNY_SAID_FEED && is_other(op, w->rank)))) {
-        a->next = said == BNY_SAID_FEED ? w->rank : BNY_NEXT_NONE;
-        a->next_is_due = 1; /* perhaps before its slot, too */
+               (kind == BNY_COORD_LINE_ENDS ||
+                (kind == BNY_COORD_FEED && is_other(op, w->rank)))) {
+        a->next = kind == BNY_COORD_FEED ? w->rank : BNY_NEXT_NONE;
+        a->next_is_due = 1; /* it may overtake the slot, too */
         a->server = from;
     } else {
-        bny_arrival_wrong(op, from, "a word that makes no sense now");
+        bny_arrival_wrong(op, from, "it sent an answer that is not valid in this state");
         return;
     }
     if (a->has_slot || a->late)
@@ -326,7 +331,7 @@ static int arrival_init(struct bny_op *op)
         a = op->of_way[BNY_WAY_ARRIVAL] = calloc(1, sizeof *a);
     if (!a)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
-    for (size_t i = 0; i < a->children_cap; i++) /* they are of another length */
+    for (size_t i = 0; i < a->children_cap; i++) /* their lengths are another plan's */
         bny_source_free(&a->children[i]);
     a->nchunks = bny_arrival_chunks(op);
     op->numbers = 2; /* the coordinator's, and the child's */
@@ -364,10 +369,10 @@ static int arrival_start(struct bny_op *op)
         return 0;
     memset(a->marks, 0, 5 * (size_t)a->nchunks);
     memset(a->set, 0, 2 * bny_arrival_set_bytes(op));
-    a->begun = a->has_slot = a->late = a->told = 0;
+    a->begun = a->has_slot = a->late = a->is_reported = 0;
     a->child.runs = 0;
     a->together = a->asks = a->is_last = a->next_is_due = 0;
-    a->next = BNY_NEXT_UNSAID;
+    a->next = BNY_NEXT_UNKNOWN;
     a->is_settled = op->plan.late_s <= 0;
     if (!a->is_settled)
         a->number = op->comm->lateness.begun++;
@@ -385,26 +390,26 @@ static int arrival_start(struct bny_op *op)
     return 0;
 }
 
-/* Not in start(): the coordinator may answer at once, and the operation has to be there for
- * that. */
-static void say_here(struct bny_op *op)
+/* Not in start(): the coordinator may answer at once, and the operation has to be active by
+ * then. */
+static void announce_arrival(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
-    static const struct bny_arrival_word here = { .said = BNY_SAID_HERE };
+    static const struct bny_coord_msg here = { .kind = BNY_COORD_ARRIVED };
     int n = op->comm->n, me = op->comm->rank,
         coordinators = n < BNY_COORDINATORS ? 1 : BNY_COORDINATORS, rc = 0;
 
     a->begun = 1;
     for (int r = 0; r < (coordinators < 2 ? 1 : 2); r++)
         if (r != me)
-            bny_outbox_add(op, &a->out, r, bny_op_seq(op) + 1, &here);
+            bny_coord_outbox_add(op, &a->out, r, bny_op_seq(op) + 1, &here);
     if (me < coordinators)
         rc = bny_coordinator_open(op);
     if (rc)
         bny_op_send_failed(op, -1, rc, "");
 }
 
-/* 1: it has begun. */
+/* Returns 1 if it has begun. */
 static int arrival_begin(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
@@ -422,12 +427,12 @@ static int arrival_begin(struct bny_op *op)
         a->begun = 1;
         arrival_settle(op, 0);
     } else {
-        say_here(op);
+        announce_arrival(op);
     }
     return 1;
 }
 
-static void tell_contributors(const struct bny_op *op)
+static void set_contributors(const struct bny_op *op)
 {
     const struct bny_arrival *a = bny_arrival_of(op);
     int me = op->comm->rank, n = op->comm->n;
@@ -454,7 +459,7 @@ static int start_child(struct bny_op *op)
     call.sendbuf = op->in;
     call.recvbuf = op->out;
     call.contributors = NULL;
-    call.first = 0; /* they all count */
+    call.first = 0; /* all inputs count */
     bny_call_set_schedule(&call, "static");
     rc = bny_child_init(&a->child, op, &call);
     if (rc)
@@ -462,8 +467,8 @@ static int start_child(struct bny_op *op)
     if (a->child.op.plan.codec)
         bny_arrival_coded_release(op);
     else
-        bny_arrival_coded_end(op,
-                              0); /* the child is faster raw; the step counts all the same */
+        bny_arrival_coded_end(
+            op, 0); /* the child runs raw, which is faster; the state counts the step */
     return bny_child_start(&a->child, op, 2);
 }
 
@@ -472,15 +477,16 @@ static void advance_child(struct bny_op *op)
     struct bny_arrival *a = bny_arrival_of(op);
     int rc = 0;
 
-    if (!a->child.runs && !a->told) {
+    if (!a->child.runs && !a->is_reported) {
         rc = start_child(op);
         if (rc)
             bny_op_send_failed(op, -1, rc, "");
-        a->told |= rc != 0;
+        a->is_reported |= rc != 0;
     }
-    if (!a->told && a->is_settled && !bny_child_is_busy(&a->child) && !a->child.op.result &&
-        !a->out.n && !(a->coordinator && bny_coordinator_is_needed(a->coordinator))) {
-        tell_contributors(op);
+    if (!a->is_reported && a->is_settled && !bny_child_is_busy(&a->child) &&
+        !a->child.op.result && !a->out.n &&
+        !(a->coordinator && bny_coordinator_is_needed(a->coordinator))) {
+        set_contributors(op);
         bny_op_complete(op, 0);
     }
 }
@@ -496,7 +502,7 @@ static int arrival_advance(struct bny_op *op)
     if (!a->begun && !arrival_begin(op))
         return 0;
     if (a->out.n)
-        moved |= bny_outbox_flush(op, &a->out);
+        moved |= bny_coord_outbox_flush(op, &a->out);
     if (a->together) {
         advance_child(op);
         return moved;
@@ -506,7 +512,7 @@ static int arrival_advance(struct bny_op *op)
         return moved;
     if (bny_stream_is_done(op) &&
         !(a->coordinator && bny_coordinator_is_needed(a->coordinator))) {
-        tell_contributors(op);
+        set_contributors(op);
         bny_op_complete(op, 0);
     }
     return moved;
@@ -515,7 +521,7 @@ static int arrival_advance(struct bny_op *op)
 static void arrival_message(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct bny_arrival *a = bny_arrival_of(op);
-    struct bny_arrival_word w;
+    struct bny_coord_msg w;
 
     if (bny_is_coordinator(op)) {
         bny_coordinator_message(op, from, msg);
@@ -524,12 +530,12 @@ static void arrival_message(struct bny_op *op, int from, struct bny_msg *msg)
     bny_op_mark_runnable(op);
     if (msg->hdr.kind == BNY_MSG_CTS) {
         bny_msg_release(&op->comm->world->held, msg);
-    } else if (bny_arrival_read_word(msg, &w)) {
+    } else if (bny_coord_msg_read(msg, &w)) {
         bny_msg_release(&op->comm->world->held, msg);
-        bny_arrival_word(op, from, &w);
+        bny_arrival_answer(op, from, &w);
     } else if (a->has_slot || a->late) {
         bny_stream_message(op, from, msg);
-    } else { /* the word that it waits for may stand behind it */
+    } else { /* the answer with its slot may be behind this message */
         msg = bny_msg_hold(&op->comm->world->held, msg);
         if (msg)
             bny_msg_list_push_back(&a->early, msg);
@@ -538,16 +544,16 @@ static void arrival_message(struct bny_op *op, int from, struct bny_msg *msg)
     }
 }
 
-/* The ranks that need this rank's words: those that have come, of a coordinator that serves.
- * The others may be long in coming. */
-static void note_served(struct bny_op *op)
+/* Notes the ranks to which messages of this call are to be sent before it ends. A coordinator
+ * that serves sends to the ranks that have arrived; others may take long to arrive. */
+static void note_served_ranks(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
     uint64_t *served = a->set + bny_arrival_set_bytes(op) / 8;
 
     for (int r = 0; r < op->comm->n; r++) {
         int is = r == a->server || r == a->parent ||
-                 (a->coordinator && bny_coordinator_answers(a->coordinator, r));
+                 (a->coordinator && bny_coordinator_serves(a->coordinator, r));
 
         for (int i = 0; i < a->nfeeds; i++)
             is |= a->feeds[i].to == r;
@@ -565,7 +571,7 @@ static int arrival_end(struct bny_op *op, int result)
         bny_coordinator_end(op, result);
         return 0;
     }
-    note_served(op);
+    note_served_ranks(op);
     bny_arrival_coded_end(op, result);
     bny_msg_list_release(pool, &a->early);
     bny_msg_list_release(pool, &a->result.arrived);
@@ -574,9 +580,9 @@ static int arrival_end(struct bny_op *op, int result)
     if (result)
         bny_cookies_drop(op);
     if (a->coordinator)
-        bny_coordinator_alone(a->coordinator);
+        bny_coordinator_member_ended(a->coordinator);
     if (a->feeder)
-        bny_coordinator_alone(a->feeder);
+        bny_coordinator_member_ended(a->feeder);
     a->coordinator = a->feeder = NULL;
     return bny_child_is_busy(&a->child) ? BNY_AGAIN : 0;
 }
@@ -589,7 +595,7 @@ static int waits_on(const struct bny_op *op, int r)
 
     if (r == op->comm->rank)
         return 0;
-    if (a->coordinator && bny_coordinator_lacks(a->coordinator, r))
+    if (a->coordinator && bny_coordinator_awaits(a->coordinator, r))
         return 1;
     if (bny_child_is_busy(&a->child))
         return bny_op_waits_on(&a->child.op, r);
@@ -608,7 +614,7 @@ static int sends_to(const struct bny_op *op, int r)
     return served[r / 64] >> r % 64 & 1;
 }
 
-/* A call waits for others in its coordinator's name, too. */
+/* A call also waits for the ranks that its coordinator waits for. */
 static unsigned arrival_pending(const struct bny_op *op, int r)
 {
     if (bny_is_coordinator(op))

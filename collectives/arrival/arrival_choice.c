@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The choice's half of reductions in order of arrival (plan/way.h): what they can serve, what
- * they cost, and which other plans they take over. */
+/* The choice's half of reductions in order of arrival (plan/way.h): which calls they can serve,
+ * what they cost, and which plans of other ways they take over. */
 #include "collectives/arrival/arrival_choice.h"
 
 #include <math.h>
@@ -21,14 +21,14 @@ const char *bny_arrival_cannot(const struct bny_scope *s, const struct bny_call 
     if (!call->redop.commutative)
         return "it adds in order of arrival, and the operation does not commute";
     if (call->has_set)
-        return "it takes no participation set; at_least counts those who come first";
+        return "it takes no participation set; at_least counts the ranks that come first";
     if (call->codec && call->codec->ops->linear)
         return "codes of linear codecs are summed in stages of all ranks; use another codec";
     return s->n > BNY_ARRIVAL_RANKS_MAX ? "it is for up to 32768 ranks" : NULL;
 }
 
-/* A rank's port takes a sum of full length and gives one, and then the result. Each rank
- * decodes what comes, adds, and encodes it once. */
+/* A rank's port receives a sum of full length and sends one, and then the result. Each rank
+ * decodes what it receives, adds, and encodes its sum once. */
 static double arrival_seconds(const struct bny_scope *s, const struct bny_call *call,
                               int is_coded)
 {
@@ -55,7 +55,7 @@ double bny_arrival_seconds(struct bny_scope *s, const struct bny_call *call, dou
     return arrival_seconds(s, call, call->codec != NULL);
 }
 
-/* A chunk's own cost is to be no more than its time on the link. */
+/* The overhead of a chunk must not exceed its time on the link. */
 static size_t arrival_chunk_least(const struct bny_scope *s)
 {
     double least = s->link_Bps * bny_cost_chunk_s(s);
@@ -80,8 +80,8 @@ static size_t arrival_chunk(const struct bny_scope *s, const struct bny_call *ca
     return want < most ? want : most;
 }
 
-/* Has each rank a port of its own, which both schedules share with nobody? Chains in order of
- * arrival know nothing of hosts and graphs. */
+/* Has each rank a port of its own? The model of chains in order of arrival has neither hosts
+ * nor graphs. */
 static int has_ports(const struct bny_scope *s)
 {
     int alone = bny_topology_nhosts(s) == s->n;
@@ -93,10 +93,10 @@ static int has_ports(const struct bny_scope *s)
     return alone && !s->one_host && !s->oversubscribed;
 }
 
-/* So late must a rank be for the sum to be faster in order of arrival; 0: it is not, or the
- * call has no use for that. A reduce gains too little: S a port are needed after the last has
- * come, either way. Of a lossy codec ranks in a chain would encode more often than it promises.
- */
+/* Seconds by which a rank has to be late for the sum to be faster in order of arrival; 0: it
+ * never is, or the call does not qualify. A reduce gains too little: a port has to transfer S
+ * after the last arrival either way. With a lossy codec the ranks of a chain would encode more
+ * often than the codec promises. */
 static double pays_from(const struct bny_scope *s, const struct bny_call *call,
                         const struct bny_plan *plan)
 {
@@ -112,14 +112,14 @@ static double pays_from(const struct bny_scope *s, const struct bny_call *call,
         m.alpha_s, m.beta);
     if (after > BNY_LATE_GAIN * plan->predicted_s)
         return 0;
-    late = 2 * after - plan->predicted_s; /* where the others' sum was not done before */
+    late = 2 * after - plan->predicted_s; /* the others' sum is not done at the last arrival */
     return late > BNY_LATE_S_MIN ? late : BNY_LATE_S_MIN;
 }
 
-/* Slots of long sums wait for all ranks to come, who then run what is built for that: it sends
- * 2 (n - 1) / n S a rank, arrival trees 2 S. A reduce needs S a port either way, and a chain
- * gets by with that. They wait so long only as is little beside the sum, and where some ranks
- * are enough, as is nothing. */
+/* How long the slots of a long sum wait for all ranks, which then run the static schedule: that
+ * sends 2 (n - 1) / n S a rank, an arrival tree 2 S. A reduce needs S a port either way, and a
+ * chain needs no more. The wait is short beside the sum, and shorter where some ranks are
+ * enough. */
 static double together_s(const struct bny_scope *s, const struct bny_call *call,
                          const struct bny_plan *plan)
 {
@@ -133,8 +133,8 @@ static double together_s(const struct bny_scope *s, const struct bny_call *call,
     return fmin(BNY_TOGETHER_S, plan->predicted_s / part);
 }
 
-/* From when the last rank has come until all have the result. A chain's result goes round
- * behind the sum; elsewhere it goes back when that is there. */
+/* Seconds from the last arrival until all ranks have the result. In a chain the result follows
+ * the sum around; in other trees it starts back when the sum is complete. */
 static double after_last_s(const struct bny_scope *s, const struct bny_call *call,
                            double coordinator)
 {
@@ -147,9 +147,9 @@ static double after_last_s(const struct bny_scope *s, const struct bny_call *cal
            ways * bny_arrival_tree_seconds(s->n, depth, bytes, chunk, m.alpha_s, m.beta);
 }
 
-/* Short sums need all inputs, and a schedule that knows all ranks beforehand has them sooner,
- * also after the last one has come: no coordinator is asked. at_least, of all ranks too,
- * insists on the order of arrival. 1: plan is that schedule's, 0: it is not, or an error. */
+/* A short sum needs all inputs, and a schedule with fixed parents completes it sooner, also
+ * after the last arrival: the call asks no coordinator. at_least, of all ranks too, insists on
+ * the order of arrival. 1: plan has that schedule, 0: it does not, or an error. */
 static int choose_sooner(struct bny_scope *s, const struct bny_call *call,
                          struct bny_plan *plan)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The part of an arrival reduction's chunks that a codec sees. Each rank decodes what its
- * children send, adds, and encodes the sum once; the top encodes the result, all pass on its
- * bytes and decode the same. So an element is encoded at most once a rank, and the law of error
- * feedback (compress/codec.h) holds for the ranks whose inputs count; of a rank that is late
- * nothing is encoded, and its residuals stay.
+/* The codec's part of an arrival reduction. Each rank decodes its children's chunks, adds, and
+ * encodes its sum once. The top encodes the result; all other ranks forward its bytes and
+ * decode the same. So a rank encodes an element at most once, and the law of error feedback
+ * (compress/codec.h) holds for the ranks whose inputs count. A late rank encodes nothing, and
+ * its residuals stay.
  *
- * Sparse codecs, as in the engine: where a rank adds, its own part is made sparse first, with
- * its residual, and the sum of sparse parts travels as it is; with reselect=1 the sum is
- * selected from instead. A chunk that the codec declines travels raw (BNY_MSG_RAW). */
+ * Sparse codecs work as in the engine. A rank that adds makes its own part sparse first, with
+ * its residual, and sends the sum of sparse parts as it is. With reselect=1 it selects from the
+ * sum instead. A chunk that the codec declines travels raw (BNY_MSG_RAW). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ static size_t offset_of(const struct bny_op *op, uint32_t c)
     return (size_t)c * op->chunk_elems * op->esz;
 }
 
-/* Chunk c of our sum, as it is now. */
+/* Chunk c of this rank's sum, as it is now. */
 static const char *sum_of(const struct bny_op *op, uint32_t c)
 {
     const struct bny_arrival *a = bny_arrival_of(op);
@@ -85,7 +85,7 @@ void bny_arrival_coded_start(struct bny_op *op)
 
     k->lent = k->held = NULL;
     k->nsum = 1;
-    k->thins = 0;
+    k->sparsifies = 0;
     k->nencodings = 0;
     k->step = bny_op_seq(op);
     if (!codec_of(op))
@@ -94,7 +94,7 @@ void bny_arrival_coded_start(struct bny_op *op)
     if (!op->call.state || is_exact(op))
         return;
     memset(k->stats, 0, n * codec_of(op)->ops->stats_bytes);
-    k->held = op->call.state; /* nobody else's from here on; what it is lent for is not known */
+    k->held = op->call.state; /* no other operation may use it; its use here is not known yet */
     k->held->busy = 1;
 }
 
@@ -133,9 +133,10 @@ int bny_arrival_coded_takes_part(struct bny_op *op, int nsum)
     if (!codec_of(op))
         return 0;
     k->nsum = (uint32_t)nsum;
-    k->thins = nsum > 1 && codec_of(op)->ops->family == BNY_CODEC_SPARSE &&
-               bny_codec_get(codec_of(op), "reselect") != 1;
-    encodes = a->parent != BNY_NO_PARENT || op->call.collective == BNY_ALLREDUCE || k->thins;
+    k->sparsifies = nsum > 1 && codec_of(op)->ops->family == BNY_CODEC_SPARSE &&
+                    bny_codec_get(codec_of(op), "reselect") != 1;
+    encodes =
+        a->parent != BNY_NO_PARENT || op->call.collective == BNY_ALLREDUCE || k->sparsifies;
     k->nencodings = encodes ? a->nchunks : 0;
     return arrival_coded_lend(op, 1);
 }
@@ -151,7 +152,8 @@ void bny_arrival_coded_end(struct bny_op *op, int result)
     const struct bny_codec_ops *ops;
 
     if (k->held)
-        arrival_coded_lend(op, 0); /* it failed before: all ranks' states count the step */
+        arrival_coded_lend(
+            op, 0); /* it failed before its slot: the states of all ranks count the step */
     if (!k->lent)
         return;
     ops = codec_of(op)->ops;
@@ -173,7 +175,7 @@ void bny_arrival_coded_free(struct bny_arrival_coded *k)
 
 /* ---- encode ---- */
 
-/* has_state: residuals and statistics take part. */
+/* has_state: with residuals and statistics. */
 static long arrival_coded_encode(const struct bny_op *op, uint32_t c, uint32_t rank,
                                  uint32_t nsum, int has_state, void *wire, const void *src)
 {
@@ -227,7 +229,7 @@ int bny_arrival_encode(struct bny_op *op, uint32_t c)
 
     if (k->len[c])
         return 0;
-    len = arrival_coded_encode(op, c, (uint32_t)op->comm->rank, k->nsum, !k->thins,
+    len = arrival_coded_encode(op, c, (uint32_t)op->comm->rank, k->nsum, !k->sparsifies,
                                wire_of(op, c), sum_of(op, c));
     if (len < 0 && len != -BANYAN_ENOTSUP)
         return (int)len;
@@ -245,12 +247,12 @@ int bny_arrival_encode_result(struct bny_op *op, uint32_t c)
     const char *src = sum_of(op, c);
     long len;
 
-    if (is_exact(op)) { /* the result's own bits travel */
+    if (is_exact(op)) { /* the bits of the result travel */
         bny_local_finish(averages, op->call.dtype, dst, src, n, slots);
         src = dst;
     }
-    len = arrival_coded_encode(op, c, (uint32_t)op->comm->n, k->nsum, !k->thins, wire_of(op, c),
-                               src);
+    len = arrival_coded_encode(op, c, (uint32_t)op->comm->n, k->nsum, !k->sparsifies,
+                               wire_of(op, c), src);
     if (len < 0 && len != -BANYAN_ENOTSUP)
         return (int)len;
     k->len[c] = len < 0 ? BNY_ARRIVAL_RAW : (uint32_t)len;
@@ -272,9 +274,9 @@ int bny_arrival_coded_fits(const struct bny_op *op, const struct bny_hdr *h, siz
            h->len <= bound(op, n);
 }
 
-/* Our own part of a sum, sparse: *out = decode(encode(in)); as it is where the codec declines.
- */
-static int thin(struct bny_op *op, uint32_t c, const char **out)
+/* Makes this rank's own part of a sum sparse: *out = decode(encode(in)), or the part itself if
+ * the codec declines. */
+static int sparsify_own(struct bny_op *op, uint32_t c, const char **out)
 {
     struct bny_arrival_coded *k = coded_of(op);
     struct bny_dec d = decoder(op, c, op->comm->rank, 0);
@@ -299,8 +301,8 @@ static int add_coded(struct bny_op *op, int from, uint32_t c, const void *wire, 
     int rc = 0;
 
     if (!is_exact(op)) {
-        if (k->thins && !a->added[c])
-            rc = thin(op, c, &with);
+        if (k->sparsifies && !a->added[c])
+            rc = sparsify_own(op, c, &with);
         return rc ? rc
                   : bny_message_decode_add(&d, (float *)(void *)dst,
                                            (const float *)(const void *)with, wire, len, n);

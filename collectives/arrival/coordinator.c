@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The coordinator of an arrival reduction: which coordinator serves, who gets which slot, and
- * the result for those who are late. arrival.h tells the whole. */
+/* The coordinator of an arrival reduction: it is elected, assigns slots to ranks as they
+ * arrive, and keeps the result for late ranks. arrival.h has the protocol. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,52 +10,54 @@
 #include "collectives/local/local.h"
 #include "collectives/plan/cost.h"
 
-/* Calls whose result a coordinator keeps for late ranks; the next ones wait for all. */
+/* Calls whose result a coordinator keeps for late ranks at a time; further calls wait for all
+ * ranks. */
 #define KEPT_MAX 8
-/* The sums of a coordinator's own rank wait for slots that are still to be given or told, as
- * their words would stand behind megabytes of sums in the port: for so much of the sum's time,
- * and as long as connections take to be made, but never longer than the first. */
-#define WORDS_S      2e-3
-#define WORDS_PART   8
-#define WORDS_ALPHAS 8
+/* The sums of a coordinator's own rank wait while the coordinator still has slots to assign or
+ * to send, because its answers would queue behind megabytes of sums in the port. They wait for
+ * 1 / PRIORITY_PART of the predicted time and for PRIORITY_ALPHAS latencies, in which
+ * connections are made, but at most PRIORITY_S. */
+#define PRIORITY_S      2e-3
+#define PRIORITY_PART   8
+#define PRIORITY_ALPHAS 8
 
 struct bny_coordinator {
-    struct bny_op op;      /* its own, whose of_way[BNY_WAY_ARRIVAL] is the coordinator */
+    struct bny_op op;      /* its own; of_way[BNY_WAY_ARRIVAL] is this coordinator */
     struct bny_op *member; /* the call; NULL: it has ended */
-    uint32_t seq;          /* its number */
+    uint32_t seq;          /* the call's number */
     int me, n;
-    /* Which coordinator serves */
-    int8_t serves;   /* 1, 0: the other one, -1: not known yet */
-    int8_t voice[3]; /* of ranks 0, 1 and 2: for 0 or 1; -1: not known */
-    uint8_t heard[3];
-    struct bny_outbox out;
-    /* The ranks that have come */
-    uint8_t *here; /* [n] */
-    int *queue;    /* [n] in their order; the first ntaken have an answer */
+    /* The election */
+    int8_t serves;      /* 1; 0: the other coordinator does; -1: not known yet */
+    int8_t vote[3];     /* of ranks 0, 1 and 2: for rank 0 or 1; -1: not known */
+    uint8_t is_open[3]; /* rank 0, 1 or 2 has opened its coordinator, as it announced */
+    struct bny_coord_outbox out;
+    /* The ranks that have arrived */
+    uint8_t *has_arrived; /* [n] */
+    int *queue;           /* [n] in order of arrival; the first ntaken have an answer */
     int nqueue, ntaken;
     int *order;  /* [slots] by slot */
     int *parent; /* [slots] */
     int slots, nfilled, depth;
-    int next, top;     /* the next slot to be given; the last of all sums */
-    uint64_t until_ns; /* 0: slots are given at once */
-    uint64_t words_ns; /* until then the member's own sums wait for words; 0: no longer */
-    /* Of a sum of schedule auto */
-    uint8_t adapts, asks; /* the call does not wait for the answer, which comes when all have */
-    uint8_t has_told;     /* somebody has an answer: all are told the same */
-    uint32_t was_late;    /* BNY_SAID_WAS_LATE or 0, once one has */
+    int next, top;        /* the next slot to assign; the slot that has no parent */
+    uint64_t until_ns;    /* slots are assigned from then on; 0: at once */
+    uint64_t priority_ns; /* until then the member's sums wait for answers; 0: no longer */
+    /* For a sum of schedule auto (lateness.h) */
+    uint8_t adapts, asks; /* asks: it answers only when all ranks have arrived */
+    uint8_t has_answered; /* a rank has its answer: all answers have the same flag */
+    uint32_t was_late;    /* that flag: BNY_COORD_WAS_LATE or 0 */
     uint64_t opened_ns, late_ns;
-    /* The ranks that are late */
-    struct bny_feed *late; /* [n - slots] those that this rank serves */
+    /* The late ranks */
+    struct bny_feed *late; /* [n - slots] those to which this rank sends the result */
     int nlate;
-    int last;     /* the last in a line that may get longer; -1: there is none */
-    uint8_t only; /* it hands out nothing, but serves one who is late */
+    int last; /* the last rank of a line that may get longer; -1: there is no such line */
+    uint8_t forwards_only; /* it assigns no slots, and sends one late rank the result */
     uint32_t nkept;
-    char *kept; /* the result; NULL: not needed, or none of it is here yet */
-    uint32_t
-        *kept_len; /* [nchunks] of encoded chunks, BNY_ARRIVAL_RAW; NULL: there is no codec */
-    size_t stride; /* of chunks in `kept` */
-    uint8_t *have; /* [nchunks] */
-    uint64_t *set; /* of it; NULL: not here yet */
+    char *kept;         /* the result; NULL: not needed, or no chunk of it has arrived */
+    uint32_t *kept_len; /* [nchunks] bytes of encoded chunks, or BNY_ARRIVAL_RAW; NULL: there is
+                           no codec */
+    size_t stride;      /* of chunks in `kept` */
+    uint8_t *have;      /* [nchunks] */
+    uint64_t *set;      /* the contributors of the result; NULL: not known yet */
 };
 
 static struct bny_coordinator *coordinator_of(const struct bny_op *op)
@@ -68,72 +70,72 @@ static int keeps(const struct bny_coordinator *d)
     return d->slots < d->n && d->op.call.collective == BNY_ALLREDUCE;
 }
 
-/* ---- which coordinator serves ---- */
+/* ---- the election ---- */
 
-static void coordinator_tell(struct bny_coordinator *d, int r, const struct bny_arrival_word *w)
+static void send_answer(struct bny_coordinator *d, int r, const struct bny_coord_msg *w)
 {
-    bny_outbox_add(&d->op, &d->out, r, d->seq, w);
+    bny_coord_outbox_add(&d->op, &d->out, r, d->seq, w);
 }
 
-void bny_coordinator_own(struct bny_op *op, const struct bny_arrival_word *w)
+void bny_coordinator_deliver_own(struct bny_op *op, const struct bny_coord_msg *w)
 {
     struct bny_coordinator *d = coordinator_of(op);
 
     if (d->member)
-        bny_arrival_word(d->member, d->me, w);
+        bny_arrival_answer(d->member, d->me, w);
 }
 
-static void tell_coordinator(struct bny_coordinator *d, int r, uint32_t said, int rank)
+static void send_to_coordinator(struct bny_coordinator *d, int r, uint32_t kind, int rank)
 {
-    struct bny_arrival_word w = { .said = said, .rank = rank };
+    struct bny_coord_msg w = { .kind = kind, .rank = rank };
 
     if (r != d->me)
-        bny_outbox_add(&d->op, &d->out, r, d->seq + 1, &w);
+        bny_coord_outbox_add(&d->op, &d->out, r, d->seq + 1, &w);
 }
 
-/* Rank 0 is for itself; the others for whom they hear of first. */
-static void give_voice(struct bny_coordinator *d)
+/* Rank 0 votes for itself; ranks 1 and 2 for rank 0 if its message came first, else for 1. */
+static void cast_vote(struct bny_coordinator *d)
 {
-    int for_whom = d->me == 0 ? 0 : d->heard[0] ? 0 : d->heard[3 - d->me] ? 1 : -1;
+    int candidate = d->me == 0 ? 0 : d->is_open[0] ? 0 : d->is_open[3 - d->me] ? 1 : -1;
 
-    if (d->voice[d->me] >= 0 || for_whom < 0)
+    if (d->vote[d->me] >= 0 || candidate < 0)
         return;
-    d->voice[d->me] = (int8_t)for_whom;
-    tell_coordinator(d, 0, BNY_SAID_VOICE, for_whom);
-    tell_coordinator(d, 1, BNY_SAID_VOICE, for_whom);
+    d->vote[d->me] = (int8_t)candidate;
+    send_to_coordinator(d, 0, BNY_COORD_VOTE, candidate);
+    send_to_coordinator(d, 1, BNY_COORD_VOTE, candidate);
 }
 
 static void elect(struct bny_coordinator *d)
 {
-    int voices[2] = { 0, 0 };
+    int votes[2] = { 0, 0 };
 
     if (d->n < BNY_COORDINATORS)
-        voices[0] = 2;
+        votes[0] = 2;
     else
-        give_voice(d);
+        cast_vote(d);
     for (int r = 0; r < BNY_COORDINATORS && d->n >= BNY_COORDINATORS; r++)
-        if (d->voice[r] >= 0)
-            voices[d->voice[r]]++;
-    if (d->serves < 0 && (voices[0] >= 2 || voices[1] >= 2))
-        d->serves = d->me < 2 && voices[d->me] >= 2;
-    if (d->serves < 0 && d->me == 2 && d->voice[2] >= 0)
-        d->serves = 0; /* it has spoken, and that was all */
+        if (d->vote[r] >= 0)
+            votes[d->vote[r]]++;
+    if (d->serves < 0 && (votes[0] >= 2 || votes[1] >= 2))
+        d->serves = d->me < 2 && votes[d->me] >= 2;
+    if (d->serves < 0 && d->me == 2 && d->vote[2] >= 0)
+        d->serves = 0; /* it has voted, and does nothing else */
 }
 
 /* ---- slots ---- */
 
-/* The lateness that is known when the first answer goes: of this sum if all have come, else of
- * the one before. */
-static uint32_t lateness_word(struct bny_coordinator *d)
+/* The flag of all answers of this sum, fixed with the first one: whether a rank was late for
+ * this sum, if all have arrived by then, else for the previous one. */
+static uint32_t lateness_flag(struct bny_coordinator *d)
 {
-    if (d->adapts && !d->has_told && d->op.comm->lateness.was_late)
-        d->was_late = BNY_SAID_WAS_LATE;
-    d->has_told = 1;
+    if (d->adapts && !d->has_answered && d->op.comm->lateness.was_late)
+        d->was_late = BNY_COORD_WAS_LATE;
+    d->has_answered = 1;
     return d->was_late;
 }
 
-/* The next free slot; the top of a reduce is the root's, whenever it comes: the sum ends there.
- */
+/* The slot of the next rank to arrive, r; -1: none is left. The root of a reduce has the top,
+ * whenever it arrives, because the sum ends there. */
 static int free_slot(struct bny_coordinator *d, int r)
 {
     int is_reduce = d->op.call.collective == BNY_REDUCE;
@@ -144,38 +146,38 @@ static int free_slot(struct bny_coordinator *d, int r)
     return d->next < d->slots ? d->next++ : -1;
 }
 
-static void give_slot(struct bny_coordinator *d, int r, int s)
+static void assign_slot(struct bny_coordinator *d, int r, int s)
 {
     int up = d->parent[s];
-    struct bny_arrival_word w = { .said = BNY_SAID_SLOT | lateness_word(d),
-                                  .slot = s,
-                                  .slots = d->slots,
-                                  .depth = d->depth,
-                                  .rank = up == BNY_SHAPE_TOP ? BNY_NO_PARENT : d->order[up] };
+    struct bny_coord_msg w = { .kind = BNY_COORD_SLOT | lateness_flag(d),
+                               .slot = s,
+                               .slots = d->slots,
+                               .depth = d->depth,
+                               .rank = up == BNY_SHAPE_TOP ? BNY_NO_PARENT : d->order[up] };
 
     d->nfilled++;
     d->order[s] = r;
     if (bny_arrival_is_last(&d->op.call, d->n, s, d->slots, d->depth))
         d->last = r;
-    coordinator_tell(d, r, &w);
-    w = (struct bny_arrival_word){ .said = BNY_SAID_PARENT, .rank = r };
+    send_answer(d, r, &w);
+    w = (struct bny_coord_msg){ .kind = BNY_COORD_PARENT, .rank = r };
     for (int c = 0; c < d->slots; c++)
         if (d->parent[c] == s && d->order[c] >= 0)
-            coordinator_tell(d, d->order[c], &w);
+            send_answer(d, d->order[c], &w);
 }
 
-/* All came together: what is built for that is faster. */
+/* All ranks arrived together: the static schedule is faster. */
 static void run_static(struct bny_coordinator *d)
 {
-    struct bny_arrival_word w = { .said = BNY_SAID_TOGETHER | lateness_word(d) };
+    struct bny_coord_msg w = { .kind = BNY_COORD_TOGETHER | lateness_flag(d) };
 
     for (int r = 0; r < d->n; r++)
-        coordinator_tell(d, r, &w);
+        send_answer(d, r, &w);
     d->ntaken = d->nqueue;
     d->nfilled = d->slots;
 }
 
-/* Is it earlier than that? Then `op` is to look again. */
+/* Is it earlier than *until_ns? Then `op` will be advanced again. */
 static int waits_until(struct bny_op *op, uint64_t *until_ns)
 {
     struct bny_world *w = op->comm->world;
@@ -190,32 +192,32 @@ static int waits_until(struct bny_op *op, uint64_t *until_ns)
     return 1;
 }
 
-int bny_coordinator_goes_first(struct bny_coordinator *d)
+int bny_coordinator_has_priority(struct bny_coordinator *d)
 {
-    return bny_coordinator_is_needed(d) && waits_until(d->member, &d->words_ns);
+    return bny_coordinator_is_needed(d) && waits_until(d->member, &d->priority_ns);
 }
 
-/* It joins the line that there is, or begins one at this rank. */
-static void is_late(struct bny_coordinator *d, int r)
+/* Rank r is late: it joins the line, or begins one at this rank. */
+static void join_line(struct bny_coordinator *d, int r)
 {
-    struct bny_arrival_word w = { .said = BNY_SAID_FEED, .rank = r };
+    struct bny_coord_msg w = { .kind = BNY_COORD_FEED, .rank = r };
 
     if (d->last >= 0)
-        coordinator_tell(d, d->last, &w);
+        send_answer(d, d->last, &w);
     else if (keeps(d))
         d->late[d->nlate++] = (struct bny_feed){ .to = r };
-    w.said = BNY_SAID_LATE;
+    w.kind = BNY_COORD_LATE;
     w.rank = d->last >= 0 ? d->last : d->me;
-    coordinator_tell(d, r, &w);
+    send_answer(d, r, &w);
     if (keeps(d))
         d->last = r;
 }
 
-static void hand_out(struct bny_coordinator *d)
+static void assign_slots(struct bny_coordinator *d)
 {
     if (d->serves != 1 || d->ntaken == d->nqueue)
         return;
-    /* For a moment slots wait, as all may come together. */
+    /* Slots wait for a moment, because all ranks may arrive together. */
     if ((d->until_ns || d->asks) && d->nqueue == d->n)
         run_static(d);
     else if (d->asks || waits_until(&d->op, &d->until_ns))
@@ -224,63 +226,64 @@ static void hand_out(struct bny_coordinator *d)
         int r = d->queue[d->ntaken++], s = free_slot(d, r);
 
         if (s >= 0) {
-            give_slot(d, r, s);
+            assign_slot(d, r, s);
             continue;
         }
-        is_late(d, r);
+        join_line(d, r);
     }
 }
 
-static void comes(struct bny_coordinator *d, int r)
+static void add_arrival(struct bny_coordinator *d, int r)
 {
-    d->here[r] = 1;
+    d->has_arrived[r] = 1;
     d->queue[d->nqueue++] = r;
     if (d->adapts && d->nqueue == d->n)
         d->op.comm->lateness.was_late = bny_now_ns() - d->opened_ns >= d->late_ns;
 }
 
-void bny_coordinator_word(struct bny_coordinator *d, int from, const struct bny_arrival_word *w)
+void bny_coordinator_receive(struct bny_coordinator *d, int from, const struct bny_coord_msg *w)
 {
     int is_coordinator = d->n >= BNY_COORDINATORS && from < BNY_COORDINATORS && from != d->me;
 
-    if (w->said == BNY_SAID_HERE && !d->here[from] && d->me < 2) {
-        comes(d, from);
-    } else if (w->said == BNY_SAID_COORDINATOR && is_coordinator) {
-        d->heard[from] = 1;
-    } else if (w->said == BNY_SAID_VOICE && is_coordinator && d->voice[from] < 0 && d->me < 2 &&
+    if (w->kind == BNY_COORD_ARRIVED && !d->has_arrived[from] && d->me < 2) {
+        add_arrival(d, from);
+    } else if (w->kind == BNY_COORD_OPEN && is_coordinator) {
+        d->is_open[from] = 1;
+    } else if (w->kind == BNY_COORD_VOTE && is_coordinator && d->vote[from] < 0 && d->me < 2 &&
                (w->rank == 0 || (w->rank == 1 && from != 0))) {
-        d->voice[from] = (int8_t)w->rank;
-        d->heard[from] = 1; /* messages may overtake each other */
+        d->vote[from] = (int8_t)w->rank;
+        d->is_open[from] = 1; /* the vote may overtake that message */
     } else {
-        bny_arrival_wrong(&d->op, from, "a word to a coordinator that makes no sense now");
+        bny_arrival_wrong(&d->op, from,
+                          "it sent a coordinator a message that is not valid in this state");
         return;
     }
     elect(d);
-    hand_out(d);
-    bny_outbox_flush(&d->op, &d->out); /* before this rank's own sums */
+    assign_slots(d);
+    bny_coord_outbox_flush(&d->op, &d->out); /* ahead of this rank's own sums */
     bny_op_mark_runnable(&d->op);
 }
 
-int bny_coordinator_lacks(const struct bny_coordinator *d, int r)
+int bny_coordinator_awaits(const struct bny_coordinator *d, int r)
 {
-    return d->serves == 1 && !d->here[r] && d->nfilled < d->slots;
+    return d->serves == 1 && !d->has_arrived[r] && d->nfilled < d->slots;
 }
 
-int bny_coordinator_answers(const struct bny_coordinator *d, int r)
+int bny_coordinator_serves(const struct bny_coordinator *d, int r)
 {
-    return d->serves == 1 && d->here[r];
+    return d->serves == 1 && d->has_arrived[r];
 }
 
 int bny_coordinator_is_needed(const struct bny_coordinator *d)
 {
     for (size_t i = 0; d->serves == 1 && i < d->out.n; i++)
         if (d->out.at[i].seq ==
-            d->seq) /* an answer; words to a coordinator may find nobody for long */
+            d->seq) /* an answer; a message to a coordinator may take long to be delivered */
             return 1;
     return d->serves == 1 && d->nfilled < d->slots;
 }
 
-/* ---- those who are late ---- */
+/* ---- late ranks ---- */
 
 void bny_coordinator_keep(struct bny_coordinator *d, uint32_t c)
 {
@@ -324,7 +327,7 @@ void bny_coordinator_keep_set(struct bny_coordinator *d)
     bny_op_mark_runnable(&d->op);
 }
 
-void bny_coordinator_alone(struct bny_coordinator *d)
+void bny_coordinator_member_ended(struct bny_coordinator *d)
 {
     d->member = NULL;
     bny_op_mark_runnable(&d->op);
@@ -335,16 +338,16 @@ static int is_fed(const struct bny_coordinator *d, const struct bny_feed *f)
     return f->next == bny_arrival_chunks(&d->op) && !f->borrowed && f->set_sent;
 }
 
-/* A line ends when its head has no more use for its port: a rank that comes then begins
- * another. */
+/* A line ends when its first rank has received all, or the chain before it has ended: the next
+ * late rank begins another line. */
 static void end_line(struct bny_coordinator *d)
 {
-    static const struct bny_arrival_word ends = { .said = BNY_SAID_ENDS };
+    static const struct bny_coord_msg ends = { .kind = BNY_COORD_LINE_ENDS };
     int is_whole = d->nkept == bny_arrival_chunks(&d->op) && d->set;
 
     if (d->last < 0 || !(d->nlate ? is_fed(d, &d->late[d->nlate - 1]) : is_whole))
         return;
-    coordinator_tell(d, d->last, &ends);
+    send_answer(d, d->last, &ends);
     d->last = -1;
 }
 
@@ -368,7 +371,7 @@ static int memory_of(struct bny_coordinator *d)
 {
     size_t n = (size_t)d->n, slots = (size_t)d->slots;
 
-    d->here = calloc(n, 1);
+    d->has_arrived = calloc(n, 1);
     d->queue = malloc(n * sizeof *d->queue);
     d->order = malloc(slots * sizeof *d->order);
     d->parent = malloc(slots * sizeof *d->parent);
@@ -376,7 +379,7 @@ static int memory_of(struct bny_coordinator *d)
     d->have = calloc((size_t)bny_arrival_chunks(&d->op) + 1, 1);
     d->op.asked = calloc(n, sizeof *d->op.asked);
     d->stride = d->op.chunk_elems * d->op.esz;
-    if (d->member->plan.codec && keeps(d)) { /* a chunk lies there as it travels */
+    if (d->member->plan.codec && keeps(d)) { /* it keeps chunks as they travel */
         size_t coded = bny_arrival_of(d->member)->coded.stride;
 
         d->stride = d->stride > coded ? d->stride : coded;
@@ -384,7 +387,8 @@ static int memory_of(struct bny_coordinator *d)
         if (!d->kept_len)
             return bny_fail(BANYAN_ENOMEM, "no memory for an operation's coordinator");
     }
-    return d->here && d->queue && d->order && d->parent && d->late && d->have && d->op.asked
+    return d->has_arrived && d->queue && d->order && d->parent && d->late && d->have &&
+                   d->op.asked
                ? 0
                : bny_fail(BANYAN_ENOMEM, "no memory for an operation's coordinator");
 }
@@ -394,7 +398,7 @@ void bny_coordinator_free(struct bny_op *op)
     struct bny_coordinator *d = coordinator_of(op);
 
     free(d->out.at);
-    free(d->here);
+    free(d->has_arrived);
     free(d->queue);
     free(d->order);
     free(d->parent);
@@ -414,7 +418,7 @@ static void free_detached(struct bny_op *op)
     free(d);
 }
 
-/* It is nobody's call: no deadline, no memory of a user's. */
+/* No rank called it: it has no deadline and no memory of a user's. */
 static void make_op(struct bny_coordinator *d, const struct bny_op *member)
 {
     struct bny_op *op = &d->op;
@@ -445,7 +449,7 @@ static int kept_by(const struct banyan_comm *c)
     return kept;
 }
 
-/* Of so many slots; NULL: no memory. */
+/* A coordinator of so many slots; NULL: no memory. */
 static struct bny_coordinator *make_coordinator(struct bny_op *op, int slots)
 {
     struct bny_coordinator *d = calloc(1, sizeof *d);
@@ -460,7 +464,7 @@ static struct bny_coordinator *make_coordinator(struct bny_op *op, int slots)
     d->me = op->comm->rank;
     d->n = op->comm->n;
     d->last = -1;
-    d->serves = d->voice[0] = d->voice[1] = d->voice[2] = -1;
+    d->serves = d->vote[0] = d->vote[1] = d->vote[2] = -1;
     d->slots = slots;
     op->comm->had_coordinator = 1;
     if (memory_of(d) == 0)
@@ -470,7 +474,8 @@ static struct bny_coordinator *make_coordinator(struct bny_op *op, int slots)
     return NULL;
 }
 
-/* Begins, under a number behind the call's; it may be over and gone at once. 0 or an error. */
+/* Starts its operation, under a number behind the call's. It may end at once, and is freed
+ * then. 0 or an error. */
 static int begin_coordinator(struct bny_coordinator *d, struct bny_coordinator **at,
                              uint32_t behind)
 {
@@ -494,12 +499,12 @@ int bny_coordinator_feed(struct bny_op *op, int to)
 
     if (!d)
         return -BANYAN_ENOMEM;
-    d->only = 1;
+    d->forwards_only = 1;
     d->serves = 1;
-    d->nqueue = d->ntaken = d->n; /* nobody is to come */
+    d->nqueue = d->ntaken = d->n; /* it waits for no rank */
     d->nfilled = d->slots;
     d->late[d->nlate++] = (struct bny_feed){ .to = to };
-    rc = begin_coordinator(d, &a->feeder, 2); /* the child's number, and there is none */
+    rc = begin_coordinator(d, &a->feeder, 2); /* the child's number: there is no child */
     for (uint32_t c = 0; a->feeder && c < a->nchunks; c++)
         if (a->have[c])
             bny_coordinator_keep(d, c);
@@ -532,12 +537,12 @@ int bny_coordinator_open(struct bny_op *op)
     d->opened_ns = d->adapts ? bny_now_ns() : 0;
     if (op->plan.together_s > 0)
         d->until_ns = bny_now_ns() + (uint64_t)(op->plan.together_s * 1e9);
-    d->words_ns =
-        bny_now_ns() + (uint64_t)(1e9 * fmin(WORDS_S, op->plan.predicted_s / WORDS_PART +
-                                                          WORDS_ALPHAS * m.alpha_s));
-    comes(d, d->me); /* first of all: the serving one counts */
+    d->priority_ns =
+        bny_now_ns() + (uint64_t)(1e9 * fmin(PRIORITY_S, op->plan.predicted_s / PRIORITY_PART +
+                                                             PRIORITY_ALPHAS * m.alpha_s));
+    add_arrival(d, d->me); /* this rank is the first, also where it serves */
     for (int r = 0; r < BNY_COORDINATORS && d->n >= BNY_COORDINATORS; r++)
-        tell_coordinator(d, r, BNY_SAID_COORDINATOR, 0);
+        send_to_coordinator(d, r, BNY_COORD_OPEN, 0);
     return begin_coordinator(d, &a->coordinator, 1);
 }
 
@@ -547,38 +552,39 @@ int bny_coordinator_advance(struct bny_op *op)
     struct bny_kept kept;
     int moved = 0;
 
-    if (!d->only)
+    if (!d->forwards_only)
         elect(d);
-    hand_out(d);
+    assign_slots(d);
     end_line(d);
     if (d->out.n)
-        moved |= bny_outbox_flush(op, &d->out);
-    if (d->member && !bny_coordinator_is_needed(d)) /* it may have waited for that */
+        moved |= bny_coord_outbox_flush(op, &d->out);
+    if (d->member && !bny_coordinator_is_needed(d)) /* it may have waited for the answers */
         bny_op_mark_runnable(d->member);
-    kept = (struct bny_kept){ .raw = d->kept, /* there since our own slot was told, perhaps */
-                              .coded = d->kept,
-                              .raw_stride = d->stride,
-                              .coded_stride = d->stride,
-                              .len = d->kept_len };
-    /* Not before our own call has ended: those who came in time have the port to themselves. */
-    for (int i = 0; (d->only || !d->member) && i < d->nlate; i++)
+    kept =
+        (struct bny_kept){ .raw = d->kept, /* this rank's own slot may have begun it just now */
+                           .coded = d->kept,
+                           .raw_stride = d->stride,
+                           .coded_stride = d->stride,
+                           .len = d->kept_len };
+    /* Only after this rank's own call has ended: ranks in time have the port to themselves. */
+    for (int i = 0; (d->forwards_only || !d->member) && i < d->nlate; i++)
         moved |= bny_feed_advance(op, &d->late[i], (uint32_t)i, d->seq, &kept, d->have, d->set);
     if (!is_over(d) || bny_comm_has_failed(op->comm))
         return moved;
-    bny_op_complete(op, 0); /* and it is gone */
+    bny_op_complete(op, 0); /* which frees it */
     return 0;
 }
 
 void bny_coordinator_message(struct bny_op *op, int from, struct bny_msg *msg)
 {
-    struct bny_arrival_word w;
-    int is_word = msg->hdr.kind == BNY_MSG_ARRIVE && bny_arrival_read_word(msg, &w);
+    struct bny_coord_msg w;
+    int is_coord = msg->hdr.kind == BNY_MSG_ARRIVE && bny_coord_msg_read(msg, &w);
 
     bny_msg_release(&op->comm->world->held, msg);
-    if (is_word)
-        bny_coordinator_word(coordinator_of(op), from, &w);
+    if (is_coord)
+        bny_coordinator_receive(coordinator_of(op), from, &w);
     else
-        bny_arrival_wrong(op, from, "it sent a coordinator what is no word");
+        bny_arrival_wrong(op, from, "it sent a coordinator an unknown message");
 }
 
 void bny_coordinator_sent(struct bny_op *op, uint32_t cookie)
@@ -593,7 +599,7 @@ void bny_coordinator_end(struct bny_op *op, int result)
 
     if (result)
         bny_cookies_drop(op);
-    if (d->member && d->only)
+    if (d->member && d->forwards_only)
         bny_arrival_of(d->member)->feeder = NULL;
     else if (d->member)
         bny_arrival_of(d->member)->coordinator = NULL;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The record of ranks that were late, and its use. lateness.h tells the whole. */
+/* The record of late ranks, and the decision from it. lateness.h explains both. */
 #include "collectives/arrival/lateness.h"
 
 #define EVERY BNY_LATENESS_EVERY
 #define AHEAD BNY_LATENESS_AHEAD
-/* Bits are kept of so many sums before the first that is not known, and of so many from it on.
- */
+/* The record has the bits of so many sums before the first one that is not settled, and of as
+ * many from that one on. */
 #define KEPT 32u
 
 static uint64_t bit(uint32_t k)
@@ -15,7 +15,7 @@ static uint64_t bit(uint32_t k)
 
 enum bny_lateness_how bny_lateness_of(const struct bny_lateness *l, uint32_t k)
 {
-    uint32_t end = k - k % EVERY - AHEAD; /* counts go round */
+    uint32_t end = k - k % EVERY - AHEAD; /* counts wrap around */
     uint64_t late = 0;
 
     if (k - l->known >= KEPT || (int32_t)(end - l->known) > 0)
@@ -29,11 +29,11 @@ enum bny_lateness_how bny_lateness_of(const struct bny_lateness *l, uint32_t k)
 
 void bny_lateness_settle(struct bny_lateness *l, uint32_t k, int was_late)
 {
-    l->told |= bit(k);
+    l->settled |= bit(k);
     if (was_late)
         l->late |= bit(k);
-    for (; l->told & bit(l->known); l->known++) {
-        l->told &= ~bit(l->known);
-        l->late &= ~bit(l->known + KEPT); /* of the one that was 64 before it */
+    for (; l->settled & bit(l->known); l->known++) {
+        l->settled &= ~bit(l->known);
+        l->late &= ~bit(l->known + KEPT); /* the bit of the sum 64 before it */
     }
 }

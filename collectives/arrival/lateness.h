@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shall a sum of schedule auto run in order of arrival? All ranks must say the same without
- * asking for it, and a sum that nobody is late for must not wait for the answer.
+/* Shall a sum of schedule auto run in order of arrival? All ranks must decide alike without
+ * asking each other, and a sum for which no rank is late must not wait for an answer.
  *
- * Sums whose plan allows both (plan.late_s) are counted as they begin, which is alike at all
- * ranks. Every eighth, and every one while the coordinator hands out places, has a coordinator
- * (coordinator.c), which tells all ranks in the same words whether one was late. So all ranks
- * know the same of the same sums, and what they do is a function of that: sums 8e to 8e + 7 go
- * in order of arrival if one of the eight sums before 8e - 4 had somebody late, else they run
- * what is built for ranks that are there. The four between are for calls that do not wait for
- * each other; a call that is further ahead waits until what it needs is known.
+ * All ranks number the sums whose plan allows both (plan.late_s) as they begin. Every eighth
+ * sum, and every sum that runs in order of arrival, has a coordinator (coordinator.c), whose
+ * answers report alike to all ranks whether a rank was late. So all ranks have the same record
+ * of the same sums, and decide from it: sums 8e to 8e + 7 run in order of arrival if a rank was
+ * late for one of the eight sums before 8e - 4; else they run their schedule. The four sums
+ * between are for calls that do not wait for each other. A call that is further ahead waits
+ * until the sums that it needs are settled.
  *
- * A sum that only asks has begun before the answer comes: asking costs some short messages. */
+ * A sum that only asks begins before the answer comes: it costs some short messages. */
 #ifndef BNY_COLLECTIVES_LATENESS_H
 #define BNY_COLLECTIVES_LATENESS_H
 
@@ -20,15 +20,15 @@
 #define BNY_LATENESS_AHEAD 4u
 
 enum bny_lateness_how {
-    BNY_LATENESS_UNKNOWN, /* to be asked again, as others settle */
-    BNY_LATENESS_STATIC,  /* its schedule */
-    BNY_LATENESS_ASKS,    /* the same, and its coordinator tells which ranks were late */
-    BNY_LATENESS_ARRIVAL, /* its coordinator hands out places */
+    BNY_LATENESS_UNKNOWN, /* ask again when another sum is settled */
+    BNY_LATENESS_STATIC,  /* it runs its schedule */
+    BNY_LATENESS_ASKS,    /* the same, and its coordinator reports whether a rank was late */
+    BNY_LATENESS_ARRIVAL, /* its coordinator assigns slots */
 };
 
-/* How sum k is run, of those begun and not settled. */
+/* How sum k runs, which has begun and is not settled. */
 enum bny_lateness_how bny_lateness_of(const struct bny_lateness *l, uint32_t k);
-/* The word to all ranks about sum k; once. */
+/* Records, once for sum k, whether a rank was late: the coordinator reports it to all alike. */
 void bny_lateness_settle(struct bny_lateness *l, uint32_t k, int was_late);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Chunks of an arrival reduction: up to a parent as they are summed, down as they are results.
+/* Chunks of an arrival reduction: a rank sends chunks of its sum up to its parent, and chunks
+ * of the result down.
  *
- * A chunk that comes can be added at once, whatever its place in the order: the sum has its
- * full length here, so nothing received ever waits for something else to be received, and no
- * tree can be stuck for want of buffers. Two things are waited for: another child's half-viewed
- * copy of the same chunk, and, for a result, that our own chunk is back from the transport,
- * which may read it from where the result goes. */
+ * A rank can add a chunk as soon as it arrives, in any order, because it has memory for the
+ * whole sum. So no chunk waits for another one to arrive, and no tree blocks for want of
+ * buffers. A chunk waits in two cases only. If this rank is in the middle of the same chunk of
+ * another child, it finishes that first. A chunk of the result waits until the transport has
+ * given back this rank's own chunk, which may lie where the result goes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +15,11 @@
 #include "base/crc32c.h"
 #include "collectives/local/local.h"
 
-#define TILE_BYTES  (128u << 10) /* as the engine's */
-#define FEED_COOKIE 0x80000000u  /* and the feed's number; else the chunk of our sum */
+#define TILE_BYTES (128u << 10) /* as in the engine */
+#define FEED_COOKIE                                                                            \
+    0x80000000u /* | the feed's number; other cookies are chunks of this rank's sum */
 
-static const struct bny_xfer both_are_here = { .cts_seen = 1 }; /* the coordinator said so */
+static const struct bny_xfer peer_is_ready = { .cts_seen = 1 }; /* both ranks have arrived */
 
 static size_t offset_of(const struct bny_op *op, uint32_t c)
 {
@@ -26,25 +28,25 @@ static size_t offset_of(const struct bny_op *op, uint32_t c)
 
 /* ---- sending ---- */
 
-/* Said once: the communicator fails of it, but not at once. Of a coordinator (no `a`) each
- * time. */
-static void failed(struct bny_op *op, int with, int rc, const char *what)
+/* Reports an error of a call once, as the communicator fails some time later. A coordinator (no
+ * `a`) reports each. */
+static void stream_failed(struct bny_op *op, int with, int rc, const char *what)
 {
     struct bny_arrival *a = bny_arrival_of(op);
 
-    if (!a || !a->told)
+    if (!a || !a->is_reported)
         bny_op_send_failed(op, with, rc, what);
     if (a)
-        a->told = 1;
+        a->is_reported = 1;
 }
 
-/* 1: handed over; 2: and borrowed; 0: not now. */
+/* 1: the transport took it; 2: and borrows the memory; 0: it cannot now. */
 static int send_to(struct bny_op *op, int to, struct bny_hdr *h, const char *ptr, size_t bytes,
                    uint32_t cookie)
 {
     struct bny_xfer_send x = { .op = op,
                                .ep = op->comm->peers[to].ep,
-                               .peer = &both_are_here,
+                               .peer = &peer_is_ready,
                                .step = cookie,
                                .ptr = ptr,
                                .len = (uint32_t)bytes };
@@ -55,7 +57,7 @@ static int send_to(struct bny_op *op, int to, struct bny_hdr *h, const char *ptr
     if (rc == BNY_AGAIN)
         bny_op_mark_runnable(op);
     else if (rc < 0)
-        failed(op, to, rc, "");
+        stream_failed(op, to, rc, "");
     return rc > 0 ? rc : 0;
 }
 
@@ -74,11 +76,11 @@ static int send_set(struct bny_op *op, int to, enum bny_arrival_step step, uint3
     if (rc == BNY_AGAIN)
         bny_op_mark_runnable(op);
     else if (rc < 0)
-        failed(op, to, rc, "");
+        stream_failed(op, to, rc, "");
     return rc == 0;
 }
 
-/* A chunk that the codec has declined: as it is. */
+/* Sends a chunk raw, which the codec declined. */
 static int send_declined(struct bny_op *op, int to, struct bny_hdr *h, const char *ptr,
                          uint32_t cookie)
 {
@@ -89,7 +91,7 @@ static int send_declined(struct bny_op *op, int to, struct bny_hdr *h, const cha
     return send_to(op, to, h, ptr, bytes, cookie);
 }
 
-/* A chunk of what `from` says. As send_to. */
+/* Sends a chunk of `from`. Returns as send_to. */
 static int send_kept(struct bny_op *op, int to, struct bny_hdr *h, const struct bny_kept *from,
                      uint32_t cookie)
 {
@@ -103,7 +105,7 @@ static int send_kept(struct bny_op *op, int to, struct bny_hdr *h, const struct 
     return send_to(op, to, h, from->coded + from->coded_stride * c, from->len[c], cookie);
 }
 
-/* As send_kept; `more` follows at once for the same rank. What takes work first, does not. */
+/* As send_kept; more: the next chunk follows at once, unless it has to be encoded first. */
 static int send_joined(struct bny_op *op, int to, struct bny_hdr *h,
                        const struct bny_kept *from, uint32_t cookie, int more)
 {
@@ -143,14 +145,14 @@ int bny_feed_advance(struct bny_op *op, struct bny_feed *feed, uint32_t cookie, 
     return moved;
 }
 
-static void freed(struct bny_arrival *a, uint32_t c)
+static void mark_freed(struct bny_arrival *a, uint32_t c)
 {
     if (!a->is_freed[c])
         a->up_freed++;
     a->is_freed[c] = 1;
 }
 
-/* Where what this rank sends lies: `raw` is its sum, or the result. */
+/* What this rank sends: raw is its sum, or the result. */
 static struct bny_kept kept_of(const struct bny_op *op, const char *raw)
 {
     const struct bny_arrival_coded *k = &bny_arrival_of(op)->coded;
@@ -169,8 +171,8 @@ static int send_up(struct bny_op *op)
     struct bny_hdr h;
     int moved = 0, rc;
 
-    if (a->parent < 0 || a->told ||
-        (a->coordinator && !a->up_next && bny_coordinator_goes_first(a->coordinator)))
+    if (a->parent < 0 || a->is_reported ||
+        (a->coordinator && !a->up_next && bny_coordinator_has_priority(a->coordinator)))
         return 0;
     while (a->up_next < a->nchunks && a->added[a->up_next] == a->nchildren) {
         uint32_t c = a->up_next;
@@ -180,7 +182,7 @@ static int send_up(struct bny_op *op)
         h.chunk = c;
         rc = op->plan.codec ? bny_arrival_encode(op, c) : 0;
         if (rc < 0) {
-            failed(op, -1, rc, "a chunk could not be encoded");
+            stream_failed(op, -1, rc, "a chunk could not be encoded");
             return moved;
         }
         rc = send_joined(op, a->parent, &h, &sum, c,
@@ -189,7 +191,7 @@ static int send_up(struct bny_op *op)
         if (!rc)
             return moved;
         if (rc == 1)
-            freed(a, c);
+            mark_freed(a, c);
         a->up_next++;
         moved = 1;
     }
@@ -208,11 +210,11 @@ void bny_stream_sent(struct bny_op *op, uint32_t cookie)
     if (cookie & FEED_COOKIE)
         a->feeds[cookie & ~FEED_COOKIE].borrowed--;
     else
-        freed(a, cookie);
+        mark_freed(a, cookie);
     bny_op_mark_runnable(op);
 }
 
-/* ---- what has come ---- */
+/* ---- what has arrived ---- */
 
 static int set_count(const struct bny_op *op, const uint64_t *set)
 {
@@ -238,7 +240,7 @@ static void keep_set(const struct bny_arrival *a)
         bny_coordinator_keep_set(a->feeder);
 }
 
-/* The sum of everybody: the sets of the children must make it whole. */
+/* The top's set: with the sets of all children it has to have every slot's input. */
 static void top_set(struct bny_op *op)
 {
     struct bny_arrival *a = bny_arrival_of(op);
@@ -246,14 +248,14 @@ static void top_set(struct bny_op *op)
     if (a->parent != BNY_NO_PARENT || a->nsets < a->nchildren || a->has_result_set)
         return;
     if (set_count(op, a->set) != a->slots) {
-        bny_arrival_wrong(op, op->comm->rank, "a sum lacks somebody's input");
+        bny_arrival_wrong(op, op->comm->rank, "a sum lacks an input");
         return;
     }
     a->has_result_set = 1;
     keep_set(a);
 }
 
-/* An input that is in two children's sums would count twice. */
+/* Adds a child's set. An input in the sums of two children would count twice. */
 static void child_set(struct bny_op *op, struct bny_source *s, const uint64_t *set)
 {
     struct bny_arrival *a = bny_arrival_of(op);
@@ -282,7 +284,7 @@ static void result_set(struct bny_op *op, struct bny_source *s, const uint64_t *
     keep_set(a);
 }
 
-/* May the result come from this rank? The first rank of a chain does not know the top. */
+/* May rank `from` send the result? The first rank of a chain does not know the top. */
 static int may_have_result(const struct bny_arrival *a, int from)
 {
     if (a->late)
@@ -293,8 +295,8 @@ static int may_have_result(const struct bny_arrival *a, int from)
            (a->nchildren == 0 || (a->nknown && from == a->children[0].rank));
 }
 
-/* Of a chain: the result goes from the top to slot 0, which is the coordinator's own, and up
- * again. */
+/* In a chain the result goes from the top to slot 0, which is the coordinator's own rank, and
+ * from there up the chain. */
 static void feed_chain(struct bny_arrival *a)
 {
     int to = a->parent == BNY_NO_PARENT ? a->server : a->parent;
@@ -303,7 +305,7 @@ static void feed_chain(struct bny_arrival *a)
         a->feeds[a->nfeeds++] = (struct bny_feed){ .to = to };
 }
 
-/* The stream's sender; NULL: no rank that should send one. */
+/* The source that the message belongs to; NULL: this rank expects no such message. */
 static struct bny_source *source_of(struct bny_op *op, int from, unsigned step)
 {
     struct bny_arrival *a = bny_arrival_of(op);
@@ -327,7 +329,7 @@ static struct bny_source *source_of(struct bny_op *op, int from, unsigned step)
     return s;
 }
 
-/* 0: nobody may send this now. */
+/* Is this message expected now? */
 static int takes(const struct bny_op *op, const struct bny_source *s, const struct bny_hdr *h)
 {
     if (h->step == BNY_ARRIVAL_UP_SET || h->step == BNY_ARRIVAL_DOWN_SET)
@@ -348,7 +350,7 @@ static void take_set(struct bny_op *op, struct bny_source *s, struct bny_msg *ms
     if (!msg->data)
         msg = bny_msg_hold(pool, msg);
     if (!msg || !msg->data) {
-        bny_arrival_wrong(op, s->rank, "a short message of its did not come as one");
+        bny_arrival_wrong(op, s->rank, "its short message did not arrive in one piece");
         if (msg)
             bny_msg_release(pool, msg);
         return;
@@ -368,7 +370,7 @@ void bny_stream_message(struct bny_op *op, int from, struct bny_msg *msg)
     struct bny_source *s = source_of(op, from, msg->hdr.step);
 
     if (!s || !takes(op, s, &msg->hdr)) {
-        bny_arrival_wrong(op, from, "it sent what nobody waits for");
+        bny_arrival_wrong(op, from, "it sent a message that is not expected");
         bny_msg_release(&op->comm->world->held, msg);
         return;
     }
@@ -404,7 +406,7 @@ void bny_stream_added(struct bny_op *op, uint32_t c)
     if (op->plan.codec && op->call.collective == BNY_ALLREDUCE) {
         int rc = bny_arrival_encode_result(op, c);
         if (rc < 0) {
-            failed(op, -1, rc, "a chunk of the result could not be encoded");
+            stream_failed(op, -1, rc, "a chunk of the result could not be encoded");
             return;
         }
         mark_result(op, c);
@@ -425,7 +427,7 @@ static void stream_add(struct bny_op *op, uint32_t c, size_t at, const void *dat
                      (a->added[c] ? a->acc : op->in) + off, data, bytes / op->esz);
 }
 
-/* May its first message be looked at? */
+/* May this rank apply the source's first message now? */
 static int may_apply(const struct bny_op *op, const struct bny_source *s)
 {
     const struct bny_arrival *a = bny_arrival_of(op);
@@ -442,7 +444,7 @@ static int may_apply(const struct bny_op *op, const struct bny_source *s)
     return 1;
 }
 
-/* The whole message into the tile. 1: it is there, 0: not yet, or an error. */
+/* Copies the whole message into the tile. 1: done, 0: not yet, or an error. */
 static int to_tile(struct bny_source *s, struct bny_msg *msg)
 {
     int rc = bny_grow(&s->tile, &s->tile_cap, msg->hdr.len, 1, "a tile");
@@ -460,7 +462,7 @@ static int to_tile(struct bny_source *s, struct bny_msg *msg)
     return rc ? rc : 1;
 }
 
-/* Tile by tile: results to their place, summands while they are hot. */
+/* Applies a message tile by tile: places a result, or adds a sum while it is in the cache. */
 static int apply_viewed(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
 {
     int is_result = s == &bny_arrival_of(op)->result;
@@ -487,7 +489,7 @@ static int apply_viewed(struct bny_op *op, struct bny_source *s, struct bny_msg 
     return 1;
 }
 
-/* 1: all of the message is applied, 0: not yet, or an error. */
+/* Applies a message. 1: all of it, 0: not yet, or an error. */
 static int stream_apply(struct bny_op *op, struct bny_source *s, struct bny_msg *msg)
 {
     int is_result = s == &bny_arrival_of(op)->result;
@@ -527,9 +529,9 @@ static int apply_all(struct bny_op *op, struct bny_source *s)
             char what[64];
 
             snprintf(what, sizeof what, "chunk %u of rank %d failed", c, s->rank);
-            failed(op, s->rank, rc, what);
+            stream_failed(op, s->rank, rc, what);
         }
-        if (rc == 0) /* the rest of it is on its way: nobody tells when it is here */
+        if (rc == 0) /* its rest is on the way, and no event follows when it arrives */
             bny_op_mark_runnable(op);
         if (rc != 1)
             break;
@@ -545,7 +547,7 @@ static int apply_all(struct bny_op *op, struct bny_source *s)
     return moved;
 }
 
-/* ---- a pass ---- */
+/* ---- progress ---- */
 
 int bny_stream_advance(struct bny_op *op)
 {

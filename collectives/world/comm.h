@@ -33,10 +33,10 @@ struct bny_service { /* embedded in what it serves */
 
 /* Of the sums that schedule auto may run in order of arrival, counted as they begin:
  * arrival/lateness.h. The same at all ranks, but for was_late. */
-struct bny_lateness {
-    uint32_t begun, known; /* it is known of the first so many whether ranks were late */
-    uint64_t told, late;   /* of sum k, bit k % 64 */
-    uint8_t was_late;      /* what this rank's desk saw of the latest one that it served */
+struct bny_lateness {       /* arrival/lateness.h */
+    uint32_t begun, known;  /* sums that began; of these, the first `known` are settled */
+    uint64_t settled, late; /* of sum k, bit k % 64 */
+    uint8_t was_late;       /* a rank was late for the latest sum that this rank coordinated */
 };
 
 struct banyan_comm {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What ranks say to each other in a reduction in order of arrival, and what they never should:
- * to a rank that has a coordinator or none, is the root or not, has come or is late, every word
- * that a peer can send to it or to its coordinator, with any place, depth and parent; and
- * chunks and sets of sums and results. The operation fails or completes, nothing is written
+ * to a rank that has a coordinator or none, is the root or not, has come or is late, every
+ * message that a peer can send to it or to its coordinator, with any place, depth and parent;
+ * and chunks and sets of sums and results. The operation fails or completes, nothing is written
  * outside of its output, inputs stay as they were, and leaving works.
  *
  * Byte 0 picks whose side is fuzzed and the collective, 1 codec, length and how many inputs are
@@ -115,26 +115,26 @@ static struct bny_op *arrival_of(const struct rig *g, int is_coordinator)
     return NULL;
 }
 
-static void word(struct input *in, const struct rig *g, struct bny_hdr *h, char *text)
+static void coord_msg(struct input *in, const struct rig *g, struct bny_hdr *h, char *text)
 {
-    static const uint32_t said[] = { BNY_SAID_HERE,     BNY_SAID_COORDINATOR,
-                                     BNY_SAID_VOICE,    BNY_SAID_SLOT,
-                                     BNY_SAID_PARENT,   BNY_SAID_LATE,
-                                     BNY_SAID_TOGETHER, 0 };
+    static const uint32_t kind[] = { BNY_COORD_ARRIVED,  BNY_COORD_OPEN,
+                                     BNY_COORD_VOTE,     BNY_COORD_SLOT,
+                                     BNY_COORD_PARENT,   BNY_COORD_LATE,
+                                     BNY_COORD_TOGETHER, 0 };
     unsigned what = input_byte(in), place = input_byte(in), shape = input_byte(in);
-    struct bny_arrival_word w = { .said = said[what % 8] | (what & 8 ? BNY_SAID_WAS_LATE : 0),
-                                  .slot = (int)(place % 8) - 1,
-                                  .slots = what & 16 ? NRANKS : (int)(place / 8 % 8),
-                                  .depth = (int)(shape % 4) - 1,
-                                  .rank = (int)(shape / 4 % 8) - 2 };
+    struct bny_coord_msg w = { .kind = kind[what % 8] | (what & 8 ? BNY_COORD_WAS_LATE : 0),
+                               .slot = (int)(place % 8) - 1,
+                               .slots = what & 16 ? NRANKS : (int)(place / 8 % 8),
+                               .depth = (int)(shape % 4) - 1,
+                               .rank = (int)(shape / 4 % 8) - 2 };
 
     if (what & 32)
         input_copy(in, &w, sizeof w);
-    else if (!w.said && (place & 64)) /* the last of eight */
-        w.said = place & 128 ? BNY_SAID_FEED : BNY_SAID_ENDS;
-    h->kind = w.said <= BNY_SAID_VOICE ? BNY_MSG_ARRIVE : BNY_MSG_DATA;
-    h->seq += w.said <= BNY_SAID_VOICE; /* to the coordinator */
-    h->step = BNY_ARRIVAL_WORD;
+    else if (!w.kind && (place & 64)) /* the last of eight */
+        w.kind = place & 128 ? BNY_COORD_FEED : BNY_COORD_LINE_ENDS;
+    h->kind = w.kind <= BNY_COORD_VOTE ? BNY_MSG_ARRIVE : BNY_MSG_DATA;
+    h->seq += w.kind <= BNY_COORD_VOTE; /* to the coordinator */
+    h->step = BNY_ARRIVAL_COORD;
     h->chan = 1;
     h->len = sizeof w;
     if (what & 64)
@@ -190,12 +190,12 @@ static void message(struct rig *g, struct input *in, char *text)
     h.sig = any->sig;
     memset(text, 0, PAYLOAD);
     if (what % 8 < 5)
-        word(in, g, &h, text);
+        coord_msg(in, g, &h, text);
     else if (what % 8 == 5)
         set(in, &h, who, text);
     else
         chunk(in, g, op, &h, who, text);
-    if (h.step == BNY_ARRIVAL_WORD || what % 8 == 5)
+    if (h.step == BNY_ARRIVAL_COORD || what % 8 == 5)
         h.codec_len_raw = h.len;
     if (what & 64)
         h.seq += (uint32_t)(int8_t)input_byte(in) % 4;

@@ -16,8 +16,8 @@
 #include "collectives/local/local.h"
 
 #define TILE_BYTES (128u << 10) /* as in the engine */
-#define FEED_COOKIE                                                                            \
-    0x80000000u /* | the feed's number; other cookies are chunks of this rank's sum */
+/* | the number of a feed; other cookies are chunks of this rank's sum. */
+#define FEED_COOKIE 0x80000000u
 
 static const struct bny_xfer peer_is_ready = { .cts_seen = 1 }; /* both ranks have arrived */
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
-#include "topo/pareto.h"
+#include "topo/forest.h"
 #include "topo/plan_file.h"
 
 struct row {

@@ -301,3 +301,22 @@ int bny_forest_check(const struct bny_forest *f, enum bny_forest_use use, int ro
     e = check_weights(f, why, why_cap);
     return e ? e : check_use(f, use, root, why, why_cap);
 }
+
+int bny_forest_height(const struct bny_forest *f, int down)
+{
+    int most = 0;
+
+    for (int t = 0; t < f->ntrees; t++) {
+        const struct bny_tree *tree = &f->trees[t];
+        const int *parent = down && tree->down_parent ? tree->down_parent : tree->parent;
+
+        for (int v = 0; v < f->nranks; v++) {
+            int depth = 0;
+
+            for (int u = v; parent[u] >= 0; u = parent[u])
+                depth++;
+            most = depth > most ? depth : most;
+        }
+    }
+    return most;
+}

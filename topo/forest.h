@@ -103,6 +103,8 @@ const struct bny_builder_ops *bny_builder_find(const char *name);
 /* Allocates an empty forest with parent = -1, step = 0, weights 1/ntrees. NULL on no memory. */
 struct bny_forest *bny_forest_alloc(const char *name, int nranks, int ntrees);
 void bny_forest_free(struct bny_forest *f); /* takes NULL */
+/* Largest number of edges from a leaf to its root (down: from the root to a leaf). */
+int bny_forest_height(const struct bny_forest *f, int down);
 
 /* Extends the forest f of the m ranks in a set to all n ranks: rank i of f is the i-th rank
  * with present[i] = 1. In the broadcast the others get the result from those in the set and

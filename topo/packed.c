@@ -5,8 +5,7 @@
  * trees. With as many units as the bound's denominator the packing is exactly optimal; fewer
  * units within a thousandth of that give fewer trees.
  *
- * With a cap on the height, only trees by levels are tried, in growing capacities (a Pareto
- * family: pareto.h).
+ * With a cap on the height, only trees by levels are tried, in growing capacities.
  *
  * Scattered and allreduce: trees of all roots; on asymmetric graphs the trees of the reducing
  * direction are packed separately. Rooted: all trees from one root (Edmonds). */

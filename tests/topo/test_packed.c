@@ -13,7 +13,6 @@
 #include "tests/topo/zoo.h"
 #include "topo/bound.h"
 #include "topo/build_graph.h"
-#include "topo/pareto.h"
 #include "topo/plan_file.h"
 
 static struct bny_graph *make(const char *text)
@@ -269,33 +268,4 @@ Test(joint, certificates_survive_a_plan_file)
         free(text);
         bny_graph_free(g);
     }
-}
-
-/* Heights fall, times grow, and small messages choose low trees, large ones the optimal ones.
- */
-Test(pareto, small_messages_choose_low_trees)
-{
-    struct bny_graph *g = make("star:1x1+15x2");
-    struct bny_pareto p;
-    const struct bny_forest *small, *large;
-
-    cr_assert_eq(bny_pareto_build(&p, g, BNY_FOREST_ALLREDUCE, -1, 0), 0, "%s",
-                 banyan_last_error());
-    cr_assert_geq(p.n, 2);
-    for (int i = 0; i < p.n; i++) {
-        cr_assert_eq(bny_forest_recheck(p.forest[i], g, BNY_FOREST_ALLREDUCE, -1, NULL, 0), 0,
-                     "%s", banyan_last_error());
-        cr_assert(i == 0 ||
-                  bny_ratio_cmp(p.forest[i]->claim.time, p.forest[i - 1]->claim.time) > 0);
-        cr_assert(i == 0 ||
-                  bny_forest_height(p.forest[i], 0) + bny_forest_height(p.forest[i], 1) <
-                      bny_forest_height(p.forest[i - 1], 0) +
-                          bny_forest_height(p.forest[i - 1], 1));
-    }
-    small = bny_pareto_choose(&p, g, BNY_FOREST_ALLREDUCE, 1024, 65536, 5e-6);
-    large = bny_pareto_choose(&p, g, BNY_FOREST_ALLREDUCE, 1e9, 65536, 5e-6);
-    cr_assert_eq(large, p.forest[0]);
-    cr_assert_eq(small, p.forest[p.n - 1]);
-    bny_pareto_free(&p);
-    bny_graph_free(g);
 }

@@ -55,9 +55,6 @@ int bny_graph_both(struct bny_graph *g, int a, int b, int64_t cap,
  * reaches every other, ranks are dense, capacities positive. Returns 0, or -BANYAN_EINVAL with
  * the first reason as the thread's error. */
 int bny_graph_freeze(struct bny_graph *g);
-/* A copy without link l (and its reverse, if both), frozen; or NULL with the reason as the
- * thread's error. */
-struct bny_graph *bny_graph_without_link(const struct bny_graph *g, int link, int both);
 
 /* A graph from text: "KIND:ARGS" of a generator, or the path of a file (the format is detected
  * from the content: own JSON, edge list, GraphML, NCCL topology XML, hwloc XML, ibnetdiscover).

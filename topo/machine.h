@@ -51,9 +51,6 @@ void bny_machine_free(struct bny_machine *m); /* takes NULL */
  * and in their order, so that neighbouring ranks share the most. With more ranks than cores
  * neighbours share a core. */
 void bny_machine_place(const struct bny_machine *m, int n, int *core);
-/* Orders ranks by their present location: order[n] lists them by package, memory, cache, core.
- * pu[i]: the system's number of the hardware thread of rank i; unknown ones come last. */
-void bny_machine_order(const struct bny_machine *m, int n, const int *pu, int *order);
 
 struct bny_machine_threads {
     int rank;     /* hardware thread for the caller */

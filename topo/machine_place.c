@@ -13,55 +13,6 @@ void bny_machine_place(const struct bny_machine *m, int n, int *core)
         core[r] = (int)((int64_t)r * m->ncores / n);
 }
 
-static int core_of_pu(const struct bny_machine *m, int pu)
-{
-    for (int i = 0; i < m->ncores; i++)
-        for (int k = 0; k < m->cores[i].npus; k++)
-            if (m->cores[i].pu[k] == pu)
-                return i;
-    return m->ncores;
-}
-
-struct placed {
-    int core, pu, rank, package, numa, cache;
-};
-
-static int by_place(const void *a, const void *b)
-{
-    const struct placed *p = a, *q = b;
-
-    if (p->package != q->package)
-        return p->package - q->package;
-    if (p->numa != q->numa)
-        return p->numa - q->numa;
-    if (p->cache != q->cache)
-        return p->cache - q->cache;
-    return p->core != q->core ? p->core - q->core : p->rank - q->rank;
-}
-
-void bny_machine_order(const struct bny_machine *m, int n, const int *pu, int *order)
-{
-    struct placed *p = malloc((size_t)(n ? n : 1) * sizeof *p);
-
-    for (int r = 0; r < n; r++)
-        order[r] = r;
-    if (!p)
-        return; /* in the given order: slower, not wrong */
-    for (int r = 0; r < n; r++) {
-        int c = core_of_pu(m, pu[r]), known = c < m->ncores;
-        p[r] = (struct placed){ c,
-                                pu[r],
-                                r,
-                                known ? m->cores[c].package : m->npackages,
-                                known ? m->cores[c].numa : 0,
-                                known ? m->cores[c].cache : 0 };
-    }
-    qsort(p, (size_t)n, sizeof *p, by_place);
-    for (int r = 0; r < n; r++)
-        order[r] = p[r].rank;
-    free(p);
-}
-
 /* How much two cores share: 3 the cache, 2 the memory, 1 the package. */
 static int shared(const struct bny_machine_core *a, const struct bny_machine_core *b)
 {

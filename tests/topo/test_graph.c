@@ -95,24 +95,6 @@ Test(graph, refuses_what_is_no_cluster)
     bny_graph_free(g);
 }
 
-Test(graph, without_link_keeps_the_rest)
-{
-    struct bny_graph *g = make("torus:4x4"), *h, *ring = make("ring:2");
-
-    h = bny_graph_without_link(g, 5, 1);
-    cr_assert(h && h->nlinks == g->nlinks - 2 && h->nnodes == g->nnodes);
-    check_indexes(h);
-    bny_graph_free(h);
-    h = bny_graph_without_link(g, 5, 0);
-    cr_assert(h && h->nlinks == g->nlinks - 1);
-    bny_graph_free(h);
-    cr_assert_null(bny_graph_without_link(g, g->nlinks, 0));
-    cr_assert_null(bny_graph_without_link(ring, 0, 1), "disconnected");
-    cr_assert(strstr(banyan_last_error(), "disconnected"));
-    bny_graph_free(g);
-    bny_graph_free(ring);
-}
-
 static const struct {
     char text[32];
     int ranks, nodes;

@@ -129,11 +129,10 @@ Test(machine, hwloc_and_our_reader_agree_on_the_cores)
     }
 }
 
-Test(machine, ranks_are_spread_evenly_and_ordered_by_what_they_share)
+Test(machine, ranks_are_spread_evenly)
 {
     struct bny_machine *m = machine("two-sockets-four-numa");
-    int core[32], order[6];
-    const int pu[] = { 31, 0, 17, 9, 1, 999 };
+    int core[32];
 
     for (int n = 1; n <= 32; n++) {
         int used[4] = { 0 };
@@ -146,9 +145,6 @@ Test(machine, ranks_are_spread_evenly_and_ordered_by_what_they_share)
             cr_assert(used[i] == n / 4 || used[i] == (n + 3) / 4, "n=%d: %d on memory %d", n,
                       used[i], i);
     }
-    bny_machine_order(m, 6, pu, order);
-    cr_assert(order[0] == 1 && order[1] == 4 && order[2] == 3 && order[3] == 2 &&
-              order[4] == 0 && order[5] == 5);
     bny_machine_free(m);
 }
 

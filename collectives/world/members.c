@@ -9,12 +9,10 @@
 
 int bny_members_init(struct bny_members *m, int nranks)
 {
-    *m = (struct bny_members){ .epoch = 1, .top = nranks, .count = nranks };
+    *m = (struct bny_members){ .n = nranks };
     m->of = calloc((size_t)nranks, sizeof *m->of);
     if (!m->of)
         return bny_fail(BANYAN_ENOMEM, "no memory for a table of %d ranks", nranks);
-    for (int r = 0; r < nranks; r++)
-        m->of[r].since = m->epoch;
     return 0;
 }
 
@@ -22,36 +20,6 @@ void bny_members_free(struct bny_members *m)
 {
     free(m->of);
     *m = (struct bny_members){ 0 };
-}
-
-int bny_members_add(struct bny_members *m, int rank, struct bny_ep *ep)
-{
-    if (rank < 0 || bny_members_has(m, rank))
-        return bny_fail(BANYAN_EINVAL, "rank %d cannot join: it is in the job", rank);
-    if (rank >= m->top) {
-        struct bny_member *more = realloc(m->of, ((size_t)rank + 1) * sizeof *more);
-
-        if (!more)
-            return bny_fail(BANYAN_ENOMEM, "no memory for a table of %d ranks", rank + 1);
-        memset(more + m->top, 0, (size_t)(rank + 1 - m->top) * sizeof *more);
-        m->of = more;
-        m->top = rank + 1;
-    }
-    m->of[rank] = (struct bny_member){ .ep = ep, .since = ++m->epoch };
-    m->count++;
-    return 0;
-}
-
-int bny_members_remove(struct bny_members *m, int rank)
-{
-    if (!bny_members_has(m, rank))
-        return bny_fail(BANYAN_EINVAL, "rank %d is not in the job", rank);
-    m->of[rank] = (struct bny_member){ 0 };
-    m->count--;
-    m->epoch++;
-    while (m->top > 0 && !m->of[m->top - 1].since)
-        m->top--;
-    return 0;
 }
 
 static uint32_t members_place(const struct bny_rank_map *map, int world_rank)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The members of the job: a table that gains and loses ranks, and the numbers that a
- * communicator gives to some of them. The only places sized by the number of ranks of a job.
- * Guarded by the world's lock. */
+/* The members of the job, and the numbers that a communicator gives to some of them. The only
+ * places sized by the number of ranks of a job. Guarded by the world's lock. */
 #ifndef BNY_COLLECTIVES_MEMBERS_H
 #define BNY_COLLECTIVES_MEMBERS_H
 
@@ -10,8 +9,7 @@
 #include "transport/transport.h"
 
 struct bny_member {
-    struct bny_ep *ep; /* NULL for this rank, and while it is no member */
-    uint32_t since;    /* the epoch that it came in; 0: it is no member */
+    struct bny_ep *ep; /* NULL for this rank */
     /* progress/: it left in order, and an operation waits for it */
     uint32_t looks;             /* that have found it so */
     uint64_t missed_ns;         /* the first of them; 0: none */
@@ -20,23 +18,17 @@ struct bny_member {
 };
 
 struct bny_members {
-    uint32_t epoch; /* grows with every rank that comes or goes */
-    int top;        /* ranks are below this */
-    int count;
-    struct bny_member *of; /* [top] */
+    int n;
+    struct bny_member *of; /* [n] */
 };
 
 /* Ranks 0 .. nranks - 1 are members, without endpoints. 0 or -BANYAN_ENOMEM. */
 int bny_members_init(struct bny_members *m, int nranks);
 void bny_members_free(struct bny_members *m);
-/* A rank comes, or comes back. 0; -BANYAN_EINVAL: it is a member already; -BANYAN_ENOMEM. */
-int bny_members_add(struct bny_members *m, int rank, struct bny_ep *ep);
-/* A rank goes; its endpoint is the transport's. -BANYAN_EINVAL: it is no member. */
-int bny_members_remove(struct bny_members *m, int rank);
 
 static inline int bny_members_has(const struct bny_members *m, int rank)
 {
-    return rank >= 0 && rank < m->top && m->of[rank].since;
+    return rank >= 0 && rank < m->n;
 }
 
 /* NULL: this rank, or no member. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MSCCL XML, the format of msccl-tools: import to and export from programs, for allreduce,
- * allgather and reduce_scatter.
+/* MSCCL XML, the format of msccl-tools: import to programs, for allreduce, allgather and
+ * reduce_scatter.
  *
  *   <algo name proto nchannels nchunksperloop ngpus coll inplace>
  *     <gpu id i_chunks o_chunks s_chunks>
@@ -20,8 +20,6 @@
  * another belongs is refused. */
 #ifndef BNY_COLLECTIVES_MSCCL_H
 #define BNY_COLLECTIVES_MSCCL_H
-
-#include <stdio.h>
 
 #include "collectives/program/program.h"
 
@@ -45,10 +43,6 @@ int bny_program_set_prove(struct bny_program_set *set, int max_slots, char *why,
 int bny_msccl_load(struct bny_program_set *out, const char *path);
 int bny_msccl_parse(struct bny_program_set *out, const char *text, size_t len,
                     const char *name);
-
-/* Writes programs of all ranks. -BANYAN_ENOTSUP when the weights have no common denominator up
- * to 4096, or for another collective. */
-int bny_msccl_write(FILE *to, struct bny_program *const *programs, int n);
 
 /* ---- shared by msccl_xml.c (parser) and msccl_import.c ---- */
 enum bny_msccl_type {

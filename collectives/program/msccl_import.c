@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "collectives/program/msccl.h"
 #include "collectives/program/writer.h"
+#include "topo/plan_file.h"
 #include "transport/wire.h"
 
 #define NOWHERE         (-1)
@@ -501,6 +502,28 @@ static int convert(struct bny_program_set *out, const struct bny_msccl *m, const
     return e;
 }
 
+void bny_program_set_free(struct bny_program_set *set)
+{
+    for (int r = 0; set->p && r < set->n; r++)
+        bny_program_free(set->p[r]);
+    free(set->p);
+    set->p = NULL;
+}
+
+int bny_program_set_prove(struct bny_program_set *set, int max_slots, char *why, size_t why_cap)
+{
+    int e = -BANYAN_EINVAL;
+
+    for (int slots = 0; slots <= max_slots && e == -BANYAN_EINVAL;
+         slots = slots ? 2 * slots : 1) {
+        e = bny_program_verify(set->p, set->n, slots, why, why_cap);
+        set->slots = slots;
+        if (e && slots == 0 && !strstr(why, "waits for ever"))
+            break; /* more buffers do not help */
+    }
+    return e;
+}
+
 int bny_msccl_parse(struct bny_program_set *out, const char *text, size_t len, const char *name)
 {
     struct bny_msccl m;
@@ -518,5 +541,19 @@ int bny_msccl_parse(struct bny_program_set *out, const char *text, size_t len, c
                      bny_collective_name(out->collective), why);
     if (e)
         bny_program_set_free(out);
+    return e;
+}
+
+int bny_msccl_load(struct bny_program_set *out, const char *path)
+{
+    size_t len;
+    char *text = bny_file_read(path, BNY_MSCCL_BYTES_MAX, &len);
+    int e;
+
+    memset(out, 0, sizeof *out);
+    if (!text)
+        return -BANYAN_EINVAL;
+    e = bny_msccl_parse(out, text, len, path);
+    free(text);
     return e;
 }

@@ -9,7 +9,7 @@
 
 #include "banyan/banyan.h"
 #include "base/rng.h"
-#include "collectives/program/msccl.h"
+#include "msccl_write.h"
 #include "program_sets.h"
 
 static char *text_of(struct program_set *s, size_t *len)
@@ -17,7 +17,7 @@ static char *text_of(struct program_set *s, size_t *len)
     char *text = NULL;
     FILE *to = open_memstream(&text, len);
 
-    cr_assert_eq(bny_msccl_write(to, s->p, s->n), 0, "%s: %s", s->name, banyan_last_error());
+    cr_assert_eq(msccl_write(to, s->p, s->n), 0, "%s: %s", s->name, banyan_last_error());
     fclose(to);
     return text;
 }

@@ -4,7 +4,7 @@
  * and looked at, right or wrong; or programs that are proven, written and read back. */
 #include "input.h"
 
-#include "collectives/program/msccl.h"
+#include "tests/collectives/msccl_write.h"
 #include "topo/bound.h"
 #include "topo/build_graph.h"
 #include "topo/plan_file.h"
@@ -125,7 +125,7 @@ static void msccl(const char *text, size_t size)
     if (!is_small(text, size) || bny_msccl_parse(&set, text, size, "f") != 0)
         return;
     f = open_memstream(&again, &len);
-    e = bny_msccl_write(f, set.p, set.n);
+    e = msccl_write(f, set.p, set.n);
     fclose(f);
     EXPECT(e == 0 || e == -BANYAN_ENOTSUP);
     if (!e && bny_msccl_parse(&back, again, len, "g") == 0) {

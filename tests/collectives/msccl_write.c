@@ -1,57 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Programs as MSCCL XML (msccl.h), and sets of programs. Each lane (peer, channel, direction)
- * of a rank becomes a tb; dependencies between tbs become depid and deps, one a step, further
- * ones on nop steps before it. */
-#include <stdio.h>
+/* Programs as MSCCL XML, for tests of its import. Each lane (peer, channel, direction) of a
+ * rank becomes a tb; dependencies between tbs become depid and deps, one a step, further ones
+ * on nop steps before it. */
+#include "msccl_write.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "collectives/program/msccl.h"
-#include "topo/plan_file.h"
 #include "transport/wire.h"
 
 #define DENOMINATOR_MAX 4096
-
-/* ---- sets ---- */
-
-void bny_program_set_free(struct bny_program_set *set)
-{
-    for (int r = 0; set->p && r < set->n; r++)
-        bny_program_free(set->p[r]);
-    free(set->p);
-    set->p = NULL;
-}
-
-int bny_program_set_prove(struct bny_program_set *set, int max_slots, char *why, size_t why_cap)
-{
-    int e = -BANYAN_EINVAL;
-
-    for (int slots = 0; slots <= max_slots && e == -BANYAN_EINVAL;
-         slots = slots ? 2 * slots : 1) {
-        e = bny_program_verify(set->p, set->n, slots, why, why_cap);
-        set->slots = slots;
-        if (e && slots == 0 && !strstr(why, "waits for ever"))
-            break; /* more buffers do not help */
-    }
-    return e;
-}
-
-int bny_msccl_load(struct bny_program_set *out, const char *path)
-{
-    size_t len;
-    char *text = bny_file_read(path, BNY_MSCCL_BYTES_MAX, &len);
-    int e;
-
-    memset(out, 0, sizeof *out);
-    if (!text)
-        return -BANYAN_EINVAL;
-    e = bny_msccl_parse(out, text, len, path);
-    free(text);
-    return e;
-}
-
-/* ---- export ---- */
 
 struct place { /* of a step in the file */
     int tb, s;
@@ -265,7 +224,7 @@ static int chunk_blocks(const struct bny_program *p, int *first, int *count)
     return 0;
 }
 
-int bny_msccl_write(FILE *to, struct bny_program *const *programs, int n)
+int msccl_write(FILE *to, struct bny_program *const *programs, int n)
 {
     const struct bny_program *p = programs[0];
     int *first = calloc((size_t)p->nblocks + 1, sizeof *first),

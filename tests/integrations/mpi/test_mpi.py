@@ -83,16 +83,18 @@ class Random(Mpi):
 
     def both(self, ranks):
         seed = SEED + ranks
-        print(f"# seed BANYAN_TEST_SEED={SEED}, {ranks} ranks, {CALLS} calls", flush=True)
+        # Plain ranks of MPICH spin while they wait: of 7 that share 2 CPUs a call takes 16 ms.
+        calls = CALLS // 3 if MPI == "mpich" and ranks > 3 else CALLS
+        print(f"# seed BANYAN_TEST_SEED={SEED}, {ranks} ranks, {calls} calls", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             files = [pathlib.Path(folder, name) for name in ("plain", "ours")]
-            self.good(ranks, RANDOM_CALLS, str(seed), str(CALLS), str(files[0]), "plain", library=None)
-            _, err = self.good(ranks, RANDOM_CALLS, str(seed), str(CALLS), str(files[1]), BANYAN_MPI="stats=1")
+            self.good(ranks, RANDOM_CALLS, str(seed), str(calls), str(files[0]), "plain", library=None)
+            _, err = self.good(ranks, RANDOM_CALLS, str(seed), str(calls), str(files[1]), BANYAN_MPI="stats=1")
             for rank in range(ranks):
                 plain, ours = (sorted(pathlib.Path(f"{f}.{rank}").read_text(encoding="ascii").splitlines(),
                                       key=lambda line: int(line.split()[0])) for f in files)
                 self.assertEqual(len(plain), len(ours))
-                self.assertGreater(len(plain), CALLS // 4)
+                self.assertGreater(len(plain), calls // 4)
                 self.compare(plain, ours, ranks)
             if ranks > 1:  # it was banyan that ran
                 rows = {w[1]: int(w[2]) for w in map(str.split, err.splitlines())

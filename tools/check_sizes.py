@@ -19,11 +19,11 @@ def functions(lines):
         head = re.match(r"[A-Za-z_].*?(\w+)\(", line)
         if head and not line.rstrip().endswith(";"):
             name = head.group(1)
-        if line.startswith("{"):
+        if line.startswith("{") and name:  # without a name: a struct
             start = number
         elif line.startswith("}") and start:
             yield start, name, number - start + 1
-            start = None
+            start = name = None
 
 
 def main():

@@ -826,7 +826,8 @@ static struct bny_msg *giant(struct bny_ep *ep, uint32_t seq)
 /* Of each peer, whatever it sends; what is taken or forgotten does not count any more. */
 Test(match, what_a_peer_makes_us_keep_is_bounded)
 {
-    struct bny_ep ep = { .peer = PEER }, other = { .peer = PEER + 1 };
+    /* Messages that are left behind name them when the end is closed. */
+    static struct bny_ep ep = { .peer = PEER }, other = { .peer = PEER + 1 };
     struct bny_sig sig = sig_of(1);
     struct bny_receiver rc[2];
 
@@ -852,7 +853,7 @@ Test(match, what_a_peer_makes_us_keep_is_bounded)
 Test(match, what_waits_for_communicators_is_bounded)
 {
     static struct bny_world w;
-    struct bny_ep ep = { .peer = PEER };
+    static struct bny_ep ep = { .peer = PEER };
     struct bny_msg_list mine;
     struct bny_msg *msg;
 

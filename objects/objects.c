@@ -21,8 +21,10 @@ static struct bny_handles handles = BNY_HANDLES(MARK, struct banyan_objects);
 
 static int objects_check(const struct banyan_objects *s, const char *what)
 {
-    if (bny_in_user_op)
-        return bny_user_op_refuse(what);
+    int rc = bny_inside_may_wait(what);
+
+    if (rc)
+        return rc;
     if (!s)
         return bny_fail(BANYAN_EINVAL, "%s: the store must not be NULL", what);
     if (!bny_handle_is(&s->store.handle, MARK))

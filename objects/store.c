@@ -367,7 +367,7 @@ void bny_future_end(struct bny_future *f, int code)
     f->done = 1;
     if (f->op) {
         f->op->result = code;
-        atomic_store_explicit(&f->op->state, BNY_OP_DONE, memory_order_release);
+        bny_op_set_done(f->op);
     }
     if (code || !f->out) /* a view keeps the future's reference */
         bny_entry_drop(e);

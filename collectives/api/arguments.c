@@ -308,6 +308,14 @@ static const char *codec_lacks(const struct bny_call *call)
                                  : NULL;
 }
 
+static void tell_unused(struct banyan_comm *comm, const struct bny_call *call, const char *why,
+                        const char *remedy)
+{
+    bny_world_lock(comm->world);
+    bny_codec_unused(comm, call, why, remedy);
+    bny_world_unlock(comm->world);
+}
+
 /* opts.shape: its first dimension are the rows. Without: as square as the count allows. */
 static int matrix_of(struct bny_call *call, const struct banyan_opts *opts)
 {
@@ -350,7 +358,7 @@ static int check_matrix(struct bny_call *call, struct banyan_comm *comm,
             "codec: %s: %s; give the tensor's dimensions in opts.shape, or use none "
             "for this call",
             call->codec->spec, why);
-    bny_codec_unused(comm, call, why, "give the tensor's dimensions in opts.shape");
+    tell_unused(comm, call, why, "give the tensor's dimensions in opts.shape");
     return 0;
 }
 
@@ -370,7 +378,7 @@ int bny_check_codec(struct bny_call *call, struct banyan_comm *comm,
     if (lacks) {
         if (call->dtype <=
             BANYAN_BF16) /* what counts, and is no number of a tensor, is as ever */
-            bny_codec_unused(comm, call, lacks, "name codecs call by call, in opts.codec");
+            tell_unused(comm, call, lacks, "name codecs call by call, in opts.codec");
         call->codec = NULL;
     }
     if (call->codec && call->state && call->state->count != count)

@@ -40,7 +40,7 @@ static int call_cache_complete(const struct banyan_comm *comm, const struct bany
 
 static int may_run(const struct banyan_comm *comm, const struct banyan_opts *opts)
 {
-    return !bny_in_user_op && !bny_group_depth && bny_comm_is_usable(comm) &&
+    return !bny_inside && !bny_group_depth && bny_comm_is_usable(comm) &&
            !bny_mem_has_others() && is_ordinary(opts, comm);
 }
 

@@ -352,8 +352,9 @@ int banyan_comm_init_start(struct banyan_comm **out, const struct banyan_id *id,
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_init: out must not be NULL");
     *out = NULL;
-    if (bny_in_user_op)
-        return bny_user_op_refuse("banyan_comm_init");
+    rc = bny_inside_may_wait("banyan_comm_init");
+    if (rc)
+        return rc;
     bny_device_look();
     rc = bny_config_take(&c, cfg);
     if (rc) {

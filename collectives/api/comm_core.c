@@ -214,6 +214,7 @@ void bny_comm_end(struct banyan_comm *comm)
     bny_lock_give(&bny_comm_ending);
     bny_world_unlock(w);
     bny_world_unref(w);
+    bny_completed_call();
 }
 
 void bny_comm_discard(struct banyan_comm **comm)
@@ -260,7 +261,8 @@ int bny_comm_give_up(struct banyan_comm *comm, const char *what, const char *did
     if (rc)
         return rc < 0 ? rc : 0;
     w = comm->world;
-    if (bny_in_user_op) { /* of this world's: there is only this thread, with the lock */
+    if (bny_inside ==
+        BNY_IN_USER_OP) { /* of this world's: there is only this thread, with the lock */
         w->has_local_failure = 1;
         w->local_failure = f;
         return 0;
@@ -268,6 +270,7 @@ int bny_comm_give_up(struct banyan_comm *comm, const char *what, const char *did
     bny_world_lock(w);
     bny_comm_set_failure(comm, &f);
     bny_world_unlock(w);
+    bny_completed_call();
     return 0;
 }
 

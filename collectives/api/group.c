@@ -37,10 +37,10 @@ int bny_group_lacks(int rc)
 
 int banyan_group_start(void)
 {
-    if (bny_in_user_op)
-        return bny_user_op_refuse("banyan_group_start");
-    bny_group_depth++;
-    return 0;
+    int rc = bny_inside_may_wait("banyan_group_start");
+
+    bny_group_depth += rc == 0;
+    return rc;
 }
 
 /* May it run? Else it is dropped, or left to the parent whose it is. */
@@ -102,9 +102,10 @@ int banyan_group_end(void)
 {
     struct bny_first_error error;
     struct bny_op *first;
+    int rc = bny_inside_may_wait("banyan_group_end");
 
-    if (bny_in_user_op)
-        return bny_user_op_refuse("banyan_group_end");
+    if (rc)
+        return rc;
     if (bny_group_depth == 0)
         return bny_fail(BANYAN_EINVAL, "banyan_group_end without banyan_group_start");
     if (--bny_group_depth)

@@ -103,7 +103,9 @@ static inline int bny_comm_check(const struct banyan_comm *comm, const char *wha
 /* The same for calls that need a lock: -BANYAN_EBUSY inside a user operation. */
 static inline int bny_comm_enter(const struct banyan_comm *comm, const char *what)
 {
-    return bny_in_user_op ? bny_user_op_refuse(what) : bny_comm_check(comm, what);
+    int rc = bny_inside ? bny_inside_refuses(what) : 0;
+
+    return rc ? rc : bny_comm_check(comm, what);
 }
 
 /* ---- submit.c ---- */
@@ -149,6 +151,8 @@ struct banyan_request {
     struct bny_op op;
     const struct bny_request_kind *kind; /* NULL: an operation */
     void *of_kind;
+    banyan_done_fn done; /* NULL: none */
+    void *done_ctx;
 };
 /* request.c: an inactive request, or NULL. */
 struct banyan_request *bny_request_new(const struct banyan_comm *comm);

@@ -109,9 +109,9 @@ int banyan_comm_join(struct banyan_comm **out, const struct banyan_id *id,
     if (!out)
         return bny_fail(BANYAN_EINVAL, "%s: out must not be NULL", what);
     *out = NULL;
-    if (bny_in_user_op)
-        return bny_user_op_refuse(what);
-    rc = bny_config_take(&c, cfg);
+    rc = bny_inside_may_wait(what);
+    if (rc == 0)
+        rc = bny_config_take(&c, cfg);
     if (rc)
         return rc;
     c.allgather = NULL; /* there is an id */

@@ -38,8 +38,10 @@ static int is_orphan(const struct banyan_request *req)
 
 static int request_check(const struct banyan_request *req, const char *what)
 {
-    if (bny_in_user_op)
-        return bny_user_op_refuse(what);
+    int rc = bny_inside_refuses(what);
+
+    if (rc)
+        return rc;
     if (!req)
         return bny_fail(BANYAN_EINVAL, "%s: the request must not be NULL", what);
     if (!bny_handle_is(&req->handle, MARK))
@@ -53,19 +55,29 @@ static int request_check(const struct banyan_request *req, const char *what)
     return bny_comm_check(req->op.comm, what);
 }
 
-static int is_active(struct banyan_request *req)
-{
-    int state = atomic_load_explicit(&req->op.state, memory_order_acquire);
+/* The request whose completion function runs, while that neither frees nor starts it. */
+static _Thread_local const struct banyan_request *told;
 
-    return state == BNY_OP_ACTIVE || state == BNY_OP_CLOSING;
+static int is_active(const struct banyan_request *req)
+{
+    return req != told && bny_op_is_under_way(&req->op);
 }
 
-/* 0; -BANYAN_EBUSY: no wait and no test has said that it is complete. Failed ones are over. */
+/* For calls that wait for a request. */
+static int check_wait(const struct banyan_request *req, const char *what)
+{
+    int rc = bny_inside_may_wait(what);
+
+    return rc ? rc : request_check(req, what);
+}
+
+/* 0; -BANYAN_EBUSY: neither a wait, nor a test, nor its completion function has said that it is
+ * complete. Failed ones are over. */
 static int check_heard(struct banyan_request *req, const char *what)
 {
     if (is_active(req))
         return bny_fail(BANYAN_EBUSY, "%s: this request is in flight; wait for it first", what);
-    if (bny_op_is_done(&req->op) && !req->op.result)
+    if (!req->done && bny_op_is_done(&req->op) && !req->op.result)
         return bny_fail(BANYAN_EBUSY,
                         "%s: this request was started before and nobody waited for it; call "
                         "banyan_wait or banyan_test first",
@@ -73,19 +85,30 @@ static int check_heard(struct banyan_request *req, const char *what)
     return 0;
 }
 
+/* The sentence of its failure, for this thread. */
+static void explain(struct banyan_request *req)
+{
+    if (req->kind)
+        req->kind->explain(req);
+    else
+        bny_comm_error(req->op.comm);
+}
+
 /* The result of a request that is not active any more; it may be started again. */
 static int harvest(struct banyan_request *req)
 {
-    atomic_store_explicit(&req->op.state, BNY_OP_IDLE, memory_order_relaxed);
-    if (req->op.result && req->kind)
-        req->kind->explain(req);
-    else if (req->op.result)
-        bny_comm_error(req->op.comm);
-    return req->op.result;
+    int rc = req->op.result;
+
+    if (rc)
+        explain(req);
+    if (req != told)
+        atomic_store_explicit(&req->op.state, BNY_OP_IDLE, memory_order_relaxed);
+    return rc;
 }
 
 int banyan_start(struct banyan_request *req)
 {
+    struct bny_world *w;
     int rc = request_check(req, "banyan_start");
 
     if (rc == 0 && req->op.call.state)
@@ -95,15 +118,56 @@ int banyan_start(struct banyan_request *req)
     rc = check_heard(req, "banyan_start"); /* some ranks may have got here sooner */
     if (rc)
         return rc;
-    if (bny_op_is_done(&req->op))
+    if (!req->done && bny_op_is_done(&req->op))
         return harvest(req);
-    bny_world_lock(req->op.comm->world);
+    if (req == told)
+        told = NULL;
+    w = req->op.comm->world;
+    bny_world_lock(w);
     if (!req->kind)
         bny_world_poll_membership_before(&req->op);
     rc = req->kind ? req->kind->start(req) : bny_op_start(&req->op);
-    bny_world_unlock(req->op.comm->world);
+    bny_world_unlock(w);
+    bny_completed_call();
     return rc;
 }
+
+/* ---- completion functions ---- */
+
+static void request_done(struct bny_op *op)
+{
+    struct banyan_request *req = BNY_LINK_OF(op, struct banyan_request, op);
+    int rc = op->result;
+
+    if (rc && is_orphan(req))
+        bny_fail((enum banyan_error) - rc, "the communicator was destroyed");
+    else if (rc)
+        explain(req);
+    told = req;
+    req->done(req->done_ctx, req, rc);
+    if (told)
+        atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
+    told = NULL;
+}
+
+int banyan_request_on_done(struct banyan_request *req, banyan_done_fn fn, void *ctx)
+{
+    int rc = request_check(req, "banyan_request_on_done");
+
+    if (rc == 0)
+        rc = check_heard(req, "banyan_request_on_done");
+    if (rc)
+        return rc;
+    if (req == told) /* its function runs: a start or a free is next */
+        told = NULL;
+    atomic_store_explicit(&req->op.state, BNY_OP_IDLE, memory_order_relaxed);
+    req->done = fn;
+    req->done_ctx = ctx;
+    req->op.on_done = fn ? request_done : NULL;
+    return 0;
+}
+
+/* ---- test and wait ---- */
 
 int banyan_test(struct banyan_request *req, int *done)
 {
@@ -121,7 +185,7 @@ int banyan_test(struct banyan_request *req, int *done)
 
 int banyan_wait(struct banyan_request *req, double timeout_s)
 {
-    int rc = request_check(req, "banyan_wait");
+    int rc = check_wait(req, "banyan_wait");
 
     if (rc == 0)
         rc = bny_check_seconds("banyan_wait: timeout_s", timeout_s);
@@ -130,6 +194,23 @@ int banyan_wait(struct banyan_request *req, double timeout_s)
     if (is_active(req))
         bny_op_wait(&req->op, timeout_s < 0 ? 0 : bny_deadline_in(timeout_s));
     return harvest(req);
+}
+
+int banyan_wait_for(struct banyan_request *req, double seconds, int *done)
+{
+    int rc = check_wait(req, "banyan_wait_for");
+
+    if (rc == 0)
+        rc = bny_check_seconds("banyan_wait_for: seconds", seconds);
+    if (rc)
+        return rc;
+    if (!done)
+        return bny_fail(BANYAN_EINVAL, "banyan_wait_for: done must not be NULL");
+    if (is_active(req))
+        bny_world_poll(req->op.comm->world);
+    *done = !is_active(req) ||
+            (seconds > 0 && bny_op_wait_until(&req->op, bny_deadline_in(seconds)));
+    return *done ? harvest(req) : 0;
 }
 
 int banyan_wait_all(struct banyan_request *const *reqs, size_t n, double timeout_s)
@@ -142,7 +223,7 @@ int banyan_wait_all(struct banyan_request *const *reqs, size_t n, double timeout
     if (!reqs && n)
         return bny_fail(BANYAN_EINVAL, "banyan_wait_all: reqs must not be NULL");
     for (size_t i = 0; i < n; i++) {
-        int r = request_check(reqs[i], "banyan_wait_all");
+        int r = check_wait(reqs[i], "banyan_wait_all");
         if (r == 0 && is_active(reqs[i]))
             bny_op_wait(&reqs[i]->op, deadline);
         if (r == 0)
@@ -166,7 +247,7 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
     if (!reqs || !index)
         return bny_fail(BANYAN_EINVAL, "banyan_wait_any: reqs and index must not be NULL");
     for (size_t i = 0; i < n; i++) {
-        rc = request_check(reqs[i], "banyan_wait_any");
+        rc = check_wait(reqs[i], "banyan_wait_any");
         if (rc)
             return rc;
         active += atomic_load(&reqs[i]->op.state) != BNY_OP_IDLE;
@@ -181,7 +262,7 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
     for (;;) {
         for (size_t i = 0; i < n; i++) {
             struct bny_op *op = &reqs[i]->op;
-            if (bny_op_is_done(op)) {
+            if (bny_op_is_done(op) && !is_active(reqs[i])) {
                 *index = i;
                 return harvest(reqs[i]);
             }
@@ -217,6 +298,9 @@ int banyan_request_stats(struct banyan_request *req, struct banyan_request_stats
 /* Gives back what needs no world: that may be gone, with its devices. */
 static void drop_orphan(struct banyan_request *req)
 {
+    if (req == told)
+        told = NULL;
+    bny_completed_drop(&req->op);
     if (req->kind)
         req->kind->free(req);
     bny_op_finish_orphan(&req->op);
@@ -239,6 +323,8 @@ int banyan_request_free(struct banyan_request *req)
     rc = check_heard(req, "banyan_request_free");
     if (rc)
         return rc;
+    if (req == told)
+        told = NULL;
     if (req->kind)
         req->kind->free(req);
     w = req->op.comm->world;

@@ -211,6 +211,7 @@ int bny_run(struct bny_op *first)
     run_give(first, &held);
     bny_world_poll_membership(held);
     bny_world_unlock(held);
+    bny_completed_call();
     if (quick && comm->progress_hook)
         bny_wait_skipped(comm);
     return rc;

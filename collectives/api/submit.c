@@ -102,8 +102,10 @@ static struct bny_op *take_all(struct banyan_comm *comm, const struct bny_call *
 static int submit_run(struct banyan_comm *comm, const struct bny_call *calls, size_t n)
 {
     struct bny_op *first;
-    int rc;
+    int rc = bny_inside_may_wait(bny_call_name(calls));
 
+    if (rc)
+        return rc;
     bny_world_lock(comm->world);
     first = take_all(comm, calls, n, &rc);
     if (first && !bny_group_depth)

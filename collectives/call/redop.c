@@ -181,14 +181,15 @@ static void run_user(const struct bny_redop *op, enum banyan_dtype dtype, char *
     _Alignas(4096) char inout[4096];
     size_t elem = op->elem_bytes ? op->elem_bytes : dtypes[dtype].bytes;
     size_t piece = sizeof in / elem * elem;
+    int was = bny_inside;
 
     for (size_t at = 0; at < bytes; at += piece) {
         size_t len = bytes - at < piece ? bytes - at : piece;
         memcpy(in, a + at, len);
         memcpy(inout, b + at, len);
-        bny_in_user_op++;
+        bny_inside = BNY_IN_USER_OP;
         op->user(op->user_ctx, in, inout, len / elem, dtype);
-        bny_in_user_op--;
+        bny_inside = was;
         memcpy(dst + at, inout, len);
     }
 }

@@ -334,6 +334,14 @@ static void tell_parent(struct bny_op *parent)
         bny_op_complete(parent, parent->result);
 }
 
+void bny_op_set_done(struct bny_op *op)
+{
+    atomic_store_explicit(&op->state, op->on_done ? BNY_OP_ENDED : BNY_OP_DONE,
+                          memory_order_release);
+    if (op->on_done)
+        bny_completed_add(op);
+}
+
 void bny_op_complete(struct bny_op *op, int result)
 {
     struct banyan_comm *c = op->comm;
@@ -366,7 +374,7 @@ void bny_op_complete(struct bny_op *op, int result)
         count_done(c);
     if (op->is_timed)
         op->end_ns = bny_now_ns();
-    atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
+    bny_op_set_done(op);
     if (op->parent)
         tell_parent(op->parent);
     else if (op->free_detached)

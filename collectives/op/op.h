@@ -10,7 +10,13 @@
 #include "collectives/plan/way.h"
 #include "collectives/world/comm.h"
 
-enum bny_op_state { BNY_OP_IDLE, BNY_OP_ACTIVE, BNY_OP_CLOSING, BNY_OP_DONE };
+enum bny_op_state {
+    BNY_OP_IDLE,
+    BNY_OP_ACTIVE,
+    BNY_OP_CLOSING,
+    BNY_OP_ENDED, /* a request's: its completion function is to be called */
+    BNY_OP_DONE
+};
 
 struct bny_asked {  /* of a peer: mismatch.c */
     uint8_t told;   /* our plan, because its differs */
@@ -29,7 +35,8 @@ struct bny_op {
     int planned;      /* plan and tables fit `call` as it is */
     atomic_int state; /* enum bny_op_state */
     int result;
-    struct bny_op *behind;     /* the next one of those that run together: api/run.c */
+    struct bny_op *behind;     /* the next one of those that run together: api/run.c; of those
+                                * that are complete: completed.c */
     uint64_t comm_serial;      /* in a group: of its communicator's handle */
     struct bny_receiver match; /* its number is match.seq */
     struct bny_sig sig;
@@ -52,6 +59,8 @@ struct bny_op {
     uint32_t numbers;  /* of operations, that it takes beside its own */
     /* Not NULL: nobody's call. It goes on when a call has ended, and is freed by this. */
     void (*free_detached)(struct bny_op *op);
+    /* A request's, which has a completion function, by bny_completed_call(); NULL: none. */
+    void (*on_done)(struct bny_op *op);
     struct bny_asked *asked;    /* [n] */
     struct bny_cookie *cookies; /* of sends in flight */
     char *staging;
@@ -69,7 +78,7 @@ struct bny_op {
 /* Plans the call; nothing when the operation has the plan already. 0 or an error. */
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call);
 /* Warns, at rank 0 and once for a communicator and codec, that a call runs without the codec
- * that was asked for. unused.c. By the thread that owns comm. */
+ * that was asked for. unused.c. Lock held. */
 void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, const char *why,
                       const char *remedy);
 /* The same where the communicator's schedule cannot serve the call. */
@@ -87,6 +96,9 @@ void bny_op_done_inline(struct bny_op *op);
 void bny_op_end_unstarted(struct bny_op *op, int result);
 /* Idempotent while memory is in use and messages are unsent: progress calls it again. */
 void bny_op_complete(struct bny_op *op, int result);
+/* The last step of that, and of whoever borrows an operation's state: it is done, or its
+ * completion function is to be called. */
+void bny_op_set_done(struct bny_op *op);
 void bny_op_finish(struct bny_op *op); /* frees its memory */
 /* The same where its communicator is gone: devices that knew the memory are, too. No lock. */
 void bny_op_finish_orphan(struct bny_op *op);
@@ -115,7 +127,15 @@ static inline int bny_op_is_active(const struct bny_op *op)
 
 static inline int bny_op_is_done(const struct bny_op *op)
 {
-    return atomic_load_explicit(&op->state, memory_order_acquire) == BNY_OP_DONE;
+    return atomic_load_explicit(&op->state, memory_order_acquire) >= BNY_OP_ENDED;
+}
+
+/* For those that wait for it: has it started, and is not over, completion function and all? */
+static inline int bny_op_is_under_way(const struct bny_op *op)
+{
+    int state = atomic_load_explicit(&op->state, memory_order_acquire);
+
+    return state != BNY_OP_IDLE && state != BNY_OP_DONE;
 }
 
 static inline uint32_t bny_op_seq(const struct bny_op *op)
@@ -129,6 +149,21 @@ int bny_op_waits_on(const struct bny_op *op, int r);
 /* Ranks the operation is still waiting for, as text: "rank 3" or "rank 1 and 5 more"; the first
  * such rank, or -1. */
 int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap);
+
+/* ---- completion functions: completed.c ---- */
+
+/* op, a request's, is complete, and op->on_done is to be called. Any lock may be held. */
+void bny_completed_add(struct bny_op *op);
+void bny_completed_drop(const struct bny_op *op); /* it is not to be called, if it was */
+extern _Atomic(struct bny_op *) bny_completed_first;
+void bny_completed_call_now(void);
+/* Calls for those that are complete. Every call that makes progress does so behind it. No lock
+ * held. */
+static inline void bny_completed_call(void)
+{
+    if (atomic_load_explicit(&bny_completed_first, memory_order_relaxed))
+        bny_completed_call_now();
+}
 
 /* ---- messages: deliver.c ---- */
 

@@ -107,5 +107,6 @@ int bny_descriptor_progress(struct bny_world *w)
     bny_world_unlock(w);
     if (ticks)
         bny_worlds_progress(w);
+    bny_completed_call();
     return n + more;
 }

@@ -374,5 +374,6 @@ int bny_world_poll(struct bny_world *w)
     bny_world_unlock(w);
     if (ticked)
         bny_worlds_progress(w);
+    bny_completed_call();
     return n;
 }

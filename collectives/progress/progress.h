@@ -68,6 +68,8 @@ void bny_failure_adopt(struct bny_world *w);
 /* ---- wait.c ---- */
 
 int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
+/* Waits until then; 0: as long as it takes. 1: it is over. */
+int bny_op_wait_until(struct bny_op *op, uint64_t until_ns);
 /* The operation fails when it is not done by then; 0 keeps the communicator's deadline. Takes
  * the lock. */
 void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);

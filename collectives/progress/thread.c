@@ -23,6 +23,7 @@ static void *thread_main(void *arg)
             n = bny_world_progress(w);
             bny_world_unlock(w);
         }
+        bny_completed_call();
         if (n > 0)
             bny_wait_found(&wt, w);
         else

@@ -479,17 +479,14 @@ void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns)
     bny_world_unlock(op->comm->world);
 }
 
-int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
+int bny_op_wait_until(struct bny_op *op, uint64_t until_ns)
 {
     struct bny_world *w = op->comm->world;
     struct bny_waiter wt;
 
-    if (bny_op_is_done(op))
-        return op->result;
     bny_wait_init(&wt);
-    bny_op_set_deadline(op, deadline_ns);
     atomic_fetch_add_explicit(&w->waiters, 1, memory_order_relaxed);
-    while (!bny_op_is_done(op)) {
+    while (bny_op_is_under_way(op) && (!until_ns || !bny_deadline_passed(until_ns))) {
         int n = 0;
         bny_wait_turn(
             &wt, w,
@@ -501,10 +498,20 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
                 n = bny_op_look(op, bny_hook_is_urgent(op->comm) ? 1 : LOOKS);
             bny_world_unlock(w);
         }
+        bny_completed_call();
         if (n > 0)
             bny_wait_found(&wt, w);
     }
     atomic_fetch_sub_explicit(&w->waiters, 1, memory_order_relaxed);
+    return !bny_op_is_under_way(op);
+}
+
+int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
+{
+    if (!bny_op_is_under_way(op))
+        return op->result;
+    bny_op_set_deadline(op, deadline_ns);
+    bny_op_wait_until(op, 0);
     if (op->result)
         bny_comm_error(op->comm);
     return op->result;

@@ -8,7 +8,10 @@
  *              on failure; banyan_last_error() has a sentence for the user: rank, argument,
  *              remedy.
  *   Counts     are elements of the call's datatype, size_t, and may exceed 2^31. Zero is legal.
- *   Threads    one thread at a time per communicator. Different communicators are independent.
+ *   Threads    one thread at a time per communicator, except that functions of requests (_init,
+ *              start, test, wait) may be called by any thread at any time, for one request by
+ *              one thread at a time. The order in which operations start is the order that must
+ *              be the same on all ranks. Different communicators are independent.
  *              A waiting thread also progresses the operations of the process's other
  *              communicators (and then calls their user operations). banyan_abort,
  *              banyan_async_error, banyan_comm_failed, _revoke, _rank, _count and _stats: any
@@ -755,6 +758,20 @@ BANYAN_API int banyan_start(struct banyan_request *req);
 /* Progresses; sets *done = 1 if complete or failed (and returns the error then). Never
  * blocks. */
 BANYAN_API int banyan_test(struct banyan_request *req, int *done);
+/* Called once when an operation that banyan_start has started is complete or has failed (rc <
+ * 0, with its sentence in banyan_last_error), by whichever thread makes the progress: one that
+ * is in banyan_start, in a test or a wait, in any blocking call, or the progress thread.
+ * Functions are called one at a time, in the order of completion, with no lock of the library
+ * held. It may start requests, also this one, test and free them; calls that wait return
+ * -BANYAN_EBUSY. An event loop writes to an eventfd of its own here. */
+typedef void (*banyan_done_fn)(void *ctx, struct banyan_request *req, int rc);
+/* Sets the function of a request; NULL: none. With one, a request that is complete may be
+ * started again and freed without a wait; a wait or a test returns behind the function. Borrows
+ * ctx. Returns 0, -EINVAL; -EBUSY while the request is active. */
+BANYAN_API int banyan_request_on_done(struct banyan_request *req, banyan_done_fn fn, void *ctx);
+/* Waits until complete, at most so many seconds: *done says whether it is. It fails nothing,
+ * and several threads may wait for one request. Returns 0, or the operation's error. */
+BANYAN_API int banyan_wait_for(struct banyan_request *req, double seconds, int *done);
 /* Waits until complete. timeout_s < 0: the operation's own deadline; passing it fails the comm.
  */
 BANYAN_API int banyan_wait(struct banyan_request *req, double timeout_s);

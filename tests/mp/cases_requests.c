@@ -598,6 +598,204 @@ static int progress_fd(struct test *t)
     return 0;
 }
 
+/* ---- completion functions ---- */
+
+struct completion {
+    struct test *t;
+    struct banyan_request *rq;
+    uint32_t x[1000];
+    size_t count;
+    atomic_int calls;
+    int until; /* it is started again until it was called so often */
+    int frees; /* it frees the request then */
+    int order; /* of its last call among all */
+    int rc;
+};
+static atomic_int completions;
+
+static void completed(void *ctx, struct banyan_request *rq, int rc)
+{
+    struct completion *c = ctx;
+    struct test *t = c->t;
+    int done = 0;
+
+    CHECK(t, rq == c->rq, "another request");
+    c->order = atomic_fetch_add(&completions, 1);
+    c->calls++;
+    c->rc = rc;
+    CHECK_RC(t, rc, banyan_test(rq, &done));
+    CHECK(t, done, "a test inside it says that it is not complete");
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_wait(rq, -1));
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_wait_for(rq, 1, &done));
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_barrier(t->comm, NULL));
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_group_start());
+    CHECK_HAS(t, banyan_last_error(), "completion function");
+    if (rc == 0 && c->calls < c->until)
+        CHECK_OK(t, banyan_start(rq));
+    else if (c->frees)
+        CHECK_OK(t, banyan_request_free(rq));
+}
+
+static void completion_init(struct test *t, struct completion *c, size_t count)
+{
+    *c = (struct completion){ .t = t, .count = count, .until = 1 };
+    for (size_t i = 0; i < count; i++)
+        c->x[i] = 1;
+    CHECK_OK(t, banyan_allreduce_init(c->x, c->x, count, BANYAN_U32, BANYAN_SUM, t->comm, NULL,
+                                      &c->rq));
+    CHECK_OK(t, banyan_request_on_done(c->rq, completed, c));
+}
+
+/* Progress by whatever turns up until it was called so often. */
+static void completion_await(struct test *t, const struct completion *c, int calls)
+{
+    uint64_t end = bny_now_ns() + (uint64_t)(mp_patience() * 20e9);
+
+    while (c->calls < calls && bny_now_ns() < end)
+        CHECK(t, banyan_progress(t->comm) >= 0, "progress");
+    CHECK(t, c->calls == calls, "called %d times of %d", c->calls, calls);
+}
+
+/* Called once an operation, by whoever makes progress; starts itself again, and frees itself.
+ */
+static int on_done(struct test *t)
+{
+    struct completion c[4];
+    uint32_t power = 1;
+    int done = 0;
+
+    completion_init(t, &c[0], 1000);
+    for (int i = 0; i < 50; i++) {
+        CHECK_OK(t, banyan_start(c[0].rq));
+        completion_await(t, &c[0], i + 1);
+        if (t->threads) /* another rank's thread may be in it: when it is out of it, only */
+            CHECK_OK(t, banyan_wait(c[0].rq, -1));
+    }
+    CHECK_OK(t, banyan_start(c[0].rq)); /* a wait returns behind it */
+    CHECK_OK(t, banyan_wait(c[0].rq, -1));
+    CHECK(t, c[0].calls == 51, "a wait returned before the function");
+    CHECK_OK(t, banyan_start(c[0].rq));
+    for (int i = 0; i < 1000000 && !done; i++)
+        CHECK_OK(t, banyan_wait_for(c[0].rq, 0.01, &done));
+    CHECK(t, done && c[0].calls == 52, "called %d times", c[0].calls);
+    CHECK_OK(t, banyan_start(c[0].rq));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL)); /* a blocking call makes progress, too */
+    completion_await(t, &c[0], 53);
+    if (t->threads)
+        CHECK_OK(t, banyan_wait(c[0].rq, -1));
+    CHECK_OK(t, banyan_request_on_done(c[0].rq, NULL, NULL));
+    CHECK_OK(t, banyan_start(c[0].rq));
+    CHECK_OK(t, banyan_wait(c[0].rq, -1));
+    CHECK(t, c[0].calls == 53, "called when it was unset");
+    CHECK_OK(t, banyan_request_free(c[0].rq));
+
+    completion_init(t, &c[1], 3);
+    c[1].until = 10;
+    c[1].frees = 1;
+    CHECK_OK(t, banyan_start(c[1].rq));
+    completion_await(t, &c[1], 10);
+    for (int i = 0; i < 10; i++)
+        power *= (uint32_t)t->n;
+    CHECK(t, c[1].x[2] == power, "sum of sums %u, not %u", c[1].x[2], power);
+
+    for (int i = 2; i < 4; i++) {
+        completion_init(t, &c[i], 10);
+        CHECK_OK(t, banyan_start(c[i].rq));
+    }
+    CHECK_OK(t, banyan_wait_all((struct banyan_request *[]){ c[2].rq, c[3].rq }, 2, -1));
+    for (int i = 2; i < 4; i++) {
+        CHECK(t, c[i].calls == 1 && c[i].x[9] == (uint32_t)t->n, "request %d", i);
+        CHECK_OK(t, banyan_request_free(c[i].rq));
+    }
+    return 0;
+}
+
+/* A failure is told, too; and the end of the communicator, where the request is left. */
+static int on_done_fails(struct test *t)
+{
+    struct completion c[2];
+    int done = 0;
+
+    completion_init(t, &c[0], 1000);
+    completion_init(t, &c[1], 1000);
+    c[1].frees = 1;
+    if (t->rank == 0) { /* the others do not come */
+        CHECK_OK(t, banyan_start(c[0].rq));
+        CHECK_OK(t, banyan_wait_for(c[0].rq, 0.01, &done));
+        CHECK(t, !done && !c[0].calls, "complete without the others");
+        CHECK_RC(t, -BANYAN_EBUSY, banyan_request_on_done(c[0].rq, NULL, NULL));
+        CHECK_OK(t, banyan_start(c[1].rq));
+    }
+    case_done(t, 1);
+    case_await_done(t, 1, -1);
+    if (t->rank == 1)
+        CHECK_OK(t, banyan_abort(t->comm, "enough"));
+    if (t->rank == 0) {
+        CHECK_RC(t, -BANYAN_EABORTED, banyan_wait(c[0].rq, -1));
+        CHECK(t, c[0].calls == 1 && c[0].rc == -BANYAN_EABORTED, "%d calls, %d", c[0].calls,
+              c[0].rc);
+        completion_await(t, &c[1], 1);
+    } else {
+        CHECK_OK(t, banyan_request_free(c[1].rq));
+    }
+    CHECK_OK(t, banyan_request_free(c[0].rq));
+    return 0;
+}
+
+struct user {
+    struct test *t;
+    pthread_mutex_t *mutex;
+    size_t *begun; /* operations, guarded by it */
+    int rounds, which;
+};
+
+/* The mutex keeps the order of starts alike on all ranks: a thread has every second one. */
+static void *user_main(void *arg)
+{
+    struct user *u = arg;
+    struct test *t = u->t;
+    uint32_t x = 0;
+    struct banyan_request *rq;
+
+    for (int i = 0; i < u->rounds; i++) {
+        int done = 0;
+
+        x = (uint32_t)(i + 1);
+        pthread_mutex_lock(u->mutex);
+        while (*u->begun % 2 != (size_t)u->which) {
+            pthread_mutex_unlock(u->mutex);
+            banyan_progress(t->comm);
+            pthread_mutex_lock(u->mutex);
+        }
+        CHECK_OK(t,
+                 banyan_allreduce_init(&x, &x, 1, BANYAN_U32, BANYAN_SUM, t->comm, NULL, &rq));
+        CHECK_OK(t, banyan_start(rq));
+        ++*u->begun;
+        pthread_mutex_unlock(u->mutex);
+        while (!done)
+            CHECK_OK(t, banyan_wait_for(rq, 0.001, &done));
+        CHECK(t, x == (uint32_t)t->n * (uint32_t)(i + 1), "thread %d, round %d: %u", u->which,
+              i, x);
+        CHECK_OK(t, banyan_request_free(rq));
+    }
+    return NULL;
+}
+
+static int two_threads(struct test *t)
+{
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    size_t begun = 0;
+    struct user u[2];
+    pthread_t thread;
+
+    for (int i = 0; i < 2; i++)
+        u[i] = (struct user){ t, &mutex, &begun, 200, i };
+    CHECK(t, pthread_create(&thread, NULL, user_main, &u[1]) == 0, "no thread");
+    user_main(&u[0]);
+    pthread_join(thread, NULL);
+    return 0;
+}
+
 static int stats(struct test *t)
 {
     struct banyan_stats a = { .size = sizeof a }, b = { .size = sizeof b };
@@ -979,5 +1177,8 @@ const struct mp_case cases_requests[] = {
     { "stats", stats, 0 },
     { "stats_inside", stats_inside, 0 },
     { "any_thread_looks", any_thread_looks, 0 },
+    { "on_done", on_done, 0 },
+    { "on_done_fails", on_done_fails, CASE_FAILS },
+    { "two_threads", two_threads, 0 },
     { 0 },
 };

@@ -100,6 +100,13 @@ static struct mp_row progress[] = {
 };
 MP_TABLE(requests, every_way_to_progress, progress)
 
+static struct mp_row done[] = {
+    { "on_done", "shm", 1 },       { "on_done", "shm", 3 },       { "on_done", "tcp", 2 },
+    { "on_done_fails", "shm", 2 }, { "on_done_fails", "tcp", 3 }, { "two_threads", "shm", 2 },
+    { "two_threads", "tcp", 3 },
+};
+MP_TABLE(requests, say_when_they_are_done, done)
+
 static struct mp_row looks[] = {
     { "any_thread_looks", "shm", 2 },
     { "any_thread_looks", "tcp", 3 },

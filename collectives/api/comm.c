@@ -47,14 +47,11 @@ static int late_failure(struct banyan_comm *comm)
 }
 
 /* 0, or -BANYAN_EBUSY naming the oldest operation that would be cut off. */
-static int check_idle(struct banyan_comm *comm)
+static int check_idle(struct banyan_comm *comm, const char *what)
 {
     const struct bny_op *op;
     char name[48] = "";
-    int rc = bny_place_may_wait("banyan_comm_finalize");
 
-    if (rc)
-        return rc;
     bny_world_lock(comm->world);
     op = comm->active_first;
     while (op && op->free_detached)
@@ -67,8 +64,7 @@ static int check_idle(struct banyan_comm *comm)
                  bny_op_seq(op));
     bny_world_unlock(comm->world);
     return *name ? bny_fail(BANYAN_EBUSY,
-                            "banyan_comm_finalize: rank %d: %s is in flight; wait for its "
-                            "request first",
+                            "%s: rank %d: %s is in flight; wait for its request first", what,
                             comm->rank, name)
                  : 0;
 }
@@ -84,23 +80,54 @@ static int untold_mismatch(struct banyan_comm *comm)
 }
 
 /* A barrier and no agreement: docs/failures.md, "Why finalize does not agree". */
+static int meet_for_the_end(struct banyan_comm *comm, const struct banyan_opts *opts)
+{
+    int rc;
+
+    if (comm->init)
+        return 0;
+    if (atomic_load(&comm->failed))
+        return untold_mismatch(comm);
+    rc = banyan_barrier(comm, opts);
+    if (rc == 0)
+        rc = late_failure(comm);
+    comm->finalized = rc == 0;
+    return rc;
+}
+
 int banyan_comm_finalize(struct banyan_comm *comm)
 {
-    int rc = bny_comm_enter(comm, "banyan_comm_finalize");
+    static const char what[] = "banyan_comm_finalize";
+    int rc = bny_comm_enter(comm, what);
 
+    if (rc == 0)
+        rc = bny_place_may_wait(what);
+    if (rc == 0 && !comm->init && !atomic_load(&comm->failed))
+        rc = check_idle(comm, what);
     if (rc)
         return rc;
-    if (!comm->init && !atomic_load(&comm->failed)) {
-        rc = check_idle(comm);
-        if (rc)
-            return rc;
-        rc = banyan_barrier(comm, NULL);
-        if (rc == 0)
-            rc = late_failure(comm);
-        comm->finalized = rc == 0;
-    } else if (!comm->init) {
-        rc = untold_mismatch(comm);
-    }
+    rc = meet_for_the_end(comm, NULL);
+    banyan_comm_destroy(comm);
+    return rc;
+}
+
+int banyan_comm_finalize_within(struct banyan_comm *comm, double seconds)
+{
+    static const char what[] = "banyan_comm_finalize_within";
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    int rc = bny_comm_enter(comm, what);
+
+    if (rc == 0)
+        rc = bny_place_may_wait(what);
+    if (rc == 0 && !(seconds > 0))
+        rc = bny_fail(BANYAN_EINVAL, "%s: seconds must be above 0", what);
+    if (rc)
+        return rc;
+    opts.timeout_s = seconds;
+    if (!atomic_load(&comm->failed))
+        rc = check_idle(comm, what);
+    if (rc == 0)
+        rc = meet_for_the_end(comm, &opts);
     banyan_comm_destroy(comm);
     return rc;
 }

@@ -151,6 +151,7 @@ struct banyan_request {
     struct bny_op op;
     const struct bny_request_kind *kind; /* NULL: an operation */
     void *of_kind;
+    uint8_t is_once;     /* it frees itself: banyan_start_once() */
     banyan_done_fn done; /* NULL: none */
     void *done_ctx;
 };

@@ -94,14 +94,36 @@ static void explain(struct banyan_request *req)
         bny_comm_error(req->op.comm);
 }
 
-/* The result of a request that is not active any more; it may be started again. */
+/* Frees it; its communicator is there. */
+static void request_end(struct banyan_request *req)
+{
+    struct bny_world *w = req->op.comm->world;
+
+    if (req == told)
+        told = NULL;
+    if (req->kind)
+        req->kind->free(req);
+    bny_world_lock(w); /* the thread that completed it may not be out of it yet: another thread,
+                          by progress of all worlds */
+    bny_op_finish(&req->op);
+    bny_world_unlock(w);
+    bny_request_drop(req);
+}
+
+/* The result of a request that is not active any more; it may be started again, or was for
+ * once.
+ */
 static int harvest(struct banyan_request *req)
 {
     int rc = req->op.result;
 
     if (rc)
         explain(req);
-    if (req != told)
+    if (req == told)
+        return rc;
+    if (req->is_once)
+        request_end(req);
+    else
         atomic_store_explicit(&req->op.state, BNY_OP_IDLE, memory_order_relaxed);
     return rc;
 }
@@ -132,6 +154,21 @@ int banyan_start(struct banyan_request *req)
     return rc;
 }
 
+int banyan_start_once(struct banyan_request *req)
+{
+    int rc = request_check(req, "banyan_start_once");
+
+    if (rc == 0)
+        rc = check_heard(req, "banyan_start_once");
+    if (rc)
+        return rc;
+    req->is_once = 1; /* it may be over, and gone, when banyan_start returns */
+    rc = banyan_start(req);
+    if (rc)
+        req->is_once = 0;
+    return rc;
+}
+
 /* ---- completion functions ---- */
 
 static void request_done(struct bny_op *op)
@@ -145,7 +182,9 @@ static void request_done(struct bny_op *op)
         explain(req);
     told = req;
     req->done(req->done_ctx, req, rc);
-    if (told)
+    if (told && req->is_once && !is_orphan(req))
+        request_end(req);
+    else if (told)
         atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
     told = NULL;
 }
@@ -309,7 +348,6 @@ static void drop_orphan(struct banyan_request *req)
 
 int banyan_request_free(struct banyan_request *req)
 {
-    struct bny_world *w;
     int rc;
 
     if (!req)
@@ -323,16 +361,7 @@ int banyan_request_free(struct banyan_request *req)
     rc = check_heard(req, "banyan_request_free");
     if (rc)
         return rc;
-    if (req == told)
-        told = NULL;
-    if (req->kind)
-        req->kind->free(req);
-    w = req->op.comm->world;
-    bny_world_lock(w); /* the thread that completed it may not be out of it yet: another thread,
-                          by progress of all worlds */
-    bny_op_finish(&req->op);
-    bny_world_unlock(w);
-    bny_request_drop(req);
+    request_end(req);
     return 0;
 }
 

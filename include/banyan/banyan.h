@@ -240,6 +240,11 @@ BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
  * here at the latest. A communicator whose failure an earlier call returned is only destroyed,
  * with 0. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
+/* The same for programs that must end: the barrier waits so many seconds at most, and comm is
+ * destroyed in any case. Returns also -ETIMEDOUT, which names ranks that did not come, and
+ * -EBUSY: operations of this rank were in flight, and were cut off as by banyan_comm_destroy.
+ */
+BANYAN_API int banyan_comm_finalize_within(struct banyan_comm *comm, double seconds);
 /* Frees local resources without synchronisation; takes NULL. Before the last communicator of a
  * job is gone it waits, at most 10 s, until the data that this rank sent is on its way. Peers
  * that still need this rank, or whose operation with it is in flight here, see it as gone. Free
@@ -755,6 +760,10 @@ BANYAN_API int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype
  * active: from here until a wait or test has reported completion or failure. (If it failed and
  * no call has reported that yet, starting it returns its error.) */
 BANYAN_API int banyan_start(struct banyan_request *req);
+/* The same for once, so that banyan_X_init and this make a call that does not block: the
+ * request frees itself behind its completion function, or else when a test or a wait has
+ * reported its end. If it does not start it is not freed. */
+BANYAN_API int banyan_start_once(struct banyan_request *req);
 /* Progresses; sets *done = 1 if complete or failed (and returns the error then). Never
  * blocks. */
 BANYAN_API int banyan_test(struct banyan_request *req, int *done);

@@ -253,6 +253,37 @@ static int until_stopped(struct test *t)
     return 0;
 }
 
+/* Rank 0 ends, whoever else does: with all, with none, and with an operation in flight. */
+static int finalize_within(struct test *t)
+{
+    struct banyan_request *rq = NULL;
+    struct banyan_comm *comm[3];
+    uint32_t x = 1;
+    int rc;
+
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(t, banyan_comm_dup(t->comm, &comm[i]));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_finalize_within(comm[0], 0));
+    CHECK_OK(t, banyan_comm_finalize_within(comm[0], CASE_NEVER_S));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_comm_finalize_within(comm[0], 1));
+    if (t->rank == 0) {
+        rc = banyan_comm_finalize_within(comm[1], 0.1);
+        CHECK(t, rc == -BANYAN_ETIMEDOUT, "returned %d (%s)", rc, banyan_strerror(rc));
+        CHECK_HAS(t, banyan_last_error(), "barrier");
+        CHECK_OK(t,
+                 banyan_allreduce_init(&x, &x, 1, BANYAN_U32, BANYAN_SUM, comm[2], NULL, &rq));
+        CHECK_OK(t, banyan_start(rq));
+        CHECK_RC(t, -BANYAN_EBUSY, banyan_comm_finalize_within(comm[2], CASE_NEVER_S));
+        CHECK_RC(t, -BANYAN_EINVAL, banyan_request_free(rq)); /* with its communicator */
+    }
+    case_done(t, 1);
+    case_await_done(t, 1, -1);
+    if (t->rank)
+        for (int i = 1; i < 3; i++)
+            CHECK_OK(t, banyan_comm_destroy(comm[i]));
+    return 0;
+}
+
 /* A deadline of one wait: rank 0 waits for ranks that come only afterwards. */
 static int deadline(struct test *t)
 {
@@ -958,6 +989,7 @@ const struct mp_case cases_failures[] = {
     { "early_word", early_word, CASE_NO_THREADS },
     { "computes", computes, CASE_NO_THREADS },
     { "until_stopped", until_stopped, CASE_OWN_INIT | CASE_FAILS | CASE_NO_THREADS },
+    { "finalize_within", finalize_within, CASE_FAILS },
     { "deadline", deadline, CASE_FAILS },
     { "abort_other_thread", abort_other_thread, CASE_FAILS },
     { "abort_one_of_two", abort_one_of_two, 0 },

@@ -698,6 +698,16 @@ static int on_done(struct test *t)
         power *= (uint32_t)t->n;
     CHECK(t, c[1].x[2] == power, "sum of sums %u, not %u", c[1].x[2], power);
 
+    completion_init(t, &c[1], 3); /* for once: gone behind the function, or the wait */
+    CHECK_OK(t, banyan_start_once(c[1].rq));
+    completion_await(t, &c[1], 1);
+    completion_init(t, &c[1], 3);
+    CHECK_OK(t, banyan_request_on_done(c[1].rq, NULL, NULL));
+    CHECK_OK(t, banyan_start_once(c[1].rq));
+    CHECK_OK(t, banyan_wait(c[1].rq, -1));
+    CHECK(t, c[1].x[0] == (uint32_t)t->n, "sum %u", c[1].x[0]);
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_wait(c[1].rq, -1));
+
     for (int i = 2; i < 4; i++) {
         completion_init(t, &c[i], 10);
         CHECK_OK(t, banyan_start(c[i].rq));

@@ -191,6 +191,8 @@ static struct mp_row others[] = {
     { "deadline", "shm", 2 },
     { "deadline", "shm", 4 },
     { "deadline", "tcp", 3 },
+    { "finalize_within", "shm", 2 },
+    { "finalize_within", "tcp", 3 },
     { "abort_other_thread", "shm", 2 },
     { "abort_other_thread", "shm", 3, "large" },
     { "abort_other_thread", "tcp", 3 },

@@ -275,15 +275,30 @@ static int scan_any(enum bny_collective which, const void *send, void *recv, siz
     return rc ? rc : finish_call(&call, comm, opts, send, count, recv, count, req);
 }
 
-/* Would a blocking receive from oneself find its message? Others make progress meanwhile. */
+/* The rank whose message with this tag the next receive from peer would get; -1: none is here.
+ */
+static int next_source(struct banyan_comm *comm, int peer, uint32_t tag, size_t *bytes)
+{
+    const struct bny_msg *msg = NULL;
+    int n = peer == BANYAN_ANY_SOURCE ? comm->n : 1, r = -1;
+
+    bny_world_lock(comm->world); /* others make progress meanwhile */
+    for (int i = 1; i <= n && !msg; i++) {
+        r = peer == BANYAN_ANY_SOURCE ? (comm->any_latest + i) % n : peer;
+        msg = bny_match_next(comm->match, r, tag);
+    }
+    if (msg)
+        *bytes = msg->hdr.sig.count * banyan_dtype_bytes((enum banyan_dtype)msg->hdr.sig.dtype);
+    bny_world_unlock(comm->world);
+    return msg ? r : -1;
+}
+
+/* Would a blocking receive from oneself find its message? */
 static int has_sent_itself(struct banyan_comm *comm, uint32_t tag)
 {
-    int has;
+    size_t bytes;
 
-    bny_world_lock(comm->world);
-    has = bny_match_has_next(comm->match, comm->rank, tag);
-    bny_world_unlock(comm->world);
-    return has;
+    return next_source(comm, comm->rank, tag, &bytes) >= 0;
 }
 
 /* Shared by send and receive. */
@@ -308,7 +323,7 @@ static int set_message(struct bny_call *call, struct banyan_comm *comm,
     call->count = count;
     call->root = peer;
     call->takes_send = count > 0;
-    if (rc == 0)
+    if (rc == 0 && (call->is_send || peer != BANYAN_ANY_SOURCE))
         rc = bny_check_root(call, comm, "peer");
     if (rc == 0)
         rc = bny_check_buffer(buf, count, name);
@@ -324,6 +339,8 @@ static int sendrecv_any(void *buf, size_t count, enum banyan_dtype dtype, int pe
 
     if (rc == 0)
         rc = set_message(&call, comm, opts, buf, count, dtype, peer, "buf");
+    if (rc == 0 && peer == BANYAN_ANY_SOURCE && comm->n == 1)
+        peer = 0;
     if (rc == 0 && peer == comm->rank && req == BNY_RUN && !bny_group_depth && !is_send &&
         !has_sent_itself(comm, call.tag))
         rc = bny_fail(
@@ -654,6 +671,29 @@ int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
     if (bny_cached_call(comm, opts, &shape, buf, buf, &rc))
         return rc;
     return sendrecv_any(buf, count, dtype, peer, 0, comm, opts, BNY_RUN);
+}
+
+int banyan_probe(struct banyan_comm *comm, int peer, uint32_t tag, int *source, size_t *bytes)
+{
+    struct bny_call call = { .root = peer };
+    int rc = banyan_progress(comm), from;
+    size_t len = 0;
+
+    if (rc < 0)
+        return rc;
+    rc = peer == BANYAN_ANY_SOURCE ? 0 : bny_check_root(&call, comm, "peer");
+    if (rc == 0)
+        rc = bny_comm_error(comm);
+    if (rc)
+        return rc;
+    from = next_source(comm, peer, tag, &len);
+    if (from < 0)
+        return 0;
+    if (source)
+        *source = from;
+    if (bytes)
+        *bytes = len;
+    return 1;
 }
 
 int banyan_sendrecv(const void *sendbuf, size_t sendcount, enum banyan_dtype sendtype, int to,

@@ -440,7 +440,7 @@ void bny_call_set_shape(struct bny_call *call, const struct banyan_comm *comm)
     if (call->vector || call->spread || call->codec || call->state || call->has_set ||
         call->contributors || call->via_allreduce || call->chunk_bytes || call->first ||
         call->redop.wire >= BNY_OP_COUNT || strcmp(call->schedule, "auto") != 0 ||
-        (is_message && call->root == comm->rank))
+        (is_message && (call->root == comm->rank || call->root == BANYAN_ANY_SOURCE)))
         return;
     call->shape = (struct bny_call_shape){ .count = call->count,
                                            .root = call->root,

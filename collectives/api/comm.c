@@ -50,15 +50,15 @@ static int late_failure(struct banyan_comm *comm)
 static int check_idle(struct banyan_comm *comm, const char *what)
 {
     const struct bny_op *op;
-    char name[48] = "";
+    char name[64] = "";
 
     bny_world_lock(comm->world);
     op = comm->active_first;
     while (op && op->free_detached)
         op = op->next;
     if (op && op->call.collective == BNY_SENDRECV)
-        snprintf(name, sizeof name, "a %s rank %d", op->call.is_send ? "send to" : "recv from",
-                 op->call.root);
+        snprintf(name, sizeof name, "a %s rank %d (-1: any)",
+                 op->call.is_send ? "send to" : "recv from", op->call.root);
     else if (op)
         snprintf(name, sizeof name, "%s (operation %u)", bny_call_name(&op->call),
                  bny_op_seq(op));

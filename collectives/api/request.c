@@ -334,6 +334,24 @@ int banyan_request_stats(struct banyan_request *req, struct banyan_request_stats
     return 0;
 }
 
+int banyan_request_source(struct banyan_request *req, size_t *bytes)
+{
+    const struct bny_op *op = &req->op;
+    int rc = request_check(req, "banyan_request_source");
+
+    if (rc == 0)
+        rc = check_heard(req, "banyan_request_source");
+    if (rc)
+        return rc;
+    if (req->kind || op->call.collective != BNY_SENDRECV || op->call.is_send)
+        return bny_fail(BANYAN_EINVAL, "banyan_request_source: the request is no receive");
+    if (op->call.root < 0 || op->result)
+        return bny_fail(BANYAN_EINVAL, "banyan_request_source: it has received nothing yet");
+    if (bytes)
+        *bytes = op->call.count * op->esz;
+    return op->call.root;
+}
+
 /* Gives back what needs no world: that may be gone, with its devices. */
 static void drop_orphan(struct banyan_request *req)
 {

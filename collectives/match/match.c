@@ -425,16 +425,18 @@ void bny_match_drop_stale(struct bny_match *m, int peer, enum bny_side side, uin
                 match_drop(m, at);
 }
 
-int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag)
+const struct bny_msg *bny_match_next(struct bny_match *m, int peer, uint32_t tag)
 {
     struct bny_receiver key = { .peer = peer, .tag = tag, .side = BNY_SIDE_RECEIVES };
-    const struct bny_flow *f = bny_flow_of(m, peer);
+    const struct bny_flow *f = m->news.nunexpected ? bny_flow_of(m, peer) : NULL;
+    const struct bny_unexpected *u;
 
     if (!f)
-        return 0;
+        return NULL;
     key.epoch = f->rx.epoch;
     key.seq = bny_tags_get(&f->rx.tags, tag);
-    return *find_unexpected(m, &key) != NULL;
+    u = *find_unexpected(m, &key);
+    return u ? u->msgs.first : NULL;
 }
 
 /* ---- communicators that do not exist here yet, or no more ---- */

@@ -99,8 +99,9 @@ enum bny_verdict bny_match_find(struct bny_match *m, int from, const struct bny_
 /* Takes msg. 0, -BANYAN_ENOMEM, or -BANYAN_EPROTO: its sender had no credit, or has too much
  * here. */
 int bny_match_keep(struct bny_match *m, int from, struct bny_msg *msg);
-/* Is a message from this peer with this tag here that the next receive would get? */
-int bny_match_has_next(struct bny_match *m, int peer, uint32_t tag);
+/* The first message here from this peer, with this tag, that the next receive would get, which
+ * may be a probe; NULL: none. */
+const struct bny_msg *bny_match_next(struct bny_match *m, int peer, uint32_t tag);
 
 /* ---- point to point: credit and epochs ---- */
 

@@ -45,6 +45,9 @@ static void deliver_keep(struct banyan_comm *c, int from, struct bny_msg *msg)
 {
     int rc = bny_match_keep(c->match, from, msg);
 
+    if (rc == 0 && c->any_sources)
+        bny_any_source_wake(c);
+
     if (rc)
         bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error) - rc,
                    rc == -BANYAN_EPROTO ? c->peers[from].world_rank : c->world->rank,

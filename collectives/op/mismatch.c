@@ -15,6 +15,7 @@
 #include "collectives/op/op.h"
 
 #define PROBE_FIRST_NS 50000000u   /* of waiting; far longer than any healthy small operation */
+#define PROBE_SEND_NS  1000000u    /* a send's probe also shows it to receives from any rank */
 #define PROBE_AGAIN_NS 1000000000u /* the peer may have had no such communicator */
 #define PROBE_RETRY_NS 20000000u   /* while connecting, or while the peer's ring is full */
 
@@ -287,11 +288,14 @@ static int probe_peers(struct bny_op *op)
 void bny_probe_if_due(struct bny_op *op, uint64_t now)
 {
     int first = op->probe_ns == 0, all;
+    int is_send = op->call.collective == BNY_SENDRECV && op->call.is_send;
 
-    if (now < op->probe_ns || !bny_op_is_active(op))
+    if (now < op->probe_ns || !bny_op_is_active(op) || !op->match.is_open)
         return;
     all = first || probe_peers(op);
-    op->probe_ns = now + (first ? PROBE_FIRST_NS : all ? PROBE_AGAIN_NS : PROBE_RETRY_NS);
+    op->probe_ns = now + (first ? is_send ? PROBE_SEND_NS : PROBE_FIRST_NS
+                          : all ? PROBE_AGAIN_NS
+                                : PROBE_RETRY_NS);
     for (int r = 0; all && r < op->comm->n; r++)
         op->asked[r].probed = 0;
 }

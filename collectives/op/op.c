@@ -84,6 +84,11 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
     op->comm = comm;
     op->call = *call;
     op->esz = banyan_dtype_bytes(call->dtype);
+    op->is_any_source = 0;
+    if (call->collective == BNY_SENDRECV && call->root == BANYAN_ANY_SOURCE) {
+        bny_any_source_init(op);
+        return 0;
+    }
     rc = bny_plan_get(&comm->scope, call, &op->plan);
     if (rc)
         return rc;
@@ -149,8 +154,7 @@ static void unlink_active(struct bny_op *op)
     bny_link_out(&op->runnable);
 }
 
-/* Hands it the messages that came before it began. */
-static void take_early(struct bny_op *op)
+void bny_op_take_early(struct bny_op *op)
 {
     struct banyan_comm *c = op->comm;
     struct bny_msg_list early = bny_match_take(c->match, &op->match);
@@ -192,8 +196,8 @@ static int op_begin(struct bny_op *op)
         return rc;
     }
     link_active(op);
-    if (bny_match_has_early(c->match))
-        take_early(op);
+    if (bny_match_has_early(c->match) && op->match.is_open)
+        bny_op_take_early(op);
     if (bny_op_is_active(op)) {
         bny_link_out(&op->runnable);
         if (bny_op_advance(op) && bny_op_is_active(op))
@@ -236,16 +240,19 @@ static int may_start(struct bny_op *op)
 int bny_op_start(struct bny_op *op)
 {
     const struct bny_call *call = &op->call;
-    int rc = may_start(op);
+    int rc;
 
+    if (op->is_any_source)
+        bny_any_source_init(op);
+    rc = may_start(op);
     if (rc)
         return rc;
     op->parent = NULL;
-    if (call->collective == BNY_SENDRECV)
+    if (call->collective != BNY_SENDRECV)
+        rc = bny_match_open(op->comm->match, &op->match, &op->sig, op->numbers);
+    else if (!op->is_any_source)
         rc = bny_match_open_p2p(op->comm->match, &op->match, call->root, call->tag,
                                 call->is_send, call->count * op->esz);
-    else
-        rc = bny_match_open(op->comm->match, &op->match, &op->sig, op->numbers);
     return rc ? rc : op_begin(op);
 }
 
@@ -460,7 +467,7 @@ int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap)
             more += waits;
     }
     if (first < 0)
-        snprintf(buf, cap, "no rank");
+        snprintf(buf, cap, op->is_any_source ? "a message from any rank" : "no rank");
     else if (more)
         snprintf(buf, cap, "rank %d and %d more", first, more);
     else

@@ -54,9 +54,10 @@ struct bny_op {
     struct bny_link runnable; /* something happened: it is to be advanced */
     size_t esz;               /* bytes of the datatype */
     size_t chunk_elems;
-    uint8_t has_asked; /* something of it is set */
-    uint8_t is_used;   /* a transport knows which memory it works on */
-    uint32_t numbers;  /* of operations, that it takes beside its own */
+    uint8_t has_asked;     /* something of it is set */
+    uint8_t is_used;       /* a transport knows which memory it works on */
+    uint8_t is_any_source; /* a receive from any rank; call.root is the one that it is from */
+    uint32_t numbers;      /* of operations, that it takes beside its own */
     /* Not NULL: nobody's call. It goes on when a call has ended, and is freed by this. */
     void (*free_detached)(struct bny_op *op);
     /* A request's, which has a completion function, by bny_completed_call(); NULL: none. */
@@ -92,6 +93,8 @@ int bny_op_start_child(struct bny_op *op, struct bny_op *parent, uint32_t seq);
 int bny_op_try(struct bny_op *op, int tries);
 /* The message that it expected is here: it is done. */
 void bny_op_done_inline(struct bny_op *op);
+/* Hands it the messages that came before it began. */
+void bny_op_take_early(struct bny_op *op);
 /* It will not start: it is done, with result 0 or an error. */
 void bny_op_end_unstarted(struct bny_op *op, int result);
 /* Idempotent while memory is in use and messages are unsent: progress calls it again. */
@@ -164,6 +167,13 @@ static inline void bny_completed_call(void)
     if (atomic_load_explicit(&bny_completed_first, memory_order_relaxed))
         bny_completed_call_now();
 }
+
+/* ---- receives from any rank: any_source.c ---- */
+
+/* Makes an operation, which is not active, one. */
+void bny_any_source_init(struct bny_op *op);
+/* A message has come that no operation awaits. */
+void bny_any_source_wake(struct banyan_comm *c);
 
 /* ---- messages: deliver.c ---- */
 

@@ -74,6 +74,8 @@ struct banyan_comm {
     uint32_t agree_calls;                             /* api/survive.c: on all members alike */
     uint32_t splits;                 /* calls of banyan_comm_split; on all members alike */
     uint32_t parent_id, parent_call; /* that made it; 0: none of these */
+    int any_sources;                 /* op/: receives from any rank that have found none yet */
+    int any_latest;                  /* op/: the rank that the latest of them was from */
     int begin_failed; /* op/: of an operation that has its number, and is reported */
     int was_missed;   /* a member did not come to one of these in time; alike, too */
     struct bny_grow_id *grow_ids; /* api/grow.c: that this rank made and nobody used yet */

@@ -667,6 +667,15 @@ BANYAN_API int banyan_send(const void *buf, size_t count, enum banyan_dtype dtyp
 BANYAN_API int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int peer,
                            struct banyan_comm *comm, const struct banyan_opts *opts);
 
+/* In place of a receive's peer: the first message with its tag, of whatever rank, that no other
+ * receive awaits. A long message shows itself about a millisecond after its send. */
+#define BANYAN_ANY_SOURCE (-1)
+/* Progresses, then looks for a message with this tag from peer, or BANYAN_ANY_SOURCE, that a
+ * receive which is called now would get. Returns 1, *source (its rank) and *bytes (either may
+ * be NULL); 0: there is none so far; or the communicator's error. Never waits. */
+BANYAN_API int banyan_probe(struct banyan_comm *comm, int peer, uint32_t tag, int *source,
+                            size_t *bytes);
+
 /* A send and a receive at once, as in a group of their own but cheaper: to and from any ranks,
  * with separate counts and types; opts, including its tag, is for both. The buffers must not
  * overlap. Nothing is sent if an argument of either is invalid. */
@@ -800,6 +809,9 @@ struct banyan_request_stats {
  * active. */
 BANYAN_API int banyan_request_stats(struct banyan_request *req,
                                     struct banyan_request_stats *out);
+/* The rank that a completed receive was from, and its bytes (may be NULL). Returns it, or
+ * -EINVAL; -EBUSY while the request is active. */
+BANYAN_API int banyan_request_source(struct banyan_request *req, size_t *bytes);
 /* Takes NULL. -EBUSY while it is active. */
 BANYAN_API int banyan_request_free(struct banyan_request *req);
 

@@ -598,6 +598,154 @@ static int progress_fd(struct test *t)
     return 0;
 }
 
+/* ---- receives from any rank ---- */
+
+#define ANY_MOST 300000u
+
+static uint32_t any_value(int from, int k, size_t i)
+{
+    return (uint32_t)from * 1000003u + (uint32_t)k * 101u + (uint32_t)i;
+}
+
+/* Message k of each rank: short, copied, long; the last is of no elements. */
+static size_t any_count(int k)
+{
+    static const size_t counts[] = { 1, 20, 5000, ANY_MOST, 3, 0 };
+
+    return counts[k % 6];
+}
+
+static void any_sends(struct test *t, int to, int messages, uint32_t *buf)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+
+    opts.tag = 7;
+    for (int k = 0; k < messages; k++) {
+        for (size_t i = 0; i < any_count(k); i++)
+            buf[i] = any_value(t->rank, k, i);
+        CHECK_OK(t, banyan_send(buf, any_count(k), BANYAN_U32, to, t->comm, &opts));
+    }
+}
+
+/* Of each rank in its order, each once. */
+static void any_took(struct test *t, int from, const uint32_t *x, size_t bytes, int *next)
+{
+    int k = next[from]++;
+
+    CHECK(t, bytes == any_count(k) * 4, "message %d of rank %d: %zu bytes", k, from, bytes);
+    for (size_t i = 0; i < any_count(k); i++)
+        CHECK(t, x[i] == any_value(from, k, i), "message %d of rank %d, element %zu: %u", k,
+              from, i, x[i]);
+}
+
+static int any_source(struct test *t)
+{
+    enum { MESSAGES = 18 };
+    uint32_t *x = case_malloc(ANY_MOST * 4), *y = case_malloc(ANY_MOST * 4);
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    int next[MP_RANKS_MAX] = { 0 }, from = -1, here, turns = MESSAGES * (t->n - 1);
+    struct banyan_request *rq;
+    size_t bytes = 0;
+
+    opts.tag = 7;
+    CHECK_RC(t, -BANYAN_EINVAL,
+             banyan_send(x, 1, BANYAN_U32, BANYAN_ANY_SOURCE, t->comm, &opts));
+    CHECK(t, banyan_probe(t->comm, t->rank, 8, &from, &bytes) == 0 && from == -1, "a message");
+    if (t->rank)
+        any_sends(t, 0, MESSAGES, x);
+    for (int i = 0; t->rank == 0 && i < turns; i++) {
+        while (!(here = banyan_probe(t->comm, BANYAN_ANY_SOURCE, 7, &from, &bytes)))
+            ;
+        CHECK(t, here == 1 && from > 0 && from < t->n, "probe %d, source %d", here, from);
+        CHECK(t, banyan_probe(t->comm, from, 7, &from, &bytes) == 1, "probe of rank %d", from);
+        if (i % 3 == 0) { /* of that one */
+            CHECK_OK(t, banyan_recv(x, bytes / 4, BANYAN_U32, from, t->comm, &opts));
+        } else {
+            CHECK_OK(t, banyan_recv_init(x, bytes / 4, BANYAN_U32,
+                                         i % 3 == 1 ? BANYAN_ANY_SOURCE : from, t->comm, &opts,
+                                         &rq));
+            CHECK_RC(t, i % 3 == 1 ? -BANYAN_EINVAL : from, banyan_request_source(rq, NULL));
+            CHECK_OK(t, banyan_start(rq));
+            CHECK_OK(t, banyan_wait(rq, -1));
+            from = banyan_request_source(rq, &bytes);
+            CHECK_OK(t, banyan_request_free(rq));
+        }
+        any_took(t, from, x, bytes, next);
+    }
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    free(x);
+    free(y);
+    return 0;
+}
+
+/* Receives wait before anything is sent; one request, again and again, and several beside each
+ * other, and beside one of a certain rank, which has its own tag. */
+static int any_source_first(struct test *t)
+{
+    enum { ROUNDS = 20, SEVERAL = 3 };
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    struct banyan_request *rq[SEVERAL], *own;
+    uint32_t x[SEVERAL], y = 0, seen = 0, all = 0;
+    int n = t->n;
+
+    for (int i = 0; i < SEVERAL; i++)
+        CHECK_OK(t, banyan_recv_init(&x[i], 1, BANYAN_U32, BANYAN_ANY_SOURCE, t->comm, &opts,
+                                     &rq[i]));
+    opts.tag = 1;
+    CHECK_OK(t, banyan_recv_init(&y, 1, BANYAN_U32, (t->rank + 1) % n, t->comm, &opts, &own));
+    opts.tag = 0;
+    for (uint32_t k = 0; k < ROUNDS; k++) {
+        uint32_t mine = k * 16 + (uint32_t)t->rank;
+
+        for (int i = 0; i < SEVERAL; i++)
+            CHECK_OK(t, banyan_start(rq[i]));
+        CHECK_OK(t, banyan_start(own));
+        CHECK_RC(t, -BANYAN_EBUSY, banyan_comm_finalize(t->comm));
+        CHECK_OK(t, banyan_barrier(t->comm, NULL));
+        for (int i = 0; i < SEVERAL; i++) /* three go to each rank */
+            CHECK_OK(t, banyan_send(&mine, 1, BANYAN_U32, (t->rank + i) % n, t->comm, &opts));
+        opts.tag = 1;
+        CHECK_OK(t, banyan_send(&mine, 1, BANYAN_U32, (t->rank + n - 1) % n, t->comm, &opts));
+        opts.tag = 0;
+        CHECK_OK(t, banyan_wait_all(rq, SEVERAL, -1));
+        CHECK_OK(t, banyan_wait(own, -1));
+        CHECK(t, y == k * 16 + (uint32_t)((t->rank + 1) % n), "round %u: %u", k, y);
+        for (int i = 0; i < SEVERAL; i++) {
+            int from = banyan_request_source(rq[i], NULL);
+
+            CHECK(t, from >= 0 && x[i] == k * 16 + (uint32_t)from, "round %u: %u of %d", k,
+                  x[i], from);
+            seen += 1u << from;
+        }
+        for (int i = 0; i < SEVERAL; i++)
+            all += 1u << (t->rank - i + 3 * n) % n;
+    }
+    CHECK(t, seen == all, "%x, not %x", seen, all);
+    for (int i = 0; i < SEVERAL; i++)
+        CHECK_OK(t, banyan_request_free(rq[i]));
+    return banyan_request_free(own);
+}
+
+/* Nobody sends: the deadline says what it waits for, and blames nobody. */
+static int any_source_never(struct test *t)
+{
+    struct banyan_opts opts = BANYAN_OPTS_INIT;
+    int blamed = 0;
+    uint32_t x;
+
+    opts.timeout_s = 0.2;
+    if (t->rank == 0) {
+        CHECK_RC(t, -BANYAN_ETIMEDOUT,
+                 banyan_recv(&x, 1, BANYAN_U32, BANYAN_ANY_SOURCE, t->comm, &opts));
+        CHECK_HAS(t, banyan_last_error(), "a message from any rank");
+        banyan_async_error(t->comm, &blamed, NULL, 0);
+        CHECK(t, blamed == -1, "rank %d is blamed", blamed);
+    }
+    case_done(t, 1);
+    case_await_done(t, 1, -1);
+    return 0;
+}
+
 /* ---- completion functions ---- */
 
 struct completion {
@@ -1187,6 +1335,9 @@ const struct mp_case cases_requests[] = {
     { "stats", stats, 0 },
     { "stats_inside", stats_inside, 0 },
     { "any_thread_looks", any_thread_looks, 0 },
+    { "any_source", any_source, 0 },
+    { "any_source_first", any_source_first, 0 },
+    { "any_source_never", any_source_never, CASE_FAILS },
     { "on_done", on_done, 0 },
     { "on_done_fails", on_done_fails, CASE_FAILS },
     { "two_threads", two_threads, 0 },

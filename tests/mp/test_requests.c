@@ -107,6 +107,14 @@ static struct mp_row done[] = {
 };
 MP_TABLE(requests, say_when_they_are_done, done)
 
+static struct mp_row any_source[] = {
+    { "any_source", "shm", 2 },       { "any_source", "shm", 4 },
+    { "any_source", "tcp", 3 },       { "any_source_first", "shm", 1 },
+    { "any_source_first", "shm", 3 }, { "any_source_first", "tcp", 4 },
+    { "any_source_never", "shm", 2 }, { "any_source_never", "tcp", 3 },
+};
+MP_TABLE(requests, of_any_rank, any_source)
+
 static struct mp_row looks[] = {
     { "any_thread_looks", "shm", 2 },
     { "any_thread_looks", "tcp", 3 },

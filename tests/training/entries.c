@@ -88,11 +88,16 @@ static void inits(struct entry *e, struct given *g)
 static void requests(struct entry *e, struct given *g)
 {
     ROW(CODE, banyan_start, g->req);
+    ROW(CODE, banyan_start_once, g->req);
     ROW(CODE, banyan_test, g->req, g->done);
+    ROW(CODE, banyan_wait_for, g->req, 0.1, g->done);
     ROW(CODE, banyan_wait, g->req, 0.1);
     ROW(CODE, banyan_wait_all, &g->req, 1, 0.1);
     ROW(CODE, banyan_wait_any, &g->req, 1, 0.1, (size_t *)g->out);
     ROW(CODE, banyan_request_stats, g->req, g->stats);
+    ROW(CODE, banyan_request_on_done, g->req, NULL, NULL);
+    ROW(CODE, banyan_request_source, g->req, NULL);
+    ROW(CODE, banyan_probe, g->comm, 1, 0, NULL, NULL);
     ROW(FREE, banyan_request_free, g->req);
     ROW(CODE, banyan_progress, g->comm);
     ROW(CODE, banyan_progress_fd, g->comm);
@@ -128,6 +133,7 @@ static void comms(struct entry *e, struct given *g)
     ROW(WAITS, banyan_comm_may_wait, g->comm, "a call");
     ROW(WAITS, banyan_comm_split, g->comm, 0, 0, g->out);
     ROW(WAITS, banyan_comm_finalize, g->comm);
+    ROW(WAITS, banyan_comm_finalize_within, g->comm, 0.1);
     ROW(FREE, banyan_comm_destroy, g->comm);
     ROW(CODE, banyan_comm_rank, g->comm);
     ROW(CODE, banyan_comm_count, g->comm);

@@ -492,7 +492,7 @@ static int arguments(struct test *t)
     WRONG("root", banyan_broadcast(x, 1, BANYAN_F32, t->n, comm, NULL));
     WRONG("root", banyan_reduce(x, y, 1, BANYAN_F32, BANYAN_SUM, -1, comm, NULL));
     WRONG("peer", banyan_send(x, 1, BANYAN_F32, t->n, comm, NULL));
-    WRONG("peer", banyan_recv(x, 1, BANYAN_F32, -1, comm, NULL));
+    WRONG("peer", banyan_recv(x, 1, BANYAN_F32, -2, comm, NULL));
     opts.schedule = "rign";
     WRONG("did you mean ring?", banyan_allreduce(x, y, 1, BANYAN_F32, BANYAN_SUM, comm, &opts));
     opts.schedule = "nonsense";

@@ -43,7 +43,7 @@ BUFFERS = [lambda: 5, lambda: "text", lambda: object(), lambda: [1.0, 2.0], lamb
            lambda: numpy.zeros(6, "bool"), lambda: numpy.zeros(6, "float32")[::-1]]
 CONSTANT = [lambda: b"read only, 24 bytes long", lambda: numpy.broadcast_to(numpy.float32(1), 6)]
 WRONG = {
-    "rank": [*NUMBERS, lambda: -1, lambda: COMM.size, lambda: numpy.zeros(2)],
+    "rank": [*NUMBERS, lambda: -2, lambda: COMM.size, lambda: numpy.zeros(2)],
     "op": [*NUMBERS, lambda: -1, lambda: 99, lambda: banyan.BAND, lambda: "sum"],
     "dtype": [lambda: 99, lambda: -1, lambda: "f32", lambda: [], lambda: 1.0, lambda: 1 << 32, lambda: numpy.float32],
     "input": BUFFERS,

@@ -40,7 +40,7 @@ static double arrival_seconds(const struct bny_scope *s, const struct bny_call *
     if (!is_coded)
         return phases * (m.alpha_s + bytes * m.beta);
     k = bny_codec_speed(call->codec, call->dtype);
-    wire = phases * elems * bny_cost_result_bytes(s, call, &k) * m.beta;
+    wire = phases * elems * bny_cost_result_bytes(call, &k, s->n) * m.beta;
     work = elems * (k.encode_s + phases * k.decode_s);
     if (s->oversubscribed)
         work *= 2;

@@ -20,6 +20,12 @@ enum bny_among {
     BNY_AMONG_RAIL, /* those of the same place on each host */
 };
 
+/* Of another operation, under a number that was kept for it. */
+enum bny_childhood {
+    BNY_CHILD = 1,
+    BNY_CHILD_CODED, /* the parent has decided for its codec, and lends it the codec's state */
+};
+
 /* Calls that differ only in their buffers have the same shape. Shapes are compared as bytes. Of
  * those with ordinary options only; is_set 0: of no call. */
 struct bny_call_shape {
@@ -39,7 +45,7 @@ struct bny_call {
     uint8_t via_allreduce; /* an ordered reduce_scatter: allreduce into staging, then copy the
                               own block */
     uint8_t has_set;       /* participants: not all ranks' inputs count */
-    uint8_t is_child;      /* of another operation, under a number that was kept for it */
+    uint8_t is_child;      /* enum bny_childhood; 0: it is none */
     uint8_t among;         /* enum bny_among */
     enum banyan_dtype dtype;
     int root; /* or the peer of SENDRECV; -1 */
@@ -62,6 +68,7 @@ struct bny_call {
                        which its blocks go from a private copy */
     size_t own_at, own_count;         /* via_allreduce */
     struct banyan_codec_state *state; /* or NULL */
+    size_t tensor_at;       /* its first element's place in the state: of a part of a tensor */
     uint8_t *contributors;  /* [n] or NULL: gets the ranks whose inputs are in the result */
     const uint8_t *present; /* [n] has_set: the set, 0 or 1; of an op its own copy */
     double timeout_s;       /* < 0: the communicator's */

@@ -60,7 +60,8 @@ static size_t stride(const struct bny_op *op)
  * it (v-variants). */
 static uint64_t index_of(const struct bny_op *op, uint32_t i, uint32_t c)
 {
-    return (is_exact(op) ? 0 : bny_engine_of(op)->steps[i].pos) + (uint64_t)c * op->chunk_elems;
+    return (is_exact(op) ? 0 : op->call.tensor_at + bny_engine_of(op)->steps[i].pos) +
+           (uint64_t)c * op->chunk_elems;
 }
 
 void bny_coded_inputs(const struct bny_op *op, uint32_t i, uint32_t c, uint32_t rank,
@@ -307,8 +308,10 @@ static int lend_state(struct bny_op *op)
     k->lent = NULL;
     if (!state || is_exact(op))
         return 0;
-    rc = bny_state_begin(state, codec_of(op), 1, (int64_t)state->count,
-                         bny_call_takes_part(&op->call, op->comm->rank));
+    rc = op->call.is_child == BNY_CHILD_CODED
+             ? 0 /* the parent has */
+             : bny_state_begin(state, codec_of(op), 1, (int64_t)state->count,
+                               bny_call_takes_part(&op->call, op->comm->rank));
     if (rc)
         return rc;
     k->lent = state;
@@ -410,7 +413,8 @@ void bny_coded_end(struct bny_op *op, int result)
         BNY_FIXED_FP_MODE;
         codec_of(op)->ops->end(codec_of(op), state->track, k->stats, k->nencodings);
     }
-    bny_state_end(state);
+    if (op->call.is_child != BNY_CHILD_CODED)
+        bny_state_end(state);
 }
 
 /* ---- encode and send ---- */

@@ -5,7 +5,8 @@ int bny_child_init(struct bny_child *c, const struct bny_op *parent, struct bny_
 {
     int rc = 0;
 
-    call->is_child = 1;
+    if (!call->is_child)
+        call->is_child = BNY_CHILD;
     if (call->redop.wire == 0xfd) /* the parent's input is scaled already */
         rc = bny_redop_get(&call->redop, BANYAN_SUM, call->dtype);
     if (rc == 0)

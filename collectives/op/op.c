@@ -217,7 +217,8 @@ static int may_start(struct bny_op *op)
 
     BNY_ASSERT_LOCKED(c->world);
     BNY_ASSERT(op->planned && !op->match.is_open);
-    if (rc == 0 && op->plan.codec && op->call.state && op->call.state->busy)
+    if (rc == 0 && op->plan.codec && op->call.state && op->call.state->busy &&
+        op->call.is_child != BNY_CHILD_CODED)
         rc = bny_fail(BANYAN_EBUSY,
                       "codec_state: another operation uses it; wait for that one first");
     if (rc)

@@ -8,6 +8,8 @@
 #include "collectives/plan/cost.h"
 #include "collectives/plan/tuning.h"
 #include "compress/speed.h"
+#include "collectives/program/directs.h"
+#include "topo/simulate.h"
 
 struct bny_cost_model bny_cost_model_of(const struct bny_scope *s)
 {
@@ -87,19 +89,26 @@ double bny_cost_switched(const struct bny_scope *s, const struct bny_call *call,
     return simulated > 0 ? simulated : cost;
 }
 
-/* Hosts of several ranks, joined as a full mesh: what crosses hosts, and what the ranks of one
- * add and copy, each with each, by shared memory. */
+/* What the ranks of a host add and copy, each with each, by shared memory. */
+static double in_host_s(const struct bny_scope *s, enum bny_forest_use use, double bytes)
+{
+    int nhosts = bny_topology_nhosts(s), local = (s->n + nhosts - 1) / nhosts;
+    struct bny_scope host = { .shares_memory = 1, .oversubscribed = s->oversubscribed };
+    struct bny_cost_model shared = bny_cost_model_of(&host);
+
+    return bny_cost_mesh(&host, local, bny_builder_find("star"), use, bytes, &shared);
+}
+
+/* Hosts of several ranks, joined as a full mesh: what crosses hosts, and what is done in them.
+ */
 static double hierarchical_cost(const struct bny_scope *s, const char *schedule,
                                 enum bny_forest_use use, double bytes,
                                 const struct bny_cost_model *m)
 {
-    int nhosts = bny_topology_nhosts(s), local = (s->n + nhosts - 1) / nhosts;
     const struct bny_builder_ops *b = bny_builder_find(bny_topology_hosts_builder(schedule));
-    struct bny_scope host = { .shares_memory = 1, .oversubscribed = s->oversubscribed };
-    struct bny_cost_model shared = bny_cost_model_of(&host);
 
-    return b->cost(nhosts, use, bytes, m->alpha_s, m->beta, m->gamma) +
-           bny_cost_mesh(&host, local, bny_builder_find("star"), use, bytes, &shared);
+    return b->cost(bny_topology_nhosts(s), use, bytes, m->alpha_s, m->beta, m->gamma) +
+           in_host_s(s, use, bytes);
 }
 
 double bny_cost_scheduled(const struct bny_scope *s, const struct bny_call *call,
@@ -191,37 +200,123 @@ double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d
 /* Wire bytes for an element of a result. A sum of sparse parts has what any of them has, where
  * it is not selected from again: with elements in different places everywhere n times as many,
  * and dense at most. */
-double bny_cost_result_bytes(const struct bny_scope *s, const struct bny_call *call,
-                             const struct bny_codec_speed *k)
+double bny_cost_result_bytes(const struct bny_call *call, const struct bny_codec_speed *k,
+                             double parts)
 {
     if (call->codec->ops->family != BNY_CODEC_SPARSE ||
         bny_codec_get(call->codec, "reselect") == 1)
         return k->wire_bytes;
-    return fmin(s->n * k->wire_bytes, (double)banyan_dtype_bytes(call->dtype));
+    return fmin(parts * k->wire_bytes, (double)banyan_dtype_bytes(call->dtype));
 }
 
-/* Seconds of the call with its codec. Each element is encoded once, decoded by its owner and by
- * all. Across hosts the wire works while we do; on one host it is our own work. */
-double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, size_t chunk)
+/* Who exchanges encoded data: ranks, or hosts, each by one of its ranks at a time. */
+struct exchange {
+    double parts; /* so many */
+    double own;   /* elements that the busiest rank encodes, and decodes */
+    double port;  /* elements of all ranks that share a port */
+    double raw_s; /* before and behind it, in the hosts */
+};
+
+static struct exchange exchange_of(const struct bny_scope *s, const struct bny_call *call,
+                                   const char *schedule)
+{
+    double bytes = bny_call_bytes(s, call), n = s->n, hosts = bny_topology_nhosts(s),
+           elems = bytes / (double)banyan_dtype_bytes(call->dtype), near = ceil(n / hosts);
+    int is_rooted = bny_call_row(call)->has_use && bny_call_row(call)->use == BNY_FOREST_ROOTED;
+
+    if (call->among == BNY_AMONG_RAIL)
+        return (struct exchange){ n / s->near, elems, elems * s->near, 0 };
+    if (hosts > 1 && hosts < n && bny_topology_hosts_builder(schedule))
+        return (struct exchange){ hosts, is_rooted ? elems : elems / fmin(near, hosts), elems,
+                                  in_host_s(s, bny_call_row(call)->use, bytes) };
+    if (hosts > 1 && hosts < n) /* what stays in the host passes no port */
+        return (struct exchange){ n, elems,
+                                  elems * (is_rooted ? 1 : near) * (n - near) / (n - 1), 0 };
+    return (struct exchange){ n, elems, elems, 0 };
+}
+
+/* Across hosts the wire works while we do; on one host it is our own work. */
+static double overlapped(const struct bny_scope *s, double wire, double work, double chunks)
+{
+    if (!s->one_host || s->link_Bps > 0)
+        return fmax(wire, work) + fmin(wire, work) / fmax(1, chunks);
+    return wire + work;
+}
+
+/* The cores' part in the sockets of all that a rank sends and receives. */
+static double copies_s(const struct bny_scope *s, double wire_bytes)
+{
+    return s->one_host ? 0 : 2 * wire_bytes * BNY_SIM_TCP_COPY_S_PER_BYTE;
+}
+
+double bny_cost_work(const struct bny_scope *s, double seconds)
+{
+    return seconds * (s->oversubscribed ? fmax(2, s->oversubscribed) : 1);
+}
+
+/* Each element is encoded once, decoded by its owner and by all. */
+static double lossy_seconds(const struct bny_scope *s, const struct bny_call *call,
+                            const char *schedule, size_t chunk)
 {
     struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    struct exchange x = exchange_of(s, call, schedule);
     struct bny_cost_model m = bny_cost_model_of(s);
-    double esz = (double)banyan_dtype_bytes(call->dtype), n = s->n,
-           elems = bny_call_bytes(s, call) / esz;
-    int reduces = bny_call_row(call)->averages;
-    double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
-    double wire = share * elems *
-                  (k.wire_bytes + (phases - 1) * bny_cost_result_bytes(s, call, &k)) * m.beta;
-    double work = elems * (reduces ? k.encode_s : k.encode_s / n) +
-                  elems * k.decode_s * (phases * share + 1 / n);
-    double fill = phases * (m.alpha_s + (n - 1) * 2e-6);
+    double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (x.parts - 1) / x.parts;
+    double sent = k.wire_bytes + (phases - 1) * bny_cost_result_bytes(call, &k, x.parts);
+    double wire = share * x.port * sent * m.beta;
+    double work = x.own * (bny_call_row(call)->averages ? k.encode_s : k.encode_s / x.parts) +
+                  x.own * k.decode_s * (phases * share + 1 / x.parts) +
+                  copies_s(s, share * x.own * sent);
+    double fill = phases * (m.alpha_s + (x.parts - 1) * 2e-6);
 
     if (call->collective == BNY_BROADCAST || call->collective == BNY_REDUCE)
-        wire = elems * k.wire_bytes * m.beta * (n - 1);
-    if (s->oversubscribed)
-        work *= 2;
-    if (!s->one_host || s->link_Bps > 0)
-        return fmax(wire, work) + fill +
-               fmin(wire, work) / fmax(1, elems * esz / (double)chunk);
-    return wire + work + fill;
+        wire = x.port * k.wire_bytes * m.beta * (x.parts - 1);
+    return overlapped(s, wire, bny_cost_work(s, work),
+                      x.own * (double)banyan_dtype_bytes(call->dtype) / (double)chunk) +
+           fill + x.raw_s;
+}
+
+double bny_cost_raw(const struct bny_scope *s, const struct bny_call *call,
+                    const char *schedule)
+{
+    const struct bny_builder_ops *b = bny_builder_find(schedule);
+    const struct bny_direct_ops *d = bny_direct_find(schedule);
+    enum bny_forest_use use = bny_call_row(call)->use;
+    struct bny_cost_model m = bny_cost_model_of(s);
+    double bytes = bny_call_bytes(s, call);
+
+    if (call->among == BNY_AMONG_RAIL) {
+        bytes *= s->near;
+        return d ? d->cost(BNY_ALLREDUCE, s->n / s->near, bytes, m.alpha_s, m.beta, m.gamma)
+                 : b->cost(s->n / s->near, BNY_FOREST_ALLREDUCE, bytes, m.alpha_s, m.beta,
+                           m.gamma);
+    }
+    if (d)
+        return bny_cost_direct(s, d, call, bytes, &m);
+    if (b && bny_call_row(call)->has_use)
+        return bny_cost_builder(s, call, b, use, bytes, &m);
+    return bny_topology_schedule_known(schedule) && bny_call_row(call)->has_use
+               ? bny_cost_scheduled(s, call, schedule, use, bytes, &m)
+               : 0;
+}
+
+double bny_cost_exact(const struct bny_scope *s, const struct bny_call *call, double raw_s)
+{
+    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    double esz = (double)banyan_dtype_bytes(call->dtype), n = s->n,
+           elems = bny_call_bytes(s, call) / esz,
+           phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
+    double work = elems * (bny_call_row(call)->averages ? k.encode_s : k.encode_s / n) +
+                  elems * k.decode_s * (phases * share + 1 / n);
+
+    return overlapped(s, raw_s * k.wire_bytes / esz, bny_cost_work(s, work),
+                      elems * esz / (double)BNY_CODED_CHUNK);
+}
+
+double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call,
+                      const char *schedule, size_t chunk)
+{
+    double raw = bny_call_is_lossy(call) ? 0 : bny_cost_raw(s, call, schedule);
+
+    return raw > 0 ? bny_cost_exact(s, call, raw) : lossy_seconds(s, call, schedule, chunk);
 }

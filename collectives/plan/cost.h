@@ -52,10 +52,19 @@ double bny_cost_mesh(const struct bny_scope *s, int nranks, const struct bny_bui
 double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d,
                        const struct bny_call *call, double bytes,
                        const struct bny_cost_model *m);
-double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call, size_t chunk);
-/* Wire bytes for an element of a result. */
-double bny_cost_result_bytes(const struct bny_scope *s, const struct bny_call *call,
-                             const struct bny_codec_speed *k);
+/* Of a rank's work, which is so many of a core, where ranks share CPUs. */
+double bny_cost_work(const struct bny_scope *s, double seconds);
+/* Of a schedule by its name, without a codec; 0: it cannot be priced here. */
+double bny_cost_raw(const struct bny_scope *s, const struct bny_call *call,
+                    const char *schedule);
+/* Of a call with an exact codec, by a schedule that takes raw_s without it. */
+double bny_cost_exact(const struct bny_scope *s, const struct bny_call *call, double raw_s);
+/* Of a call with its codec, in such chunks. schedule: "" is a star of all ranks. */
+double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call,
+                      const char *schedule, size_t chunk);
+/* Wire bytes for an element of a result of so many parts. */
+double bny_cost_result_bytes(const struct bny_call *call, const struct bny_codec_speed *k,
+                             double parts);
 
 /* chunk_size.c: bytes before encoding. schedule: NULL for messages between two ranks. */
 size_t bny_chunk_of(const struct bny_scope *s, const struct bny_call *call,

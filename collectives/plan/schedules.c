@@ -39,17 +39,14 @@ static int joins_trees(const struct bny_scope *s, const struct bny_call *call,
     return !chunk || bny_topology_joins(&k, bytes, chunk);
 }
 
-/* The schedule that serves the call alone; NULL: the cheapest of several. Lossy codecs run on
- * forests only: their sums have one owner, who tells all others. */
+/* The schedule that serves the call alone; NULL: the cheapest of several. */
 static const char *only_schedule(const struct bny_call *call)
 {
     const struct bny_collective_row *row = bny_call_row(call);
 
     if (row->only)
         return row->only;
-    if (row->ordered && bny_call_is_ordered(call))
-        return row->ordered;
-    return bny_call_is_lossy(call) ? "star" : NULL;
+    return row->ordered && bny_call_is_ordered(call) ? row->ordered : NULL;
 }
 
 /* Schedules of which there turned out to be no program. */
@@ -79,13 +76,34 @@ static void consider(struct cheapest *c, const char *name, double seconds)
     snprintf(c->schedule, BNY_NAME_MAX, "%s", name);
 }
 
+/* The same of a schedule that takes so long without the call's codec. */
+static void consider_raw(struct cheapest *c, const struct bny_scope *s,
+                         const struct bny_call *call, const char *name, double seconds)
+{
+    consider(c, name, call->codec ? bny_cost_exact(s, call, seconds) : seconds);
+}
+
+/* Lossy codecs run on forests, whose sums have one owner each, who tells all others. Of these
+ * auto takes what encodes a value twice, however many ranks there are: stars, of ranks and of
+ * hosts. Others are asked for by name. */
+static void choose_lossy(const struct bny_scope *s, const struct bny_call *call,
+                         struct cheapest *c)
+{
+    int nhosts = bny_topology_nhosts(s);
+
+    consider(c, "star", bny_cost_coded(s, call, "star", BNY_CODED_CHUNK));
+    if (bny_call_row(call)->has_use && nhosts > 1 && nhosts < s->n)
+        consider(c, "host_star", bny_cost_coded(s, call, "host_star", BNY_CODED_CHUNK));
+}
+
 static void consider_forest(struct bny_scope *s, const struct bny_call *call, const char *name,
                             double cost, const struct without *w, struct cheapest *c)
 {
     if (is_without(w, name) ||
         bny_topology_crowded(s, (enum bny_collective)call->collective, name, call->root))
         return;
-    consider(c, name, bny_cost_switched(s, call, name, cost, c->seconds));
+    consider_raw(c, s, call, name,
+                 bny_cost_switched(s, call, name, cost, call->codec ? INFINITY : c->seconds));
 }
 
 static void choose_forest(struct bny_scope *s, const struct bny_call *call, double bytes,
@@ -147,16 +165,20 @@ static void choose_priced(struct bny_scope *s, const struct bny_call *call,
     if (only) {
         const struct bny_direct_ops *d = bny_direct_find(only);
 
-        consider(c, only,
-                 d ? bny_cost_direct(s, d, call, bytes, &m)
-                   : 2 * m.alpha_s + bytes * (s->n - 1) * (2 * m.beta + m.gamma));
+        consider_raw(c, s, call, only,
+                     d ? bny_cost_direct(s, d, call, bytes, &m)
+                       : 2 * m.alpha_s + bytes * (s->n - 1) * (2 * m.beta + m.gamma));
+        return;
+    }
+    if (bny_call_is_lossy(call)) {
+        choose_lossy(s, call, c);
         return;
     }
     for (int i = 0; bny_directs[i]; i++)
         if ((bny_directs[i]->collectives & (1u << call->collective)) &&
             call->collective == BNY_ALLREDUCE)
-            consider(c, bny_directs[i]->name,
-                     bny_cost_direct(s, bny_directs[i], call, bytes, &m));
+            consider_raw(c, s, call, bny_directs[i]->name,
+                         bny_cost_direct(s, bny_directs[i], call, bytes, &m));
     if (bny_call_row(call)->has_use && !needs_no_forest(s, call))
         choose_forest(s, call, bytes, &m, w, c);
 }
@@ -176,7 +198,7 @@ static double schedules_choose(struct bny_scope *s, const struct bny_call *call,
         choose_priced(s, call, &w, &c);
         if (!schedule[0])
             return INFINITY;
-        if (only_schedule(call) || bny_direct_find(schedule) ||
+        if (only_schedule(call) || bny_call_is_lossy(call) || bny_direct_find(schedule) ||
             w.n == (int)(sizeof w.name / sizeof w.name[0]) ||
             bny_program_get(s, call, schedule, joins_trees(s, call, schedule), &k) == 0)
             return c.seconds;
@@ -257,28 +279,26 @@ static double choose_rail(const struct bny_scope *s, const struct bny_call *call
 {
     static const char *const names[] = { "recursive_doubling", "ring_uni", "ring", "halving",
                                          "double_binary_tree" };
-    double bytes = bny_call_bytes(s, call) * s->near;
-    struct bny_cost_model m = bny_cost_model_of(s);
     struct cheapest c = { most, schedule };
-    int hosts = s->n / s->near;
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const struct bny_direct_ops *d = bny_direct_find(names[i]);
-
-        consider(&c, names[i],
-                 d ? d->cost(BNY_ALLREDUCE, hosts, bytes, m.alpha_s, m.beta, m.gamma)
-                   : bny_builder_find(names[i])->cost(hosts, BNY_FOREST_ALLREDUCE, bytes,
-                                                      m.alpha_s, m.beta, m.gamma));
-    }
+    if (bny_call_is_lossy(call))
+        consider(&c, "star", bny_cost_coded(s, call, "star", BNY_CODED_CHUNK));
+    for (size_t i = 0; !bny_call_is_lossy(call) && i < sizeof names / sizeof *names; i++)
+        consider_raw(&c, s, call, names[i], bny_cost_raw(s, call, names[i]));
     return c.seconds < most ? c.seconds : INFINITY;
 }
 
 double bny_schedules_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                              char *schedule)
 {
-    return call->has_set ? choose_part(s, call, most, schedule)
-           : call->among ? choose_rail(s, call, most, schedule)
-                         : schedules_choose(s, call, most, schedule);
+    double part;
+
+    if (!call->has_set)
+        return call->among ? choose_rail(s, call, most, schedule)
+                           : schedules_choose(s, call, most, schedule);
+    part = choose_part(s, call, call->codec ? INFINITY : most, schedule);
+    return call->codec && part < INFINITY ? bny_cost_coded(s, call, schedule, BNY_CODED_CHUNK)
+                                          : part;
 }
 
 /* ---- the plan ---- */
@@ -334,10 +354,12 @@ int bny_schedules_plan(struct bny_scope *s, const struct bny_call *call, struct 
         plan->predicted_s = network_seconds(s, call, plan->schedule);
     plan->chunk_bytes =
         bny_chunk_of(s, call, call->has_set ? NULL : plan->schedule, plan->program);
-    if (plan->codec)
-        plan->predicted_s = bny_cost_coded(s, call, plan->chunk_bytes);
-    plan->raw_in_host =
-        bny_call_is_lossy(call) && bny_topology_hosts_builder(plan->schedule) != NULL;
+    if (plan->codec && !call->among)
+        plan->predicted_s = bny_cost_coded(s, call, plan->schedule, plan->chunk_bytes);
+    /* The owner of a block of an allgather sends it from its input, undecoded, where it is raw.
+     */
+    plan->raw_in_host = plan->codec && call->collective != BNY_ALLGATHER &&
+                        bny_topology_hosts_builder(plan->schedule) != NULL;
     if (call->collective != BNY_SENDRECV && !call->has_set &&
         bny_topology_schedule_known(plan->schedule) &&
         bny_cost_network_chunk(s, call, plan->schedule, bny_call_bytes(s, call), &k))

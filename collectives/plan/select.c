@@ -166,17 +166,19 @@ static void say(const struct bny_scope *s, const struct bny_call *call,
 static int select_choose(struct bny_scope *s, const struct bny_call *call,
                          struct bny_plan *plan);
 
-/* Seconds with the codec: of the way that is asked for, where it takes codecs; else of a
- * program. */
+/* Seconds with the codec: of the schedule that is asked for, where it takes codecs; else of the
+ * cheapest. */
 static double coded_seconds(struct bny_scope *s, const struct bny_call *call)
 {
-    const struct bny_way *w =
-        s->ways[named(s, bny_call_is_open(call) ? s->schedule : call->schedule)];
+    const char *asked = bny_call_is_open(call) ? s->schedule : call->schedule;
+    const struct bny_way *w = s->ways[named(s, asked)];
+    struct bny_plan cheapest = { .hash = 0 };
     char name[BNY_NAME_MAX];
 
-    if (!(w->traits & BNY_WAY_FAMILY) && serves(w, s, call))
-        return w->seconds(s, call, INFINITY, name);
-    return bny_cost_coded(s, call, BNY_CODED_CHUNK);
+    if (bny_schedule_is_auto(asked) || !serves(w, s, call))
+        return bny_plan_cheapest(s, call, &cheapest) == 0 ? cheapest.predicted_s : INFINITY;
+    return w->traits & BNY_WAY_FAMILY ? bny_cost_coded(s, call, asked, BNY_CODED_CHUNK)
+                                      : w->seconds(s, call, INFINITY, name);
 }
 
 /* The call raw, when it is predicted to be faster so; the codec is a permission. 1: plan is
@@ -187,7 +189,7 @@ static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct
     double coded;
     int rc;
 
-    if (call->codec->force || s->codec_force)
+    if (call->codec->force || s->codec_force || call->is_child == BNY_CHILD_CODED)
         return 0;
     coded = coded_seconds(s, call);
     raw.codec = NULL;

@@ -29,7 +29,9 @@
 /* Hosts as a full mesh, several ranks on each: which builder joins the hosts. */
 static const struct {
     const char *name, *hosts;
-} hosts_of[] = { { "host_ring", "ring" }, { "host_tree", "double_binary_tree" } };
+} hosts_of[] = { { "host_ring", "ring" },
+                 { "host_tree", "double_binary_tree" },
+                 { "host_star", "star" } };
 #define NHOSTS_OF (sizeof hosts_of / sizeof hosts_of[0])
 
 const char *bny_topology_hosts_builder(const char *schedule)
@@ -723,10 +725,10 @@ static int has_switches(const struct bny_topology *t)
 
 int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule)
 {
+    if (!strcmp(schedule, "multitree_reference") || !strcmp(schedule, "host_star"))
+        return 0;
     if (bny_topology_hosts_builder(schedule))
         return bny_topology_nhosts(s) > 1 && bny_topology_nhosts(s) < s->n;
-    if (!strcmp(schedule, "multitree_reference"))
-        return 0;
     if (s->n <= BNY_AUTO_RANKS_MAX || !strcmp(schedule, "torus_bucket") ||
         !strcmp(schedule, "swing"))
         return 1;

@@ -6,6 +6,10 @@
  * The rest of the vector behind the parts, a few elements, is an allreduce of all ranks beside
  * them (rest).
  *
+ * A codec is the rail's: what stays in a host is raw, and so is the rest. So a rank encodes the
+ * elements of its own part, once each, and their residuals are those of these elements in the
+ * tensor's state.
+ *
  * Places in shared memory are given in the order in which operations start, which has to be the
  * same at all ranks (pipeline/). First parts start with their sums; a last part waits until
  * those of all older sums have started. */
@@ -25,9 +29,10 @@ static size_t part_of(const struct bny_scope *s, const struct bny_call *call)
     return (units >= 1024 ? units & ~(size_t)63 : units) * quantum;
 }
 
-/* A child's own members: all but its buffers, and those that all children share. */
-static void describe_child(const struct bny_scope *s, const struct bny_call *parent, int i,
-                           struct bny_call *call)
+/* A child's own members: all but its buffers, and those that all children share. codec: the
+ * parent's, or NULL. */
+static void describe_child(const struct bny_scope *s, const struct bny_call *parent,
+                           const struct bny_codec *codec, int i, struct bny_call *call)
 {
     static const char schedules[CHILDREN][BNY_NAME_MAX] = { "static", "pipeline", "static",
                                                             "pipeline" };
@@ -35,6 +40,8 @@ static void describe_child(const struct bny_scope *s, const struct bny_call *par
 
     call->dtype = parent->dtype;
     call->redop = parent->redop;
+    call->codec = i == RAIL ? codec : NULL;
+    call->is_child = call->codec ? BNY_CHILD_CODED : BNY_CHILD;
     call->count = i == REST ? parent->count - part * (size_t)s->near : part;
     call->among = i == REST ? BNY_AMONG_ALL : i == RAIL ? BNY_AMONG_RAIL : BNY_AMONG_HOST;
     call->collective = i == FIRST  ? BNY_REDUCE_SCATTER
@@ -51,19 +58,21 @@ static struct bny_call child_of(const struct bny_scope *s, const struct bny_call
     struct bny_call call;
 
     bny_sequence_call(parent, &call);
-    describe_child(s, parent, i, &call);
+    describe_child(s, parent, parent->codec, i, &call);
     return call;
 }
 
 const char *bny_hierarchical_cannot(const struct bny_scope *s, const struct bny_call *call)
 {
-    const char *why = bny_call_beyond_plain(call);
-    struct bny_call first;
+    struct bny_call first, raw = *call;
+    const char *why;
 
     if (call->collective != BNY_ALLREDUCE)
         return "it serves allreduce alone";
     if (s->near < 2)
         return "it needs several hosts, with as many ranks on each and two at least";
+    raw.codec = NULL; /* it is the rail's */
+    why = bny_call_beyond_plain(&raw);
     if (why)
         return why;
     if (call->has_set)
@@ -100,6 +109,33 @@ static int hierarchical_init(struct bny_op *op)
     return CHILDREN;
 }
 
+/* The rail's codec works on the state of the whole tensor, from its part's place on. */
+static struct banyan_codec_state *state_of(const struct bny_op *op)
+{
+    const struct bny_codec *codec = op->plan.codec;
+
+    return codec && codec->ops->family != BNY_CODEC_EXACT ? op->call.state : NULL;
+}
+
+static int hierarchical_start(struct bny_op *op)
+{
+    struct banyan_codec_state *state = state_of(op);
+    int rc = state ? bny_state_begin(state, op->plan.codec, 1, (int64_t)state->count, 1) : 0;
+
+    bny_sequence_of(op)->lent = rc == 0 ? state : NULL;
+    return rc;
+}
+
+static void hierarchical_end(struct bny_op *op)
+{
+    struct bny_sequence *s = bny_sequence_of(op);
+
+    if (s->lent && !bny_child_is_busy(&s->children[RAIL])) {
+        bny_state_end(s->lent);
+        s->lent = NULL;
+    }
+}
+
 /* Have the last parts of all older sums started? */
 static int is_turn(const struct bny_op *op)
 {
@@ -125,7 +161,7 @@ static int hierarchical_next(struct bny_op *op, int i, struct bny_call *call)
     const struct bny_scope *s = &op->comm->scope;
     size_t at;
 
-    describe_child(s, &op->call, i, call);
+    describe_child(s, &op->call, op->plan.codec, i, call);
     if (i == REST && !call->count)
         return BNY_SEQUENCE_NOTHING;
     if (i == LAST && !is_turn(op))
@@ -138,6 +174,8 @@ static int hierarchical_next(struct bny_op *op, int i, struct bny_call *call)
                     : i == REST ? op->in + at * op->esz
                                 : op->out + at * op->esz;
     call->recvbuf = i == LAST ? op->out : op->out + at * op->esz;
+    call->state = i == RAIL ? bny_sequence_of(op)->lent : NULL;
+    call->tensor_at = at;
     return i == REST ? BNY_SEQUENCE_BESIDE : BNY_SEQUENCE_CHILD;
 }
 
@@ -145,5 +183,7 @@ const struct bny_list bny_list_hierarchical = {
     .name = "hierarchical",
     .seconds = hierarchical_seconds,
     .init = hierarchical_init,
+    .start = hierarchical_start,
     .next = hierarchical_next,
+    .end = hierarchical_end,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Linear codecs: an allreduce as a list of stages (compress/linear.h), each an ordinary
  * allreduce of a short code. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,9 +171,21 @@ static void linear_end(struct bny_op *op)
     s->lent = NULL;
 }
 
+/* That of a sum of all codes at once, and of the work before and behind it. */
 static double linear_seconds(struct bny_scope *s, const struct bny_call *call)
 {
-    return bny_cost_coded(s, call, BNY_CODED_CHUNK);
+    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    struct bny_plan codes = { .hash = 0 };
+    struct bny_call child;
+
+    bny_sequence_call(call, &child);
+    child.dtype = BANYAN_F32;
+    child.count = (size_t)ceil((double)call->count * k.wire_bytes / sizeof(float));
+    if (bny_redop_get(&child.redop, BANYAN_SUM, child.dtype) != 0 ||
+        bny_plan_cheapest(s, &child, &codes) != 0)
+        return INFINITY;
+    return codes.predicted_s +
+           bny_cost_work(s, (double)call->count * (k.encode_s + k.decode_s));
 }
 
 const struct bny_list bny_list_linear = {

@@ -7,14 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int is_linear(const struct bny_call *call)
+static const struct bny_list *list_of(const struct bny_codec *codec)
 {
-    return call->codec && call->codec->ops->linear;
-}
-
-static const struct bny_list *list_of(const struct bny_call *call)
-{
-    return is_linear(call) ? &bny_list_linear : &bny_list_hierarchical;
+    return codec && codec->ops->linear ? &bny_list_linear : &bny_list_hierarchical;
 }
 
 /* ---- life ---- */
@@ -27,7 +22,7 @@ static int sequence_init(struct bny_op *op)
         s = op->of_way[BNY_WAY_SEQUENCE] = calloc(1, sizeof *s);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
-    s->list = list_of(&op->call);
+    s->list = list_of(op->plan.codec); /* the call's may have been refused */
     s->n = s->list->init(op);
     if (s->n < 0)
         return s->n;
@@ -88,7 +83,7 @@ void bny_sequence_call(const struct bny_call *parent, struct bny_call *call)
 {
     memset(call, 0, sizeof *call);
     call->collective = BNY_ALLREDUCE;
-    call->is_child = 1;
+    call->is_child = BNY_CHILD;
     call->root = -1;
     call->tag = parent->tag;
     call->chunk_bytes = parent->chunk_bytes;
@@ -168,13 +163,13 @@ static int sequence_advance(struct bny_op *op)
 
 static const char *sequence_cannot(const struct bny_scope *s, const struct bny_call *call)
 {
-    return is_linear(call) ? NULL : bny_hierarchical_cannot(s, call);
+    return list_of(call->codec) == &bny_list_linear ? NULL : bny_hierarchical_cannot(s, call);
 }
 
 static double sequence_seconds(struct bny_scope *s, const struct bny_call *call, double most,
                                char *schedule)
 {
-    const struct bny_list *list = list_of(call);
+    const struct bny_list *list = list_of(call->codec);
 
     snprintf(schedule, BNY_NAME_MAX, "%s", list->name);
     return list->seconds(s, call);

@@ -53,6 +53,8 @@ struct bny_sequence { /* the way's state of an operation */
     unsigned beside; /* a bit for each that others need not wait for */
     uint8_t is_told; /* an error was reported: nothing is tried again until the communicator has
                       * failed of it */
+    struct banyan_codec_state *lent; /* hierarchical.c: to this operation while it is active,
+                                      * for its rail; or NULL */
     struct bny_linear_state *linear; /* NULL: it had no such list yet */
 };
 

@@ -66,6 +66,13 @@ static inline void rig_open(struct rig *g, int n, size_t count,
     }
 }
 
+/* Each rank is a host: else ranks 2i and 2i + 1 are one, in which data goes raw. */
+static inline void rig_part(struct rig *g)
+{
+    for (int r = 0; r < g->n; r++)
+        g->comm[r]->scope.topology = NULL;
+}
+
 static inline void rig_close(struct rig *g)
 {
     for (int r = 0; r < g->n; r++) {

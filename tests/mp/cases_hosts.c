@@ -160,7 +160,139 @@ static int hosts_end(struct test *t)
     return 0;
 }
 
+/* Bytes that have left this host through its ports, frames and all. */
+static uint64_t bytes_out(struct test *t)
+{
+    FILE *f = fopen("/proc/self/net/dev", "r");
+    char line[512], name[64];
+    uint64_t sum = 0;
+
+    CHECK(t, f != NULL, "no /proc/self/net/dev");
+    while (fgets(line, sizeof line, f)) {
+        unsigned long long out;
+
+        if (sscanf(line, " %63[^:]: %*u %*u %*u %*u %*u %*u %*u %*u %llu", name, &out) == 2 &&
+            strcmp(name, "lo") != 0)
+            sum += out;
+    }
+    fclose(f);
+    return sum;
+}
+
+/* The most that leave a host in a sum of so many floats. */
+static double megabytes(struct test *t, size_t count, const char *codec)
+{
+    float *x = calloc(count, sizeof *x);
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    uint64_t s = model_mix(t->seed, (uint64_t)t->rank), before;
+    double out;
+
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)(bny_rng_unit(&s) - 0.5);
+    o.codec = codec;
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    before = bytes_out(t);
+    CHECK_OK(t, banyan_barrier(t->comm, NULL)); /* all have looked */
+    CHECK_OK(t, banyan_allreduce(x, x, count, BANYAN_F32, BANYAN_SUM, t->comm, &o));
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    out = (double)(bytes_out(t) - before) / 1e6;
+    CHECK_OK(t, banyan_allreduce(&out, &out, 1, BANYAN_F64, BANYAN_MAX, t->comm, NULL));
+    if (t->rank == 0)
+        printf("# %s: %.3f MB leave a host for %zu floats\n", codec, out, count);
+    free(x);
+    return out;
+}
+
+/* arg: a codec, and how many MB of 16 MiB may leave a host with it. */
+static int hosts_bytes(struct test *t)
+{
+    char codec[64];
+    double most, out;
+
+    CHECK(t, sscanf(t->arg, "%63s %lf", codec, &most) == 2, "arg \"%s\"", t->arg);
+    megabytes(t, 1000, codec); /* ranks connect */
+    out = megabytes(t, 4u << 20, codec);
+    CHECK(t, out <= most, "%g MB leave a host, more than %g", out, most);
+    return 0;
+}
+
+/* A codec that is allowed never sends more than none. */
+static int hosts_never_more(struct test *t)
+{
+    const char *name;
+    double raw;
+
+    megabytes(t, 1000, "none");
+    raw = megabytes(t, 1u << 19, "none");
+    for (size_t i = 0; (name = banyan_codec_name(i)); i++) {
+        double out = megabytes(t, 1u << 19, name);
+
+        CHECK(t, out <= 1.03 * raw + .03, "%s: %g MB, raw %g", name, out, raw);
+    }
+    return 0;
+}
+
+/* inputs + old residuals = result + new residuals, and all ranks have the same bits. */
+static void check_owing(struct test *t, const char *codec, size_t n)
+{
+    float *in = calloc(n, sizeof *in), *out = calloc(n, sizeof *out), *first;
+    double *old = calloc(n, sizeof *old), *new = calloc(n, sizeof *new), owed = 0;
+    uint64_t s = model_mix(t->seed, (uint64_t)t->rank);
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+
+    CHECK_OK(t, banyan_codec_state_create(&o.codec_state, n, 7));
+    o.codec = codec;
+    for (int step = 0; step < 4; step++) {
+        const float *e = banyan_codec_state_residual(o.codec_state);
+
+        for (size_t i = 0; i < n; i++) {
+            in[i] = (float)(bny_rng_unit(&s) - 0.5) * (i % 50 ? 1.0f : 20.0f);
+            old[i] = (double)in[i] + (double)e[i];
+        }
+        CHECK_OK(t, banyan_allreduce(in, out, n, BANYAN_F32, BANYAN_AVG, t->comm, &o));
+        e = banyan_codec_state_residual(o.codec_state);
+        for (size_t i = 0; i < n; i++)
+            new[i] = (double)e[i];
+        first = in;
+        memcpy(first, out, n * sizeof *out);
+        CHECK_OK(t, banyan_broadcast(first, n, BANYAN_F32, 0, t->comm, NULL));
+        CHECK(t, !memcmp(first, out, n * sizeof *out), "%s: bits differ", codec);
+        CHECK_OK(t, banyan_allreduce(old, old, n, BANYAN_F64, BANYAN_SUM, t->comm, NULL));
+        CHECK_OK(t, banyan_allreduce(new, new, n, BANYAN_F64, BANYAN_SUM, t->comm, NULL));
+        for (size_t i = 0; i < n; i++) {
+            double got = (double)out[i] * t->n + new[i], off = got - old[i];
+
+            CHECK(t, off * off < 1e-6 * (1 + old[i] * old[i]),
+                  "%s, step %d, element %zu: %g went in, %g came out", codec, step, i, old[i],
+                  got);
+            owed += new[i] * new[i];
+        }
+    }
+    CHECK(t, owed > 0, "%s owes nothing: it has not run", codec);
+    CHECK_OK(t, banyan_codec_state_free(o.codec_state));
+    free(in);
+    free(out);
+    free(old);
+    free(new);
+}
+
+static int hosts_owe(struct test *t)
+{
+    static const char *const codecs[] = { "int8:force=1",    "int4:force=1", "topk:force=1",
+                                          "eden:force=1",    "adaq:force=1", "sidco:force=1",
+                                          "terngrad:force=1" };
+
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
+        check_owing(t, codecs[i], 1000003);
+        check_owing(t, codecs[i], 3001);
+    }
+    return 0;
+}
+
 const struct mp_case cases_hosts[] = {
+    { "hosts_bytes", hosts_bytes, 0 },
+    { "hosts_never_more", hosts_never_more, 0 },
+    { "hosts_owe", hosts_owe, 0 },
     { "hosts", hosts, 0 },
     { "hosts_differ", hosts_differ, CASE_FAILS },
     { "hosts_die", hosts_die, CASE_FAILS },

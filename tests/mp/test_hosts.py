@@ -27,6 +27,17 @@ class Hosts(unittest.TestCase):
             self.case("hosts", hosts, per_host)
             self.case("many_in_flight", hosts, per_host, "hosts")
 
+    def test_codecs_send_less_out_of_a_host(self):
+        """Of 16 MiB a flat star of 2 hosts of 4 ranks sent 17.1 MB in int8, which is more than raw."""
+        for codec, most in ("int8", 4.5), ("int4", 2.4), ("topk:delta=0.01", 0.6):
+            self.case("hosts_bytes", 2, 4, f"{codec} {most}", BANYAN_LINK_GBPS="1")
+        for hosts, per_host in (2, 2), (2, 3), (3, 2):
+            self.case("hosts_never_more", hosts, per_host, BANYAN_LINK_GBPS="1")
+
+    def test_residuals_hold_what_codecs_lose(self):
+        for hosts, per_host in (2, 2), (2, 3), (3, 3):
+            self.case("hosts_owe", hosts, per_host)
+
     def test_ranks_that_differ_are_told(self):
         for arg in "0 count", "3 count", "1 type", "2 op", "3 schedule", "0 collective", "3 collective":
             self.case("hosts_differ", 2, 2, arg)

@@ -106,6 +106,7 @@ struct bny_tp {
     /* Set by create(): the least that any endpoint of this rank can carry, as in struct bny_ep.
      * All ranks exchange them. */
     uint32_t eager_max, slot_max, whole_max;
+    uint32_t mbps;    /* set by create(): megabits a second, as the devices say; 0: unknown */
     uint32_t touches; /* shared memory: a reader of another rank's data calls bny_touch() */
     uint32_t cpu;     /* set by the owner: 1 + the CPU it runs on, 0: irrelevant */
     /* Set by the owner for a call of eager(): more messages to this peer, or a poll, follow at

@@ -113,9 +113,10 @@ static void settle_scope(struct banyan_comm *c)
         s->codec = NULL;
     s->topology = w->topology;
     s->one_host = w->all_local || limits->shares_memory;
-    s->oversubscribed = w->oversubscribed != 0;
+    s->oversubscribed = (uint8_t)(w->oversubscribed < 255 ? w->oversubscribed : 255);
     s->codec_force = w->codec_force != 0;
     s->link_Bps = w->link_Bps;
+    s->device_Bps = w->device_Bps;
     s->shares_memory = limits->shares_memory;
     s->small_slots = limits->small_slots;
     s->eager_max = limits->eager_max;

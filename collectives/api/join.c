@@ -82,6 +82,8 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
         in->info.tp[w->ntps].eager_max = w->tps[w->ntps]->eager_max;
         in->info.tp[w->ntps].slot_max = w->tps[w->ntps]->slot_max;
         in->info.tp[w->ntps].whole_max = w->tps[w->ntps]->whole_max;
+        if (!ops->shared && !in->info.mbps) /* the first reaches most ranks */
+            in->info.mbps = w->tps[w->ntps]->mbps;
         snprintf(in->info.tp[w->ntps].name, 16, "%s", ops->name);
         w->ntps++;
     }

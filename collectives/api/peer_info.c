@@ -115,6 +115,14 @@ static int number_alike(const struct bny_place *at, int nranks, size_t bytes, in
     return count;
 }
 
+/* So many ranks share so many CPUs; 0: no limit. */
+static void share_cpus(struct bny_world *w, uint32_t ranks, uint32_t cpus)
+{
+    int each = cpus && ranks > cpus ? (int)((ranks + cpus - 1) / cpus) : 0;
+
+    w->oversubscribed = each > w->oversubscribed ? each : w->oversubscribed;
+}
+
 /* Has any group, a container for example, more ranks than it is granted CPUs' time? Groups on a
  * host have each their own. */
 static int look_at_groups(struct bny_world *w, struct bny_peer_table *table,
@@ -138,7 +146,7 @@ static int look_at_groups(struct bny_world *w, struct bny_peer_table *table,
     n = ranks ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     bny_peer_table_rewind(table);
     for (int r = 0; ranks && (c = bny_peer_table_next(table)); r++)
-        w->oversubscribed |= ++ranks[of[r]] > c->granted && c->granted;
+        share_cpus(w, ++ranks[of[r]], c->granted);
     free(of);
     free(ranks);
     return n;
@@ -151,7 +159,7 @@ static int look_at_hosts(struct bny_world *w, struct bny_peer_table *table,
 {
     struct {
         uint64_t cpus[BNY_PEER_INFO_CPU_WORDS];
-        int ranks;
+        uint32_t ranks;
     } * host;
     const struct bny_peer_info *c;
     int *of, n = number_alike(at, w->nranks, ON_HOST, &of);
@@ -164,14 +172,14 @@ static int look_at_hosts(struct bny_world *w, struct bny_peer_table *table,
             host[of[r]].cpus[i] |= c->cpus[i];
     }
     for (int h = 0; host && h < n; h++) {
-        int cpus = 0;
+        uint32_t cpus = 0;
 
         for (int i = 0; i < BNY_PEER_INFO_CPU_WORDS; i++)
-            cpus += __builtin_popcountll(host[h].cpus[i]);
-        w->oversubscribed |= host[h].ranks > cpus;
+            cpus += (uint32_t)__builtin_popcountll(host[h].cpus[i]);
+        share_cpus(w, host[h].ranks, cpus ? cpus : 1);
     }
     if (host) {
-        w->nlocal = host[of[w->rank]].ranks;
+        w->nlocal = (int)host[of[w->rank]].ranks;
         w->all_local = n == 1;
     }
     free(of);
@@ -304,6 +312,18 @@ static int look_at_pairs(struct bny_world *w, struct bny_peer_table *table,
     return 0;
 }
 
+/* The slowest rank's device, where all say what theirs is. */
+static void look_at_devices(struct bny_world *w, struct bny_peer_table *table)
+{
+    uint32_t least = UINT32_MAX;
+    const struct bny_peer_info *c;
+
+    bny_peer_table_rewind(table);
+    while ((c = bny_peer_table_next(table)))
+        least = less(least, c->mbps);
+    w->device_Bps = least * 125e3;
+}
+
 int bny_cards_settle(struct bny_world *w, struct bny_peer_table *table)
 {
     struct bny_place *at = calloc((unsigned)w->nranks, sizeof *at);
@@ -315,6 +335,7 @@ int bny_cards_settle(struct bny_world *w, struct bny_peer_table *table)
     bny_peer_table_rewind(table);
     for (int r = 0; (c = bny_peer_table_next(table)); r++)
         at[r] = c->at;
+    look_at_devices(w, table);
     rc = look_at_hosts(w, table, at);
     if (rc == 0)
         rc = look_at_groups(w, table, at);

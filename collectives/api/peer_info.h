@@ -19,8 +19,9 @@ struct bny_peer_info {
     char version[16];
     struct bny_place at; /* ranks alike in all of it share memory (shm_reachable()) */
     uint64_t cpus[BNY_PEER_INFO_CPU_WORDS];
-    uint64_t group;        /* of processes that share the time of so many CPUs; */
-    uint32_t granted, pad; /* 0: no limit */
+    uint64_t group;   /* of processes that share the time of so many CPUs; */
+    uint32_t granted; /* 0: no limit */
+    uint32_t mbps;    /* of its network's devices, megabits a second; 0: unknown */
     char settings[BNY_SETTINGS_MAX];
     char transport[16];
     uint8_t nonce[16]; /* of rank 0: this start's; else 0 */

@@ -437,6 +437,8 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
     if (plan.refused_s > 0)
         bny_snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)",
                      call.codec->spec, plan.refused_s * 1e6);
+    if (plan.weighs)
+        snprintf(refused, sizeof refused, " (where it pays, as measured)");
     bny_snprintf(buf, cap,
                  "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us",
                  plan.schedule, transports, plan.chunk_bytes,

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "collectives/op/op_cookie.h"
+#include "collectives/plan/cost.h"
 
 /* ---- init ---- */
 
@@ -63,6 +64,19 @@ static void make_sig(struct bny_op *op)
                                                            (c->tag << 16 | c->tag >> 16);
 }
 
+static void tell_refused(const struct bny_op *op)
+{
+    const struct bny_scope *s = &op->comm->scope;
+    char why[160];
+
+    bny_codec_figures(why, sizeof why, op->plan.refused_s, op->plan.predicted_s,
+                      1 / bny_cost_model_of(s).beta);
+    bny_codec_unused(op->comm, &op->call,
+                     s->shares_memory ? "ranks share memory, which is faster than any codec"
+                                      : why,
+                     BNY_CODEC_INSISTS);
+}
+
 int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_call *call)
 {
     size_t quantum;
@@ -93,11 +107,7 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
     if (rc)
         return rc;
     if (op->plan.refused_s > 0)
-        bny_codec_unused(comm, call,
-                         comm->scope.shares_memory
-                             ? "ranks share memory, which is faster than any codec"
-                             : "it is predicted to take longer than raw data",
-                         "force=1 among its parameters insists");
+        tell_refused(op);
     if (op->plan.is_substitute)
         bny_schedule_unused(comm, call);
     op->ways = comm->scope.ways;

@@ -82,6 +82,10 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
  * that was asked for. unused.c. Lock held. */
 void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, const char *why,
                       const char *remedy);
+/* Why, where it is predicted to lose: seconds with it, and raw, on a port of so many bytes a
+ * second; and the remedy. */
+void bny_codec_figures(char *why, size_t cap, double coded, double raw, double Bps);
+#define BNY_CODEC_INSISTS "force=1 among its parameters insists"
 /* The same where the communicator's schedule cannot serve the call. */
 void bny_schedule_unused(struct banyan_comm *comm, const struct bny_call *call);
 /* 0, or an error: then it has not begun. Lock held, as for all below. */

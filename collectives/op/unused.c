@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "collectives/op/op.h"
 
 /* A communicator's codec and schedule are meant for long calls: its short ones are no news. */
@@ -32,6 +33,12 @@ void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, con
                       const char *remedy)
 {
     warn_unused(comm, call, "codec", call->codec->spec, why, remedy);
+}
+
+void bny_codec_figures(char *why, size_t cap, double coded, double raw, double Bps)
+{
+    bny_snprintf(why, cap, "it is predicted to take %.3g ms, raw data %.3g ms at %.3g Gbit/s",
+                 coded * 1e3, raw * 1e3, Bps * 8e-9);
 }
 
 void bny_schedule_unused(struct banyan_comm *comm, const struct bny_call *call)

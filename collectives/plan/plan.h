@@ -44,6 +44,7 @@ struct bny_plan {
     double together_s;     /* in order of arrival: so long slots wait for all ranks to come */
     double pace_s;         /* > 0: a step's chunks are sent evenly over so many seconds */
     double cts_wait_s;     /* > 0: sends wait so long for CTS of all who are to say so */
+    uint8_t weighs;        /* whether the codec is used is decided when the call runs */
     uint8_t is_substitute; /* the communicator's schedule cannot serve the call */
     uint8_t raw_in_host;   /* a codec: between ranks of one host nothing is encoded */
     uint8_t hash;          /* of what ranks must agree on */

@@ -25,13 +25,14 @@ struct bny_scope {
     uint8_t shares_memory;  /* every pair talks by shared memory */
     uint8_t small_slots;    /* a chunk beyond chunk_max may be impossible to send as it is */
     uint8_t one_host;       /* all ranks of the job are on one host */
-    uint8_t oversubscribed; /* more ranks than CPUs, on any host of the job */
+    uint8_t oversubscribed; /* ranks that share a CPU, on the job's fullest host; 0: none do */
     uint8_t codec_force;    /* codecs are used even where they are predicted to lose */
     uint8_t deterministic;
     /* Several hosts, on each of which so many ranks share memory; 0: not that */
     int near;
     const int *memory_of; /* [ranks of the job] borrowed: alike where ranks share memory */
     double link_Bps;      /* the user's word on a rank's link; 0: none */
+    double device_Bps;    /* the slowest rank's device, as it says; 0: not all of them say it */
     size_t chunk_bytes;
     char schedule[BNY_NAME_MAX], codec_spec[64];
     const struct bny_codec *codec; /* NULL: none */

@@ -181,6 +181,24 @@ static double coded_seconds(struct bny_scope *s, const struct bny_call *call)
                                       : w->seconds(s, call, INFINITY, name);
 }
 
+/* Is it decided when the call runs whether its codec pays? 1: plan is chosen, 0, or an error.
+ */
+static int weigh_codec(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    int i = 0, rc;
+
+    while (i < BNY_WAY_COUNT && !(s->ways[i]->traits & BNY_WAY_WEIGHS))
+        i++;
+    if (i == BNY_WAY_COUNT)
+        return 0;
+    *plan = (struct bny_plan){ .way = (enum bny_way_id)i, .codec = call->codec, .weighs = 1 };
+    rc = select_complete(s, call, plan);
+    if (rc == 0)
+        return 1;
+    bny_plan_drop(plan);
+    return rc == -BANYAN_ENOTSUP ? 0 : rc;
+}
+
 /* The call raw, when it is predicted to be faster so; the codec is a permission. 1: plan is
  * chosen, 0: go on with the codec, or an error. */
 static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
@@ -191,6 +209,9 @@ static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct
 
     if (call->codec->force || s->codec_force || call->is_child == BNY_CHILD_CODED)
         return 0;
+    rc = weigh_codec(s, call, plan);
+    if (rc)
+        return rc;
     coded = coded_seconds(s, call);
     raw.codec = NULL;
     if (bny_call_is_open(call) && !strcmp(s->schedule, "auto") && !call->has_set)
@@ -282,9 +303,9 @@ static int select_choose(struct bny_scope *s, const struct bny_call *call,
             !serves(s->ways[asked], s, call))
             return refuse_schedule(s, call, s->ways[asked]->cannot(s, call));
         rc = call->codec ? refuse_codec(s, call, plan) : 0;
-        if (rc)
+        if (rc < 0 || (rc && !plan->weighs))
             return rc < 0 ? rc : 0;
-        rc = choose_way(s, call, plan);
+        rc = rc ? 0 : choose_way(s, call, plan);
     }
     if (rc) {
         bny_plan_drop(plan);

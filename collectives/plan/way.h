@@ -39,6 +39,7 @@ enum bny_way_traits {
                                * advance often */
     BNY_WAY_LATE = 1 << 8,    /* it goes on without ranks that are late: it waits for none of
                                * them until it does, and says whose inputs count */
+    BNY_WAY_WEIGHS = 1 << 9,  /* it decides when a call runs whether its codec pays */
 };
 
 /* An operation's business with a rank, as flags. */
@@ -76,7 +77,9 @@ struct bny_way {
      * this call; or another error. May be NULL.
      * The way with BNY_WAY_LATE also gets the complete plans of other ways (plan->way), for
      * calls that it can serve. It may take one over, to run it as a part of its own: it adds
-     * what it needs, and sets plan->way to its own. */
+     * what it needs, and sets plan->way to its own.
+     * The way with BNY_WAY_WEIGHS gets calls whose codec nobody insists on (plan->weighs),
+     * sets the schedule, and returns -BANYAN_ENOTSUP if they are to be weighed here and now. */
     int (*plan)(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan);
 
     /* ---- running ---- */

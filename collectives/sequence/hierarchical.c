@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sums of several hosts, with as many ranks on each, as a list of three operations:
+ *   ask     where a codec is weighed: an exchange of what is measured (weighed.c), beside first
  *   first   a reduce_scatter of each host's ranks: each adds its part of the vector
  *   rail    an allreduce of the ranks of the same place on each host, of their part
  *   last    an allgather of each host's ranks: each gives its part to the others
@@ -18,7 +19,7 @@
 #include "collectives/plan/cost.h"
 #include "collectives/sequence/sequence.h"
 
-enum { REST, FIRST, RAIL, LAST, CHILDREN };
+enum { REST, ASK, FIRST, RAIL, LAST, CHILDREN };
 
 /* Elements of each rank's part. */
 static size_t part_of(const struct bny_scope *s, const struct bny_call *call)
@@ -34,8 +35,8 @@ static size_t part_of(const struct bny_scope *s, const struct bny_call *call)
 static void describe_child(const struct bny_scope *s, const struct bny_call *parent,
                            const struct bny_codec *codec, int i, struct bny_call *call)
 {
-    static const char schedules[CHILDREN][BNY_NAME_MAX] = { "static", "pipeline", "static",
-                                                            "pipeline" };
+    static const char schedules[CHILDREN][BNY_NAME_MAX] = { "static", "static", "pipeline",
+                                                            "static", "pipeline" };
     size_t part = part_of(s, parent);
 
     call->dtype = parent->dtype;
@@ -109,33 +110,6 @@ static int hierarchical_init(struct bny_op *op)
     return CHILDREN;
 }
 
-/* The rail's codec works on the state of the whole tensor, from its part's place on. */
-static struct banyan_codec_state *state_of(const struct bny_op *op)
-{
-    const struct bny_codec *codec = op->plan.codec;
-
-    return codec && codec->ops->family != BNY_CODEC_EXACT ? op->call.state : NULL;
-}
-
-static int hierarchical_start(struct bny_op *op)
-{
-    struct banyan_codec_state *state = state_of(op);
-    int rc = state ? bny_state_begin(state, op->plan.codec, 1, (int64_t)state->count, 1) : 0;
-
-    bny_sequence_of(op)->lent = rc == 0 ? state : NULL;
-    return rc;
-}
-
-static void hierarchical_end(struct bny_op *op)
-{
-    struct bny_sequence *s = bny_sequence_of(op);
-
-    if (s->lent && !bny_child_is_busy(&s->children[RAIL])) {
-        bny_state_end(s->lent);
-        s->lent = NULL;
-    }
-}
-
 /* Have the last parts of all older sums started? */
 static int is_turn(const struct bny_op *op)
 {
@@ -160,21 +134,32 @@ static int hierarchical_next(struct bny_op *op, int i, struct bny_call *call)
 {
     const struct bny_scope *s = &op->comm->scope;
     size_t at;
+    int rc;
 
+    if (i == ASK) {
+        bny_sequence_of(op)->asked = ASK;
+        rc = bny_weighed_ask(op, call);
+        return rc == BNY_SEQUENCE_CHILD ? BNY_SEQUENCE_BESIDE : rc;
+    }
     describe_child(s, &op->call, op->plan.codec, i, call);
     if (i == REST && !call->count)
         return BNY_SEQUENCE_NOTHING;
+    if (i == LAST)
+        bny_weighed_done(op);
     if (i == LAST && !is_turn(op))
         return BNY_AGAIN;
     if (i == LAST)
         wake_younger(op);
+    if (i == RAIL && (rc = bny_weighed_codec(op, call)) != 0)
+        return rc;
+    if (i == RAIL)
+        bny_weighed_begin(op);
     at = i == REST ? op->call.count - call->count
                    : call->count * (size_t)bny_scope_place(s, s->rank);
     call->sendbuf = i == FIRST  ? op->in
                     : i == REST ? op->in + at * op->esz
                                 : op->out + at * op->esz;
     call->recvbuf = i == LAST ? op->out : op->out + at * op->esz;
-    call->state = i == RAIL ? bny_sequence_of(op)->lent : NULL;
     call->tensor_at = at;
     return i == REST ? BNY_SEQUENCE_BESIDE : BNY_SEQUENCE_CHILD;
 }
@@ -183,7 +168,7 @@ const struct bny_list bny_list_hierarchical = {
     .name = "hierarchical",
     .seconds = hierarchical_seconds,
     .init = hierarchical_init,
-    .start = hierarchical_start,
+    .start = bny_weighed_start,
     .next = hierarchical_next,
-    .end = hierarchical_end,
+    .end = bny_weighed_end,
 };

@@ -12,6 +12,14 @@ static const struct bny_list *list_of(const struct bny_codec *codec)
     return codec && codec->ops->linear ? &bny_list_linear : &bny_list_hierarchical;
 }
 
+/* The call's codec may have been refused. */
+static const struct bny_list *list_of_plan(const struct bny_plan *plan)
+{
+    return plan->weighs && !strcmp(plan->schedule, bny_list_weighed.name)
+               ? &bny_list_weighed
+               : list_of(plan->codec);
+}
+
 /* ---- life ---- */
 
 static int sequence_init(struct bny_op *op)
@@ -22,7 +30,7 @@ static int sequence_init(struct bny_op *op)
         s = op->of_way[BNY_WAY_SEQUENCE] = calloc(1, sizeof *s);
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
-    s->list = list_of(op->plan.codec); /* the call's may have been refused */
+    s->list = list_of_plan(&op->plan);
     s->n = s->list->init(op);
     if (s->n < 0)
         return s->n;
@@ -175,15 +183,40 @@ static double sequence_seconds(struct bny_scope *s, const struct bny_call *call,
     return list->seconds(s, call);
 }
 
+/* A codec that is weighed: the same list as for raw data, where that is one. */
+static int plan_weighed(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    struct bny_plan cheapest = { .hash = 0 };
+    struct bny_call raw = *call;
+    int rc;
+
+    if (!bny_weighed_can(s, call))
+        return -BANYAN_ENOTSUP;
+    raw.codec = NULL;
+    rc = bny_plan_cheapest(s, &raw, &cheapest);
+    if (rc)
+        return rc;
+    plan->predicted_s = cheapest.predicted_s;
+    snprintf(plan->schedule, sizeof plan->schedule, "%s",
+             cheapest.way == BNY_WAY_SEQUENCE ? bny_list_hierarchical.name
+                                              : bny_list_weighed.name);
+    return 0;
+}
+
 /* Its children have plans of their own. */
 static int sequence_plan(struct bny_scope *s, const struct bny_call *call,
                          struct bny_plan *plan)
 {
+    int rc = plan->weighs ? plan_weighed(s, call, plan) : 0;
+
+    if (rc)
+        return rc;
     plan->chunk_bytes = call->chunk_bytes ? call->chunk_bytes : s->chunk_bytes;
     return 0;
 }
 
 const struct bny_way bny_way_sequence = {
+    .traits = BNY_WAY_WEIGHS,
     .cannot = sequence_cannot,
     .seconds = sequence_seconds,
     .plan = sequence_plan,

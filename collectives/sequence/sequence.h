@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A sequence: an operation that is a list of other operations, its children (op/child.h), each
- * begun when the one before it is done. sequence.c runs a list; linear_codec.c and
- * hierarchical.c make one, and know its children. */
+ * begun when the one before it is done. sequence.c runs a list; linear_codec.c,
+ * hierarchical.c and weighed.c make one, and know its children. */
 #ifndef BNY_COLLECTIVES_SEQUENCE_H
 #define BNY_COLLECTIVES_SEQUENCE_H
 
 #include "collectives/op/child.h"
 
-#define BNY_SEQUENCE_MAX 4 /* children of a list */
+#define BNY_SEQUENCE_MAX 5 /* children of a list */
 
 /* A list's answer about its next child. */
 enum bny_sequence_next {
@@ -40,9 +40,37 @@ struct bny_list {
 /* A sum of all ranks as a child of this call. */
 void bny_sequence_call(const struct bny_call *parent, struct bny_call *call);
 
-extern const struct bny_list bny_list_linear, bny_list_hierarchical;
-/* As bny_way.cannot, of the second; the first serves all linear codecs. */
+extern const struct bny_list bny_list_linear, bny_list_hierarchical, bny_list_weighed;
+/* As bny_way.cannot, of hierarchical; linear serves all linear codecs. */
 const char *bny_hierarchical_cannot(const struct bny_scope *s, const struct bny_call *call);
+
+/* ---- weighed.c ---- */
+
+struct bny_weighed {         /* of an operation: plan.weighs */
+    uint32_t nth;            /* whose answer counts: the nth call that asks, from 1 */
+    uint8_t asks;            /* this one asks */
+    uint8_t has_answer;      /* answer is that of all ranks */
+    uint8_t is_weighed;      /* coded is set */
+    uint8_t coded;           /* the codec is used */
+    double predicted_s;      /* with the codec, of the part that it is used for */
+    uint64_t begun_ns, sent; /* of that part: when, and bytes that the rank had sent; 0: it does
+                              * not run */
+    struct bny_measured answer;
+};
+
+/* May the call's codec be weighed when it runs? Of the choice: a function of both alone. */
+int bny_weighed_can(const struct bny_scope *s, const struct bny_call *call);
+/* The operation begins: lends the codec's state to it, and numbers it. 0 or an error. */
+int bny_weighed_start(struct bny_op *op);
+/* Gives the state back, when no child runs any more. Idempotent. */
+void bny_weighed_end(struct bny_op *op);
+/* The call of the child that asks, of index bny_sequence.asked; or BNY_SEQUENCE_NOTHING. */
+int bny_weighed_ask(struct bny_op *op, struct bny_call *call);
+/* Of the part that runs with the operation's codec: sets its state, or takes the codec out if
+ * it does not pay. 0, BNY_AGAIN: not known yet, the operation will be runnable; or an error. */
+int bny_weighed_codec(struct bny_op *op, struct bny_call *part);
+void bny_weighed_begin(struct bny_op *op); /* that part begins */
+void bny_weighed_done(struct bny_op *op);  /* it has ended; idempotent */
 
 struct bny_linear_state; /* linear_codec.c's */
 
@@ -53,8 +81,11 @@ struct bny_sequence { /* the way's state of an operation */
     unsigned beside; /* a bit for each that others need not wait for */
     uint8_t is_told; /* an error was reported: nothing is tried again until the communicator has
                       * failed of it */
-    struct banyan_codec_state *lent; /* hierarchical.c: to this operation while it is active,
-                                      * for its rail; or NULL */
+    struct banyan_codec_state
+        *lent;         /* weighed.c: to this operation while it is active; or NULL */
+    uint8_t has_begun; /* its step has */
+    int asked;         /* weighed.c: the child that asks */
+    struct bny_weighed weighed;
     struct bny_linear_state *linear; /* NULL: it had no such list yet */
 };
 

@@ -51,6 +51,12 @@ struct bny_yields {
     _Atomic uint64_t pause_ns; /* from the trial before */
 };
 
+#define BNY_SAMPLES 4
+struct bny_samples { /* the latest ones; 0: none */
+    double of[BNY_SAMPLES];
+    unsigned n;
+};
+
 struct bny_world {
     int rank, nranks;
     atomic_flag lock;    /* progress and every change of state */
@@ -71,16 +77,19 @@ struct bny_world {
     int *on_memory; /* [numbers] where memory_of is there: to count in, lock held */
     struct bny_topology *topology;
     int all_local;      /* one host */
-    int oversubscribed; /* more local ranks than CPUs, on any host */
+    int oversubscribed; /* ranks that share a CPU, on the fullest host; 0: none do */
     int codec_crc;      /* encoded chunks carry checksums */
     int codec_force;    /* codecs are used even where they are predicted to lose */
     double link_Bps;    /* the user's word on a rank's link; 0: none */
+    double device_Bps;  /* the slowest rank's device, as it says; 0: not all of them say it */
     /* This rank's own */
     int nlocal;               /* ranks on this host */
     uint32_t cpu;             /* oversubscribed: 1 + the CPU that this rank was on after its
                                * latest yield */
     long long encode_threads; /* BANYAN_ENCODE_THREADS */
-    int64_t spin_us;          /* BANYAN_SPIN_US */
+    struct bny_samples rates; /* sequence/weighed.c: bytes a second of this host's port, raw; */
+    struct bny_samples promptness; /* predicted time over measured, coded */
+    int64_t spin_us;               /* BANYAN_SPIN_US */
     /* Failures: report.c */
     int heard;             /* of bny_control_logged(): what was adopted */
     int has_local_failure; /* without a control plane: adopted at the end of progress */

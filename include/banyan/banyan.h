@@ -389,7 +389,8 @@ struct banyan_stats {
 /* Returns 0, -EINVAL. */
 BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *out);
 /* One line: the plan for such a call: schedule, transport ("shm+tcp" if peers differ, "none"
- * alone), chunk, codec, predicted microseconds. */
+ * alone), chunk, codec, predicted microseconds. A codec "where it pays, as measured" is decided
+ * on by each call. */
 BANYAN_API int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t count,
                                 enum banyan_dtype dtype, char *buf, size_t cap);
 

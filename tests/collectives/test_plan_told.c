@@ -42,7 +42,8 @@ static void compare(struct banyan_comm *c, enum bny_collective which, size_t n,
     plan = &rq->op.plan;
     snprintf(want[0], sizeof want[0], "schedule %s,", plan->schedule);
     snprintf(want[1], sizeof want[1], "chunk %zu, codec %s%c", plan->chunk_bytes,
-             plan->codec ? plan->codec->spec : "none", plan->refused_s > 0 ? ' ' : ',');
+             plan->codec ? plan->codec->spec : "none",
+             plan->refused_s > 0 || plan->weighs ? ' ' : ',');
     cr_assert_eq(banyan_comm_plan(c, name, n, d, got, sizeof got), 0, "%s: %s", name,
                  banyan_last_error());
     for (int i = 0; i < 2; i++)

@@ -251,6 +251,44 @@ int bny_net_choose(struct bny_addr *out, const char *ifname)
     return n < 0 ? n : 0;
 }
 
+/* What a file below /sys/class/net/NAME says; -1: there is none, or no number in it. */
+static long said(const char *name, const char *what)
+{
+    char path[300];
+    long value = -1;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/sys/class/net/%.*s/%s", IF_NAMESIZE, name, what);
+    f = fopen(path, "re");
+    if (f && fscanf(f, "%ld", &value) != 1)
+        value = -1;
+    if (f)
+        fclose(f);
+    return value;
+}
+
+uint32_t bny_net_mbps(const struct bny_addr *addr)
+{
+    struct ifaddrs *list = NULL;
+    char path[300];
+    long mbps = 0;
+
+    if (getifaddrs(&list) != 0)
+        return 0;
+    for (const struct ifaddrs *i = list; i && !mbps; i = i->ifa_next) {
+        struct bny_addr a = { 0 };
+
+        if (i->ifa_addr)
+            from_sockaddr(&a, i->ifa_addr);
+        if (!a.family || a.family != addr->family || memcmp(a.ip, addr->ip, sizeof a.ip) != 0)
+            continue;
+        snprintf(path, sizeof path, "/sys/class/net/%.*s/device", IF_NAMESIZE, i->ifa_name);
+        mbps = access(path, F_OK) == 0 ? said(i->ifa_name, "speed") : 0;
+    }
+    freeifaddrs(list);
+    return mbps > 0 && mbps < 10000000 ? (uint32_t)mbps : 0;
+}
+
 int bny_net_subnets(struct bny_subnet *out, int max)
 {
     struct ifaddrs *list = NULL;

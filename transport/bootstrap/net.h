@@ -40,6 +40,9 @@ int bny_net_device(const char *text, char *ifname, size_t cap);
  * or virtual machines, else loopback. Returns 0, -BANYAN_ECONFIG (names the interfaces there
  * are), -BANYAN_ESYSTEM. */
 int bny_net_choose(struct bny_addr *out, const char *ifname);
+/* Megabits a second of the device that has the address; 0: unknown. A virtual one says a number
+ * that means nothing. */
+uint32_t bny_net_mbps(const struct bny_addr *addr);
 /* All such addresses, best first, at most max (and BNY_NET_CANDIDATES_MAX); loopback last
  * unless ifname prefers it. Returns their number, at least 1, or an error as bny_net_choose. */
 #define BNY_NET_CANDIDATES_MAX 8

@@ -235,6 +235,7 @@ int bny_dgram_create(struct bny_tp **out, const struct bny_tp_config *cfg,
         return rc;
     }
     t->tp.whole_max = bny_dgram_fragment(t, 0, t->blob.frame);
+    t->tp.mbps = t->info.mbps;
     *out = &t->tp;
     return 0;
 }

@@ -39,6 +39,7 @@ int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range)
     t->blob.rank = t->tp.rank;
     host_id(t->blob.host);
     randombytes_buf(t->blob.instance, sizeof t->blob.instance);
+    t->tp.mbps = bny_net_mbps(&addrs[0]);
     t->nsubnets = bny_net_subnets(t->subnets, 2 * TCP_ADDRS);
     for (int i = 0; i < n; i++) {
         struct epoll_event ev = { .events = EPOLLIN, .data.u64 = (uint64_t)t->nlisten };

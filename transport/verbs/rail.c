@@ -171,6 +171,7 @@ int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
 
         p->addr = t->rails[i].addr;
         p->mbps = t->rails[i].mbps;
+        t->tp.mbps += p->mbps;
         p->mtu = t->rails[i].mtu;
         p->how = (uint8_t)t->how;
         p->pkey = t->rails[i].port.pkey;

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls with a codec, where nobody has said what the links carry: whether the codec pays is
+ * decided when the call runs, from what earlier calls measured, and all ranks decide alike.
+ *
+ * A call is a list of an exchange (ask) and the operation itself (run), raw or with the codec.
+ * Of hosts of several ranks it is a hierarchical sum (hierarchical.c), whose rail is what runs
+ * raw or with the codec.
+ *
+ * Each rank measures what its port carries while raw data runs, and how well the prediction of
+ * coded data holds. The exchange is the maximum over the ranks of both, as the rank that began
+ * last waited for none. Ranks number these calls as they begin: a few of them ask, the first
+ * ones and later every 32nd. The others take the answer of the latest call before them that
+ * asked, and wait for it if it is not there yet. The first call goes by what the devices say
+ * that they carry. Where they say nothing, and until something is measured, data runs raw. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/fpmode.h"
+#include "base/log.h"
+#include "collectives/plan/cost.h"
+#include "collectives/plan/program_cache.h"
+#include "collectives/sequence/sequence.h"
+
+#define ASK_EVERY   32u
+#define BYTES_LEAST (32u << 10) /* of a call that is weighed, and of a measurement */
+#define OFF         2.0         /* predictions that are wrong by more are corrected */
+
+/* ---- choice ---- */
+
+int bny_weighed_can(const struct bny_scope *s, const struct bny_call *call)
+{
+    const struct bny_collective_row *row = bny_call_row(call);
+
+    return row->has_use && !call->codec->ops->linear && !call->vector && !call->has_set &&
+           !call->first && !call->via_allreduce && !call->is_child && s->link_Bps <= 0 &&
+           !s->shares_memory && bny_call_is_open(call) && bny_schedule_is_auto(s->schedule) &&
+           bny_call_bytes(s, call) >= BYTES_LEAST && bny_topology_beta(s) <= 0 &&
+           bny_topology_applies(s) && bny_topology_nhosts(s) > 1;
+}
+
+/* ---- measuring ---- */
+
+static double best(const struct bny_samples *s)
+{
+    double most = 0;
+
+    for (int i = 0; i < BNY_SAMPLES; i++)
+        most = fmax(most, s->of[i]);
+    return most;
+}
+
+static void add(struct bny_samples *s, double x)
+{
+    s->of[s->n++ % BNY_SAMPLES] = x;
+}
+
+/* Bytes that this rank has given to its networks. */
+static uint64_t sent(const struct bny_world *w)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < w->ntps; i++)
+        if (!w->tps[i]->ops->shared)
+            sum += bny_counter_read(&w->tps[i]->wire_bytes);
+    return sum;
+}
+
+void bny_weighed_begin(struct bny_op *op)
+{
+    struct bny_weighed *w = &bny_sequence_of(op)->weighed;
+
+    w->begun_ns = op->plan.weighs ? bny_now_ns() : 0;
+    w->sent = sent(op->comm->world);
+}
+
+/* All that the rank sent meanwhile counts, as calls share its port. */
+void bny_weighed_done(struct bny_op *op)
+{
+    struct bny_weighed *w = &bny_sequence_of(op)->weighed;
+    struct bny_world *world = op->comm->world;
+    int n = op->comm->n, nhosts = bny_topology_nhosts(&op->comm->scope);
+    double seconds = (double)(bny_now_ns() - w->begun_ns) * 1e-9,
+           bytes = (double)(sent(world) - w->sent) * ((n + nhosts - 1) / nhosts);
+
+    if (!w->begun_ns || seconds <= 0)
+        return;
+    w->begun_ns = 0;
+    if (w->coded)
+        add(&world->promptness, w->predicted_s / seconds);
+    else if (bytes >= BYTES_LEAST)
+        add(&world->rates, bytes / seconds);
+}
+
+/* ---- asking ---- */
+
+static int is_asking(uint32_t k)
+{
+    return !(k & (k - 1)) || k % ASK_EVERY == 0;
+}
+
+static int begin_state(struct bny_sequence *s, const struct bny_codec *codec)
+{
+    int rc;
+
+    if (!s->lent)
+        return 0;
+    s->lent->busy = 0;
+    rc = bny_state_begin(s->lent, codec, 1, (int64_t)s->lent->count, 1);
+    s->lent->busy = 1;
+    s->has_begun = rc == 0;
+    return rc;
+}
+
+int bny_weighed_start(struct bny_op *op)
+{
+    struct bny_sequence *s = bny_sequence_of(op);
+    struct bny_weighing *all = &op->comm->weighing;
+    const struct bny_codec *codec = op->plan.codec;
+    struct bny_weighed *w = &s->weighed;
+    int rc;
+
+    s->lent = codec && codec->ops->family != BNY_CODEC_EXACT ? op->call.state : NULL;
+    s->has_begun = 0;
+    w->is_weighed = w->coded = 0;
+    w->begun_ns = 0;
+    if (op->plan.weighs) {
+        w->asks = (uint8_t)is_asking(all->begun++);
+        all->asks += w->asks;
+        w->nth = all->asks;
+        w->has_answer = all->known == w->nth;
+        w->answer = all->answer;
+        if (s->lent)
+            s->lent->busy = 1;
+        return 0;
+    }
+    w->asks = 0;
+    rc = begin_state(s, codec);
+    if (rc)
+        s->lent = NULL;
+    return rc;
+}
+
+void bny_weighed_end(struct bny_op *op)
+{
+    struct bny_sequence *s = bny_sequence_of(op);
+
+    for (int i = 0; i < s->n; i++)
+        if (bny_child_is_busy(&s->children[i]))
+            return;
+    if (s->has_begun)
+        bny_state_end(s->lent);
+    else if (s->lent)
+        s->lent->busy = 0;
+    s->has_begun = 0;
+    s->lent = NULL;
+}
+
+int bny_weighed_ask(struct bny_op *op, struct bny_call *call)
+{
+    struct bny_weighed *w = &bny_sequence_of(op)->weighed;
+    const struct bny_world *world = op->comm->world;
+
+    if (!w->asks)
+        return BNY_SEQUENCE_NOTHING;
+    w->answer = (struct bny_measured){ best(&world->rates), best(&world->promptness) };
+    call->dtype = BANYAN_F64;
+    call->count = sizeof w->answer / sizeof(double);
+    call->sendbuf = call->recvbuf = &w->answer;
+    bny_call_set_schedule(call, "static");
+    return bny_redop_get(&call->redop, BANYAN_MAX, call->dtype) == 0 ? BNY_SEQUENCE_CHILD
+                                                                     : -BANYAN_EINVAL;
+}
+
+/* What was measured of the prediction was so on another network. */
+static void network_changed(struct banyan_comm *c, double before, double now)
+{
+    c->world->promptness = (struct bny_samples){ .n = 0 };
+    if (c->rank == 0)
+        bny_info("a port carries %.3g Gbit/s, as measured; so far %.3g were assumed",
+                 now * 8e-9, before * 8e-9);
+}
+
+/* The answer is there: for all calls that wait for it, and those that follow. */
+static void settle(struct bny_op *op)
+{
+    struct bny_weighed *w = &bny_sequence_of(op)->weighed;
+    struct bny_weighing *all = &op->comm->weighing;
+    double before =
+        all->answer.Bps > 0 ? all->answer.Bps : 1 / bny_cost_model_of(&op->comm->scope).beta;
+
+    if ((int32_t)(w->nth - all->known) > 0) {
+        all->known = w->nth;
+        all->answer = w->answer;
+        if (w->answer.Bps > 0 && fabs(log2(w->answer.Bps / before)) > 1)
+            network_changed(op->comm, before, w->answer.Bps);
+    }
+    for (struct bny_op *o = op->comm->active_first; o; o = o->next) {
+        struct bny_weighed *other = o->way == op->way ? &bny_sequence_of(o)->weighed : NULL;
+
+        if (!other || !o->plan.weighs || other->nth != w->nth || other->has_answer)
+            continue;
+        other->answer = w->answer;
+        other->has_answer = 1;
+        bny_op_mark_runnable(o);
+    }
+}
+
+/* ---- the verdict ---- */
+
+static double seconds_at(struct bny_op *op, const struct bny_call *part,
+                         const struct bny_codec *codec, double Bps)
+{
+    struct bny_call call = *part;
+    struct bny_scope s;
+
+    if (!bny_plans_of(&op->comm->scope))
+        return INFINITY;
+    s = op->comm->scope;
+    s.link_Bps = Bps;
+    call.codec = codec;
+    call.is_child = codec ? BNY_CHILD_CODED : BNY_CHILD;
+    return bny_plan_seconds(&s, &call);
+}
+
+static void refuse(struct bny_op *op, double coded, double raw, double Bps)
+{
+    char why[160];
+
+    bny_codec_figures(why, sizeof why, coded, raw, Bps);
+    bny_codec_unused(op->comm, &op->call, why, BNY_CODEC_INSISTS);
+}
+
+static int pays(struct bny_op *op, const struct bny_call *part)
+{
+    struct bny_weighed *w = &bny_sequence_of(op)->weighed;
+    double Bps = w->answer.Bps, promptness = w->answer.promptness, raw, coded;
+    BNY_FIXED_FP_MODE;
+
+    if (Bps <= 0 && w->nth == 1) /* before the first measurement the devices' word counts */
+        Bps = op->comm->scope.device_Bps;
+    if (Bps <= 0)
+        return 0; /* to measure what raw data takes */
+    raw = seconds_at(op, part, NULL, Bps);
+    coded = w->predicted_s = seconds_at(op, part, op->plan.codec, Bps);
+    if (promptness > 0 && (promptness < 1 / OFF || promptness > OFF))
+        coded /= promptness;
+    if (coded < BNY_CODEC_GAIN * raw)
+        return 1;
+    refuse(op, coded, raw, Bps);
+    return 0;
+}
+
+int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
+{
+    struct bny_sequence *s = bny_sequence_of(op);
+    struct bny_weighed *w = &s->weighed;
+    int rc = 0;
+
+    if (op->plan.weighs && !w->is_weighed) {
+        if (w->asks && !w->has_answer && !bny_child_is_busy(&s->children[s->asked]))
+            settle(op);
+        if (!w->has_answer)
+            return BNY_AGAIN;
+        w->is_weighed = 1;
+        w->coded = (uint8_t)pays(op, part);
+        rc = w->coded ? begin_state(s, op->plan.codec) : 0;
+    }
+    if (op->plan.weighs && !w->coded) {
+        part->codec = NULL;
+        part->is_child = BNY_CHILD;
+    }
+    part->state = part->codec ? s->lent : NULL;
+    return rc;
+}
+
+/* ---- the list ---- */
+
+enum { ASK, RUN, CHILDREN };
+
+static int weighed_init(struct bny_op *op)
+{
+    return CHILDREN;
+}
+
+static int weighed_next(struct bny_op *op, int i, struct bny_call *call)
+{
+    int rc;
+
+    if (i == ASK) {
+        bny_sequence_of(op)->asked = ASK;
+        return bny_weighed_ask(op, call);
+    }
+    *call = op->call;
+    call->sendbuf = op->in;
+    call->recvbuf = op->out;
+    call->spread = NULL;
+    call->contributors = NULL;
+    call->codec = op->plan.codec;
+    call->is_child = BNY_CHILD_CODED;
+    bny_call_set_schedule(call, "static");
+    rc = bny_weighed_codec(op, call);
+    if (rc)
+        return rc;
+    bny_weighed_begin(op);
+    return BNY_SEQUENCE_CHILD;
+}
+
+static int weighed_finish(struct bny_op *op)
+{
+    bny_weighed_done(op);
+    return 0;
+}
+
+const struct bny_list bny_list_weighed = {
+    .name = "weighed",
+    .init = weighed_init,
+    .start = bny_weighed_start,
+    .next = weighed_next,
+    .finish = weighed_finish,
+    .end = bny_weighed_end,
+};

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Codecs that are weighed when a call runs (sequence/weighed.c): by what any rank has measured
+ * all ranks decide alike, also where calls overlap. Ranks of one process; what they measure is
+ * written by the test. BANYAN_TEST_SEED repeats a run. */
+#include "tests/collectives/coded_rig.h"
+
+#define COUNT 60000 /* 240 kB */
+
+static void open_unforced(struct rig *g, int n)
+{
+    rig_open(g, n, COUNT, NULL);
+    for (int r = 0; r < n; r++)
+        g->comm[r]->scope.codec_force = 0;
+    fill(g);
+}
+
+/* What ranks know: rank 0 of a port's rate, the last rank of how predictions held. */
+static void tell(struct rig *g, double Bps, double promptness)
+{
+    for (int r = 0; r < g->n; r++)
+        for (int i = 0; i < BNY_SAMPLES; i++) {
+            g->comm[r]->world->rates.of[i] = r == 0 ? Bps : 0;
+            g->comm[r]->world->promptness.of[i] = r == g->n - 1 ? promptness : 0;
+        }
+}
+
+/* Of all ranks together. */
+static uint64_t bytes_of(struct rig *g, const char *codec, double Bps, double promptness,
+                         int state)
+{
+    uint64_t sum = 0;
+
+    for (int r = 0; r < g->n; r++) {
+        struct banyan_stats s = { .size = sizeof s };
+
+        banyan_comm_stats(g->comm[r], &s);
+        sum -= s.wire_bytes;
+    }
+    tell(g, Bps, promptness);
+    cr_assert_eq(allreduce(g, codec, NULL, 0, BANYAN_SUM, state, 0), 0);
+    for (int r = 0; r < g->n; r++) {
+        struct banyan_stats s = { .size = sizeof s };
+
+        banyan_comm_stats(g->comm[r], &s);
+        sum += s.wire_bytes;
+    }
+    return sum;
+}
+
+Test(weighed, by_what_any_rank_has_measured, .timeout = 60)
+{
+    for (int n = 3; n <= 6; n++) {
+        struct rig g;
+        uint64_t raw;
+
+        open_unforced(&g, n);
+        raw = bytes_of(&g, "none", 0, 0, 0);
+        /* calls 0, 1, 2 and 4 ask */
+        cr_expect_gt(bytes_of(&g, "int4", 0, 0, 1), raw * 9 / 10, "nothing is measured");
+        cr_expect_lt(bytes_of(&g, "int4", 12.5e6, 0, 1), raw * 9 / 10, "a slow link");
+        cr_expect_gt(bytes_of(&g, "int4", 1e12, 0, 1), raw * 9 / 10, "a fast link");
+        cr_expect_gt(bytes_of(&g, "int4", 12.5e6, 0, 1), raw * 9 / 10, "it does not ask");
+        cr_expect_gt(bytes_of(&g, "int4", 12.5e6, .05, 1), raw * 9 / 10,
+                     "coded data took 20 times as long as predicted");
+        rig_close(&g);
+    }
+}
+
+/* The devices' word counts for the first call alone. */
+Test(weighed, by_what_devices_say_until_one_is_measured, .timeout = 60)
+{
+    struct rig g;
+    uint64_t raw;
+
+    open_unforced(&g, 4);
+    raw = bytes_of(&g, "none", 0, 0, 0);
+    for (int r = 0; r < 4; r++)
+        g.comm[r]->scope.device_Bps = 12.5e6;
+    cr_expect_lt(bytes_of(&g, "int4", 0, 0, 0), raw * 9 / 10);
+    cr_expect_gt(bytes_of(&g, "int4", 0, 0, 0), raw * 9 / 10);
+    rig_close(&g);
+}
+
+/* The user's word, and calls that insist. */
+Test(weighed, not_where_somebody_has_said_it, .timeout = 60)
+{
+    struct rig g;
+    uint64_t raw;
+
+    open_unforced(&g, 4);
+    raw = bytes_of(&g, "none", 0, 0, 0);
+    cr_expect_lt(bytes_of(&g, "int4:force=1", 1e12, 0, 0), raw * 9 / 10);
+    for (int r = 0; r < 4; r++)
+        g.comm[r]->scope.link_Bps = 12.5e6;
+    cr_expect_lt(bytes_of(&g, "int8", 1e12, 0, 0), raw * 9 / 10);
+    cr_expect_eq(g.comm[0]->weighing.begun, 0);
+    rig_close(&g);
+}
+
+#define FLIGHT 12
+
+/* Ranks start calls when the calls before are under way, as it comes, and those that do not ask
+ * wait for one that does. */
+static void overlap(struct rig *g, const char *codec)
+{
+    float *out[MAX_N][FLIGHT];
+    struct banyan_request *rq[MAX_N][FLIGHT];
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    int begun[MAX_N] = { 0 }, done[MAX_N] = { 0 }, left = g->n * FLIGHT;
+
+    o.codec = codec;
+    for (int r = 0; r < g->n; r++)
+        for (int i = 0; i < FLIGHT; i++) {
+            out[r][i] = calloc(COUNT, sizeof(float));
+            cr_assert_eq(banyan_allreduce_init(g->in[r], out[r][i], COUNT, BANYAN_F32,
+                                               BANYAN_SUM, g->comm[r], &o, &rq[r][i]),
+                         0, "%s", banyan_last_error());
+        }
+    for (long turn = 0; left > 0; turn++) {
+        int r = (int)bny_rng_below(&g->rng, (uint64_t)g->n), d = 0;
+
+        cr_assert_lt(turn, 3000000, "stuck");
+        if (begun[r] < FLIGHT && bny_rng_below(&g->rng, 20) == 0)
+            cr_assert_eq(banyan_start(rq[r][begun[r]++]), 0, "%s", banyan_last_error());
+        if (done[r] == begun[r]) {
+            banyan_progress(g->comm[r]);
+            continue;
+        }
+        cr_assert_eq(banyan_test(rq[r][done[r]], &d), 0, "%s", banyan_last_error());
+        done[r] += d != 0;
+        left -= d != 0;
+    }
+    for (int r = 0; r < g->n; r++)
+        for (int i = 0; i < FLIGHT; i++) {
+            cr_assert_eq(memcmp(out[0][i], out[r][i], COUNT * sizeof(float)), 0,
+                         "call %d: ranks 0 and %d differ", i, r);
+            cr_assert_eq(banyan_request_free(rq[r][i]), 0);
+        }
+    for (int r = 0; r < g->n; r++)
+        for (int i = 0; i < FLIGHT; i++)
+            free(out[r][i]);
+}
+
+Test(weighed, calls_that_overlap_decide_alike, .timeout = 120)
+{
+    for (int n = 3; n <= 6; n++)
+        for (int k = 0; k < 3; k++) {
+            struct rig g;
+
+            open_unforced(&g, n);
+            tell(&g, k == 0 ? 0 : k == 1 ? 12.5e6 : 1e12, 0);
+            for (int i = 0; i < 4; i++)
+                overlap(&g, "int8");
+            rig_close(&g);
+        }
+}
+
+/* It is lent from the start of a call, whether the codec is used or not. */
+Test(weighed, a_state_is_lent_to_one_call, .timeout = 60)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    struct banyan_request *rq[2];
+    struct rig g;
+
+    open_unforced(&g, 4);
+    o.codec = "int8";
+    o.codec_state = g.state[0];
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(banyan_allreduce_init(g.in[0], g.out[0], COUNT, BANYAN_F32, BANYAN_SUM,
+                                           g.comm[0], &o, &rq[i]),
+                     0);
+    cr_assert_eq(banyan_start(rq[0]), 0);
+    cr_assert_eq(banyan_start(rq[1]), -BANYAN_EBUSY);
+    banyan_request_free(rq[1]);
+    rig_close(&g);
+}

@@ -24,7 +24,8 @@
 
 #define ASK_EVERY   32u
 #define BYTES_LEAST (32u << 10) /* of a call that is weighed, and of a measurement */
-#define OFF         2.0         /* predictions that are wrong by more are corrected */
+#define BYTES_LONG  (1u << 20)
+#define OFF         2.0 /* predictions that are wrong by more are corrected */
 
 /* ---- choice ---- */
 
@@ -48,6 +49,21 @@ static double best(const struct bny_samples *s)
     for (int i = 0; i < BNY_SAMPLES; i++)
         most = fmax(most, s->of[i]);
     return most;
+}
+
+/* Short calls measure delays as well. */
+static int is_long(const struct bny_op *op)
+{
+    return bny_call_bytes(&op->comm->scope, &op->call) >= BYTES_LONG;
+}
+
+/* What is known of a port. The first call of all finds cold caches and connections that have
+ * just been made. What coded data needed of the port is the least that it carries. */
+static double rate_of(const struct bny_world *w, int lengthy)
+{
+    return w->rates[lengthy].n < 2
+               ? 0
+               : fmax(best(&w->rates[lengthy]), best(&w->coded_rates[lengthy]));
 }
 
 static void add(struct bny_samples *s, double x)
@@ -86,10 +102,13 @@ void bny_weighed_done(struct bny_op *op)
     if (!w->begun_ns || seconds <= 0)
         return;
     w->begun_ns = 0;
-    if (w->coded)
-        add(&world->promptness, w->predicted_s / seconds);
-    else if (bytes >= BYTES_LEAST)
-        add(&world->rates, bytes / seconds);
+    if (w->coded) {
+        add(&world->promptness[is_long(op)], w->predicted_s / seconds);
+        add(&world->coded_rates[is_long(op)], bytes / seconds);
+    } else if (bytes >= BYTES_LEAST) {
+        add(&world->rates[is_long(op)], bytes / seconds);
+        world->coded_rates[is_long(op)] = (struct bny_samples){ .n = 0 }; /* older */
+    }
 }
 
 /* ---- asking ---- */
@@ -163,7 +182,10 @@ int bny_weighed_ask(struct bny_op *op, struct bny_call *call)
 
     if (!w->asks)
         return BNY_SEQUENCE_NOTHING;
-    w->answer = (struct bny_measured){ best(&world->rates), best(&world->promptness) };
+    for (int i = 0; i < 2; i++) {
+        w->answer.Bps[i] = rate_of(world, i);
+        w->answer.promptness[i] = best(&world->promptness[i]);
+    }
     call->dtype = BANYAN_F64;
     call->count = sizeof w->answer / sizeof(double);
     call->sendbuf = call->recvbuf = &w->answer;
@@ -173,12 +195,18 @@ int bny_weighed_ask(struct bny_op *op, struct bny_call *call)
 }
 
 /* What was measured of the prediction was so on another network. */
-static void network_changed(struct banyan_comm *c, double before, double now)
+static void compare(struct banyan_comm *c, int lengthy, const struct bny_measured *before,
+                    const struct bny_measured *now)
 {
-    c->world->promptness = (struct bny_samples){ .n = 0 };
+    double old =
+        before->Bps[lengthy] > 0 ? before->Bps[lengthy] : 1 / bny_cost_model_of(&c->scope).beta;
+
+    if (now->Bps[lengthy] <= 0 || fabs(log2(now->Bps[lengthy] / old)) <= 1)
+        return;
+    c->world->promptness[lengthy] = (struct bny_samples){ .n = 0 };
     if (c->rank == 0)
-        bny_info("a port carries %.3g Gbit/s, as measured; so far %.3g were assumed",
-                 now * 8e-9, before * 8e-9);
+        bny_info("a port carries %.3g Gbit/s in %s calls, as measured; %.3g were assumed",
+                 now->Bps[lengthy] * 8e-9, lengthy ? "long" : "short", old * 8e-9);
 }
 
 /* The answer is there: for all calls that wait for it, and those that follow. */
@@ -186,14 +214,12 @@ static void settle(struct bny_op *op)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
     struct bny_weighing *all = &op->comm->weighing;
-    double before =
-        all->answer.Bps > 0 ? all->answer.Bps : 1 / bny_cost_model_of(&op->comm->scope).beta;
 
     if ((int32_t)(w->nth - all->known) > 0) {
+        for (int i = 0; i < 2; i++)
+            compare(op->comm, i, &all->answer, &w->answer);
         all->known = w->nth;
         all->answer = w->answer;
-        if (w->answer.Bps > 0 && fabs(log2(w->answer.Bps / before)) > 1)
-            network_changed(op->comm, before, w->answer.Bps);
     }
     for (struct bny_op *o = op->comm->active_first; o; o = o->next) {
         struct bny_weighed *other = o->way == op->way ? &bny_sequence_of(o)->weighed : NULL;
@@ -234,7 +260,8 @@ static void refuse(struct bny_op *op, double coded, double raw, double Bps)
 static int pays(struct bny_op *op, const struct bny_call *part)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
-    double Bps = w->answer.Bps, promptness = w->answer.promptness, raw, coded;
+    double Bps = w->answer.Bps[is_long(op)], promptness = w->answer.promptness[is_long(op)],
+           raw, coded;
     BNY_FIXED_FP_MODE;
 
     if (Bps <= 0 && w->nth == 1) /* before the first measurement the devices' word counts */

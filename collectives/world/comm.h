@@ -39,11 +39,11 @@ struct bny_lateness {       /* arrival/lateness.h */
     uint8_t was_late;       /* a rank was late for the latest sum that this rank coordinated */
 };
 
-/* What calls that weigh their codec know of the network: sequence/weighed.c. The same at all
- * ranks. */
+/* What calls that weigh their codec know of the network, short ones and long ones:
+ * sequence/weighed.c. The same at all ranks. */
 struct bny_measured {
-    double Bps;        /* of a port, bytes a second; 0: nobody has measured it */
-    double promptness; /* predicted time of coded data over measured; 0: nobody has */
+    double Bps[2];        /* of a port, bytes a second; 0: nobody has measured it */
+    double promptness[2]; /* predicted time of coded data over measured; 0: nobody has */
 };
 struct bny_weighing {
     uint32_t begun, asks;       /* calls that began; of these, those that asked */

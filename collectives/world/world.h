@@ -83,13 +83,14 @@ struct bny_world {
     double link_Bps;    /* the user's word on a rank's link; 0: none */
     double device_Bps;  /* the slowest rank's device, as it says; 0: not all of them say it */
     /* This rank's own */
-    int nlocal;               /* ranks on this host */
-    uint32_t cpu;             /* oversubscribed: 1 + the CPU that this rank was on after its
-                               * latest yield */
-    long long encode_threads; /* BANYAN_ENCODE_THREADS */
-    struct bny_samples rates; /* sequence/weighed.c: bytes a second of this host's port, raw; */
-    struct bny_samples promptness; /* predicted time over measured, coded */
-    int64_t spin_us;               /* BANYAN_SPIN_US */
+    int nlocal;                  /* ranks on this host */
+    uint32_t cpu;                /* oversubscribed: 1 + the CPU that this rank was on after its
+                                  * latest yield */
+    long long encode_threads;    /* BANYAN_ENCODE_THREADS */
+    struct bny_samples rates[2]; /* sequence/weighed.c: of this host's port, bytes a second, in
+                                  * short and in long calls: raw; */
+    struct bny_samples coded_rates[2], promptness[2]; /* and with a codec */
+    int64_t spin_us;                                  /* BANYAN_SPIN_US */
     /* Failures: report.c */
     int heard;             /* of bny_control_logged(): what was adopted */
     int has_local_failure; /* without a control plane: adopted at the end of progress */

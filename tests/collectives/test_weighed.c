@@ -19,8 +19,12 @@ static void tell(struct rig *g, double Bps, double promptness)
 {
     for (int r = 0; r < g->n; r++)
         for (int i = 0; i < BNY_SAMPLES; i++) {
-            g->comm[r]->world->rates.of[i] = r == 0 ? Bps : 0;
-            g->comm[r]->world->promptness.of[i] = r == g->n - 1 ? promptness : 0;
+            struct bny_world *w = g->comm[r]->world;
+
+            w->rates[0].of[i] = r == 0 ? Bps : 0;
+            w->rates[0].n = 2 * (Bps > 0);
+            w->coded_rates[0].of[i] = 0;
+            w->promptness[0].of[i] = r == g->n - 1 ? promptness : 0;
         }
 }
 

@@ -145,7 +145,7 @@ static int hierarchical_next(struct bny_op *op, int i, struct bny_call *call)
     if (i == REST && !call->count)
         return BNY_SEQUENCE_NOTHING;
     if (i == LAST)
-        bny_weighed_done(op);
+        bny_weighed_done(op, 0);
     if (i == LAST && !is_turn(op))
         return BNY_AGAIN;
     if (i == LAST)

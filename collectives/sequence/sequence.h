@@ -46,15 +46,14 @@ const char *bny_hierarchical_cannot(const struct bny_scope *s, const struct bny_
 
 /* ---- weighed.c ---- */
 
-struct bny_weighed {         /* of an operation: plan.weighs */
-    uint32_t nth;            /* whose answer counts: the nth call that asks, from 1 */
-    uint8_t asks;            /* this one asks */
-    uint8_t has_answer;      /* answer is that of all ranks */
-    uint8_t is_weighed;      /* coded is set */
-    uint8_t coded;           /* the codec is used */
-    double predicted_s;      /* with the codec, of the part that it is used for */
-    uint64_t begun_ns, sent; /* of that part: when, and bytes that the rank had sent; 0: it does
-                              * not run */
+struct bny_weighed {    /* of an operation: plan.weighs */
+    uint32_t nth;       /* whose answer counts: the nth call that asks, from 1 */
+    uint8_t asks;       /* this one asks */
+    uint8_t has_answer; /* answer is that of all ranks */
+    uint8_t is_weighed; /* coded is set */
+    uint8_t coded;      /* the codec is used */
+    double predicted_s; /* with the codec, of the part that it is used for */
+    uint8_t runs;       /* that part does */
     struct bny_measured answer;
 };
 
@@ -69,8 +68,8 @@ int bny_weighed_ask(struct bny_op *op, struct bny_call *call);
 /* Of the part that runs with the operation's codec: sets its state, or takes the codec out if
  * it does not pay. 0, BNY_AGAIN: not known yet, the operation will be runnable; or an error. */
 int bny_weighed_codec(struct bny_op *op, struct bny_call *part);
-void bny_weighed_begin(struct bny_op *op); /* that part begins */
-void bny_weighed_done(struct bny_op *op);  /* it has ended; idempotent */
+void bny_weighed_begin(struct bny_op *op);            /* that part begins */
+void bny_weighed_done(struct bny_op *op, int result); /* it has ended; idempotent */
 
 struct bny_linear_state; /* linear_codec.c's */
 

@@ -7,11 +7,13 @@
  * raw or with the codec.
  *
  * Each rank measures what its port carries while raw data runs, and how well the prediction of
- * coded data holds. The exchange is the maximum over the ranks of both, as the rank that began
- * last waited for none. Ranks number these calls as they begin: a few of them ask, the first
- * ones and later every 32nd. The others take the answer of the latest call before them that
- * asked, and wait for it if it is not there yet. The first call goes by what the devices say
- * that they carry. Where they say nothing, and until something is measured, data runs raw. */
+ * coded data holds: in periods from the beginning of a call until none is under way, as calls
+ * that overlap share the port. The exchange is the maximum over the ranks of both, as the rank
+ * that began last waited for none. Ranks number these calls as they begin: a few of them ask,
+ * the first ones and later every 32nd. The others take the answer of the latest call before
+ * them that asked, and wait for it if it is not there yet. The first call goes by what the
+ * devices say that they carry. Where they say nothing, and until something is measured, data
+ * runs raw. */
 #include <math.h>
 #include <stdio.h>
 
@@ -51,24 +53,18 @@ static double best(const struct bny_samples *s)
     return most;
 }
 
-/* Short calls measure delays as well. */
-static int is_long(const struct bny_op *op)
-{
-    return bny_call_bytes(&op->comm->scope, &op->call) >= BYTES_LONG;
-}
-
-/* What is known of a port. The first call of all finds cold caches and connections that have
- * just been made. What coded data needed of the port is the least that it carries. */
-static double rate_of(const struct bny_world *w, int lengthy)
-{
-    return w->rates[lengthy].n < 2
-               ? 0
-               : fmax(best(&w->rates[lengthy]), best(&w->coded_rates[lengthy]));
-}
-
 static void add(struct bny_samples *s, double x)
 {
     s->of[s->n++ % BNY_SAMPLES] = x;
+}
+
+/* What is known of a port. The first period finds cold caches and connections that have just
+ * been made. What coded data needed of the port is the least that it carries. */
+static double rate_of(const struct bny_port *p, int lengthy)
+{
+    if (p->rates[lengthy].n < 2)
+        return lengthy ? 0 : rate_of(p, 1);
+    return fmax(best(&p->rates[lengthy]), best(&p->coded[lengthy]));
 }
 
 /* Bytes that this rank has given to its networks. */
@@ -85,30 +81,52 @@ static uint64_t sent(const struct bny_world *w)
 void bny_weighed_begin(struct bny_op *op)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
+    struct bny_port *p = &op->comm->world->port;
 
-    w->begun_ns = op->plan.weighs ? bny_now_ns() : 0;
-    w->sent = sent(op->comm->world);
+    if (!op->plan.weighs || w->runs)
+        return;
+    w->runs = 1;
+    if (!p->active++) {
+        p->begun_ns = bny_now_ns();
+        p->sent = sent(op->comm->world);
+        p->kinds = 0;
+        p->predicted_s = 0;
+    }
+    p->kinds |= w->coded ? 2 : 1;
+    p->predicted_s += w->coded ? w->predicted_s : 0;
 }
 
-/* All that the rank sent meanwhile counts, as calls share its port. */
-void bny_weighed_done(struct bny_op *op)
+/* Short periods measure delays as well. All that the rank sent meanwhile counts, and that of as
+ * many ranks as share the port. */
+static void period_ends(struct bny_port *p, const struct banyan_comm *c)
+{
+    int nhosts = bny_topology_nhosts(&c->scope);
+    double seconds = (double)(bny_now_ns() - p->begun_ns) * 1e-9,
+           bytes = (double)(sent(c->world) - p->sent) * ((c->n + nhosts - 1) / nhosts);
+    int lengthy = bytes >= BYTES_LONG / 4.0; /* of int8 */
+
+    if (seconds <= 0)
+        return;
+    if (p->kinds == 2) {
+        add(&p->prompt[lengthy], p->predicted_s / seconds);
+        add(&p->coded[lengthy], bytes / seconds);
+    } else if (p->kinds == 1 && bytes >= BYTES_LEAST) {
+        add(&p->rates[lengthy], bytes / seconds);
+        p->coded[lengthy] = (struct bny_samples){ .n = 0 }; /* older */
+    }
+}
+
+void bny_weighed_done(struct bny_op *op, int result)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
-    struct bny_world *world = op->comm->world;
-    int n = op->comm->n, nhosts = bny_topology_nhosts(&op->comm->scope);
-    double seconds = (double)(bny_now_ns() - w->begun_ns) * 1e-9,
-           bytes = (double)(sent(world) - w->sent) * ((n + nhosts - 1) / nhosts);
+    struct bny_port *p = &op->comm->world->port;
 
-    if (!w->begun_ns || seconds <= 0)
+    if (!w->runs)
         return;
-    w->begun_ns = 0;
-    if (w->coded) {
-        add(&world->promptness[is_long(op)], w->predicted_s / seconds);
-        add(&world->coded_rates[is_long(op)], bytes / seconds);
-    } else if (bytes >= BYTES_LEAST) {
-        add(&world->rates[is_long(op)], bytes / seconds);
-        world->coded_rates[is_long(op)] = (struct bny_samples){ .n = 0 }; /* older */
-    }
+    w->runs = 0;
+    p->kinds |= result ? 4 : 0;
+    if (!--p->active)
+        period_ends(p, op->comm);
 }
 
 /* ---- asking ---- */
@@ -126,7 +144,6 @@ static int begin_state(struct bny_sequence *s, const struct bny_codec *codec)
         return 0;
     s->lent->busy = 0;
     rc = bny_state_begin(s->lent, codec, 1, (int64_t)s->lent->count, 1);
-    s->lent->busy = 1;
     s->has_begun = rc == 0;
     return rc;
 }
@@ -142,7 +159,7 @@ int bny_weighed_start(struct bny_op *op)
     s->lent = codec && codec->ops->family != BNY_CODEC_EXACT ? op->call.state : NULL;
     s->has_begun = 0;
     w->is_weighed = w->coded = 0;
-    w->begun_ns = 0;
+    w->runs = 0;
     if (op->plan.weighs) {
         w->asks = (uint8_t)is_asking(all->begun++);
         all->asks += w->asks;
@@ -164,6 +181,7 @@ void bny_weighed_end(struct bny_op *op)
 {
     struct bny_sequence *s = bny_sequence_of(op);
 
+    bny_weighed_done(op, -BANYAN_EABORTED); /* where it has not been done */
     for (int i = 0; i < s->n; i++)
         if (bny_child_is_busy(&s->children[i]))
             return;
@@ -178,13 +196,13 @@ void bny_weighed_end(struct bny_op *op)
 int bny_weighed_ask(struct bny_op *op, struct bny_call *call)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
-    const struct bny_world *world = op->comm->world;
+    const struct bny_port *p = &op->comm->world->port;
 
     if (!w->asks)
         return BNY_SEQUENCE_NOTHING;
     for (int i = 0; i < 2; i++) {
-        w->answer.Bps[i] = rate_of(world, i);
-        w->answer.promptness[i] = best(&world->promptness[i]);
+        w->answer.Bps[i] = rate_of(p, i);
+        w->answer.promptness[i] = best(&p->prompt[i]);
     }
     call->dtype = BANYAN_F64;
     call->count = sizeof w->answer / sizeof(double);
@@ -203,7 +221,7 @@ static void compare(struct banyan_comm *c, int lengthy, const struct bny_measure
 
     if (now->Bps[lengthy] <= 0 || fabs(log2(now->Bps[lengthy] / old)) <= 1)
         return;
-    c->world->promptness[lengthy] = (struct bny_samples){ .n = 0 };
+    c->world->port.prompt[lengthy] = (struct bny_samples){ .n = 0 };
     if (c->rank == 0)
         bny_info("a port carries %.3g Gbit/s in %s calls, as measured; %.3g were assumed",
                  now->Bps[lengthy] * 8e-9, lengthy ? "long" : "short", old * 8e-9);
@@ -260,8 +278,8 @@ static void refuse(struct bny_op *op, double coded, double raw, double Bps)
 static int pays(struct bny_op *op, const struct bny_call *part)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
-    double Bps = w->answer.Bps[is_long(op)], promptness = w->answer.promptness[is_long(op)],
-           raw, coded;
+    int lengthy = bny_call_bytes(&op->comm->scope, &op->call) >= BYTES_LONG;
+    double Bps = w->answer.Bps[lengthy], promptness = w->answer.promptness[lengthy], raw, coded;
     BNY_FIXED_FP_MODE;
 
     if (Bps <= 0 && w->nth == 1) /* before the first measurement the devices' word counts */
@@ -335,7 +353,7 @@ static int weighed_next(struct bny_op *op, int i, struct bny_call *call)
 
 static int weighed_finish(struct bny_op *op)
 {
-    bny_weighed_done(op);
+    bny_weighed_done(op, 0);
     return 0;
 }
 

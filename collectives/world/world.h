@@ -57,6 +57,18 @@ struct bny_samples { /* the latest ones; 0: none */
     unsigned n;
 };
 
+/* What a rank measures of its host's port, from the beginning of a call that is weighed until
+ * none is under way any more; of short periods and of long ones. */
+struct bny_port {
+    uint32_t active; /* calls */
+    uint8_t kinds;   /* of those in this period: 1 raw, 2 coded, 4 failed */
+    uint64_t begun_ns, sent;
+    double predicted_s;           /* of all of them, coded */
+    struct bny_samples rates[2];  /* bytes a second, raw; */
+    struct bny_samples coded[2];  /* and with a codec */
+    struct bny_samples prompt[2]; /* predicted time over measured, with a codec */
+};
+
 struct bny_world {
     int rank, nranks;
     atomic_flag lock;    /* progress and every change of state */
@@ -83,14 +95,12 @@ struct bny_world {
     double link_Bps;    /* the user's word on a rank's link; 0: none */
     double device_Bps;  /* the slowest rank's device, as it says; 0: not all of them say it */
     /* This rank's own */
-    int nlocal;                  /* ranks on this host */
-    uint32_t cpu;                /* oversubscribed: 1 + the CPU that this rank was on after its
-                                  * latest yield */
-    long long encode_threads;    /* BANYAN_ENCODE_THREADS */
-    struct bny_samples rates[2]; /* sequence/weighed.c: of this host's port, bytes a second, in
-                                  * short and in long calls: raw; */
-    struct bny_samples coded_rates[2], promptness[2]; /* and with a codec */
-    int64_t spin_us;                                  /* BANYAN_SPIN_US */
+    int nlocal;               /* ranks on this host */
+    uint32_t cpu;             /* oversubscribed: 1 + the CPU that this rank was on after its
+                               * latest yield */
+    long long encode_threads; /* BANYAN_ENCODE_THREADS */
+    struct bny_port port;     /* sequence/weighed.c */
+    int64_t spin_us;          /* BANYAN_SPIN_US */
     /* Failures: report.c */
     int heard;             /* of bny_control_logged(): what was adopted */
     int has_local_failure; /* without a control plane: adopted at the end of progress */

@@ -19,12 +19,14 @@ static void tell(struct rig *g, double Bps, double promptness)
 {
     for (int r = 0; r < g->n; r++)
         for (int i = 0; i < BNY_SAMPLES; i++) {
-            struct bny_world *w = g->comm[r]->world;
+            struct bny_port *p = &g->comm[r]->world->port;
 
-            w->rates[0].of[i] = r == 0 ? Bps : 0;
-            w->rates[0].n = 2 * (Bps > 0);
-            w->coded_rates[0].of[i] = 0;
-            w->promptness[0].of[i] = r == g->n - 1 ? promptness : 0;
+            for (int k = 0; k < 2; k++) {
+                p->rates[k].of[i] = r == 0 ? Bps : 0;
+                p->rates[k].n = 2 * (Bps > 0);
+                p->coded[k].of[i] = 0;
+                p->prompt[k].of[i] = r == g->n - 1 ? promptness : 0;
+            }
         }
 }
 

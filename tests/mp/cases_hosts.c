@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "banyan/training.h"
 #include "base/counts.h"
 #include "base/rng.h"
 #include "tests/mp/call.h"
@@ -254,6 +255,57 @@ static int hosts_learn(struct test *t)
     return 0;
 }
 
+/* The example in README.md: gradients of four tensors, rules with a codec, no other setting.
+ * Returns the MB that leave a host in each of the last steps. */
+static double training_megabytes(struct test *t, const char *rules)
+{
+    enum { TENSORS = 4, ELEMS = 1 << 17, STEPS = 12, LAST = 4 };
+    static const char *const names[TENSORS] = { "a", "b", "c", "d" };
+    struct banyan_buckets_config cfg = BANYAN_BUCKETS_CONFIG_INIT;
+    struct banyan_tensor tensors[TENSORS];
+    struct banyan_buckets *buckets;
+    int64_t shape = ELEMS;
+    uint64_t s = model_mix(t->seed, (uint64_t)t->rank), before = 0;
+
+    for (int i = 0; i < TENSORS; i++)
+        tensors[i] = (struct banyan_tensor){ .name = names[i],
+                                             .dtype = BANYAN_F32,
+                                             .ndim = 1,
+                                             .shape = &shape,
+                                             .grad = calloc(ELEMS, sizeof(float)) };
+    cfg.rules = rules;
+    CHECK_OK(t, banyan_buckets_create(&buckets, t->comm, tensors, TENSORS, &cfg));
+    for (int step = 0; step < STEPS; step++) {
+        if (step == STEPS - LAST) {
+            before = bytes_out(t);
+            CHECK_OK(t, banyan_barrier(t->comm, NULL));
+        }
+        for (int i = TENSORS; i-- > 0;) {
+            for (size_t k = 0; k < ELEMS; k++)
+                ((float *)tensors[i].grad)[k] = (float)(bny_rng_unit(&s) - 0.5);
+            CHECK_OK(t, banyan_buckets_ready(buckets, (size_t)i));
+        }
+        CHECK_OK(t, banyan_buckets_wait(buckets));
+    }
+    CHECK_OK(t, banyan_barrier(t->comm, NULL));
+    before = bytes_out(t) - before;
+    CHECK_OK(t, banyan_buckets_free(buckets));
+    for (int i = 0; i < TENSORS; i++)
+        free(tensors[i].grad);
+    if (t->rank == 0)
+        printf("# %s: %.3f MB leave a host in a step\n", rules, (double)before / 1e6 / LAST);
+    return (double)before / 1e6 / LAST;
+}
+
+static int hosts_train(struct test *t)
+{
+    double raw = training_megabytes(t, "*=none"),
+           coded = training_megabytes(t, "*:>=16384=int8");
+
+    CHECK(t, coded < raw / 3, "%g MB leave a host in a step, raw %g", coded, raw);
+    return 0;
+}
+
 /* inputs + old residuals = result + new residuals, and all ranks have the same bits. */
 static void check_owing(struct test *t, const char *codec, size_t n)
 {
@@ -316,6 +368,7 @@ const struct mp_case cases_hosts[] = {
     { "hosts_never_more", hosts_never_more, 0 },
     { "hosts_learn", hosts_learn, 0 },
     { "hosts_owe", hosts_owe, 0 },
+    { "hosts_train", hosts_train, 0 },
     { "hosts", hosts, 0 },
     { "hosts_differ", hosts_differ, CASE_FAILS },
     { "hosts_die", hosts_die, CASE_FAILS },

@@ -27,14 +27,19 @@ static const char *cannot(const struct bny_scope *s, const struct bny_call *call
                : NULL;
 }
 
-/* One message delay; each rank combines n - 1 messages, which are copied into a ring each. */
+/* One message delay; each rank combines n - 1 messages, which are copied into a ring each.
+ * Where ranks share a port all send at once to each rank of the others. */
 static double seconds(const struct bny_scope *s, const struct bny_call *call)
 {
     double bytes = (double)call->count * (double)banyan_dtype_bytes(call->dtype);
+    double ports = s->shares_memory ? 1 : bny_cost_ports(s);
     struct bny_cost_model m = bny_cost_model_of(s);
 
     if (call->collective == BNY_REDUCE_SCATTER && s->n > BNY_DIRECT_SCATTERS)
         return INFINITY;
+    if (ports > 1)
+        return m.alpha_s / 3 +
+               (s->n - ports) * (bny_cost_work(s, BNY_NET_MESSAGE_S) + ports * bytes * m.beta);
     return m.alpha_s / 3 + (s->n - 1) * (0.05e-6 + bytes * (m.beta + 1.3 * m.gamma));
 }
 

@@ -156,7 +156,7 @@ double bny_cost_mesh(const struct bny_scope *s, int nranks, const struct bny_bui
     double n = nranks;
 
     if (nhosts > 1 && nhosts < nranks && !(b->traits & BNY_BUILDER_NEIGHBOURS))
-        shared.beta *= n / nhosts; /* ranks of a host share its port; a ring crosses once */
+        shared.beta *= n / nhosts; /* a ring crosses once */
     if (goes_at_once(s, b, n, use, bytes))
         shared.alpha_s /= 2;
     if (s->shares_memory && (b->traits & BNY_BUILDER_DIRECT) && use != BNY_FOREST_ROOTED) {
@@ -180,8 +180,15 @@ double bny_cost_builder(const struct bny_scope *s, const struct bny_call *call,
     return network > 0 ? network : bny_cost_mesh(s, s->n, b, use, bytes, m);
 }
 
+double bny_cost_ports(const struct bny_scope *s)
+{
+    int nhosts = bny_topology_nhosts(s);
+
+    return nhosts > 1 && nhosts < s->n ? (double)s->n / nhosts : 1;
+}
+
 /* Recursive doubling sends what it has just summed, by copies; on shared memory that costs 2.5
- * times a put. */
+ * times a put. Between hosts all ranks of one send at once. */
 double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d,
                        const struct bny_call *call, double bytes,
                        const struct bny_cost_model *m)
@@ -194,7 +201,7 @@ double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d
     if (network > 0)
         return network;
     return d->cost((enum bny_collective)call->collective, s->n, bytes, m->alpha_s,
-                   (s->shares_memory ? 2.5 : 1) * m->beta, m->gamma);
+                   (s->shares_memory ? 2.5 : bny_cost_ports(s)) * m->beta, m->gamma);
 }
 
 /* Wire bytes for an element of a result. A sum of sparse parts has what any of them has, where

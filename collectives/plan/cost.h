@@ -52,6 +52,8 @@ double bny_cost_mesh(const struct bny_scope *s, int nranks, const struct bny_bui
 double bny_cost_direct(const struct bny_scope *s, const struct bny_direct_ops *d,
                        const struct bny_call *call, double bytes,
                        const struct bny_cost_model *m);
+/* Ranks that share a host's port; 1: it has one rank, or nothing is known of hosts. */
+double bny_cost_ports(const struct bny_scope *s);
 /* Of a rank's work, which is so many of a core, where ranks share CPUs. */
 double bny_cost_work(const struct bny_scope *s, double seconds);
 /* Of a schedule by its name, without a codec; 0: it cannot be priced here. */

@@ -80,10 +80,13 @@ class Error(RuntimeError):
 
 
 def _candidates():
-    """Names to load, best first: the caller's choice, beside this module's prefix, the loader's path."""
+    """Names to load, best first: the caller's choice, the wheel's own, beside this module's prefix, the loader's path."""
     chosen = os.environ.get("BANYAN_LIBRARY")
     if chosen:
         return [chosen]
+    own = pathlib.Path(__file__).resolve().parent / "lib" / "libbanyan.so.1"
+    if own.exists():
+        return [str(own)]
     try:
         from . import _where
     except ImportError:  # used from the source tree

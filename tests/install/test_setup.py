@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """meson setup with the build packages of scripts/lib/deps.sh alone, as after scripts/quickstart: tests are left out, which the summary
-says. Usage: test_setup.py ROOT"""
+says. Also the setup of a wheel. Usage: test_setup.py ROOT"""
+import ast
+import json
 import os
 import pathlib
 import subprocess
@@ -41,6 +43,19 @@ class Setup(unittest.TestCase):
         run = self.setup("-Dtests=enabled")
         self.assertEqual(run.returncode, 1, run.stdout)
         self.assertIn('Dependency "criterion" not found', run.stdout)
+
+    def test_a_wheel_has_the_package_alone(self):
+        lines = (ROOT / "pyproject.toml").read_text().splitlines()
+        options = next(ast.literal_eval(line.split("=", 1)[1].strip()) for line in lines if line.startswith("setup = ["))
+        run = self.setup(*options)
+        self.assertEqual(run.returncode, 0, run.stdout)
+        plan = json.loads((self.folder / "build/meson-info/intro-install_plan.json").read_text())
+        installed = {entry["destination"] for kind in plan.values() for entry in kind.values()}
+        modules = {path.name for path in (ROOT / "python/banyan").glob("*.py")}
+        self.assertEqual({name for name in installed if not name.endswith(".py")},
+                         {"{py_platlib}/banyan/" + name for name in ("lib/libbanyan.so.1", "lib/libbanyan-training.so.1",
+                                                                    "bin/banyan_run")})
+        self.assertEqual({name for name in installed if name.endswith(".py")}, {"{py_platlib}/banyan/" + name for name in modules})
 
 
 unittest.main(verbosity=2)

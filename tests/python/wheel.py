@@ -22,7 +22,7 @@ TOPOLOGIES = {
 
 def check_origin(name, places):
     """Asserts that the library was loaded from the wheel, if that brings it."""
-    found = [place for place in places if os.path.basename(place).startswith(name.split(".")[0] + ".so")]
+    found = [os.path.realpath(place) for place in places if os.path.basename(place).startswith(name.split(".")[0] + ".so")]
     assert found, f"{name} was not loaded"
     if (LIB / name).exists():
         assert found == [str(LIB / name)], f"{name} comes from {found}"

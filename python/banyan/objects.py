@@ -14,9 +14,9 @@ keeps as long as a view or an array of it lives. Any thread may call any method;
 import ctypes
 import hashlib
 import weakref
-from ctypes import byref, c_char, c_double, c_int, c_size_t, c_uint8, c_uint64, c_void_p
+from ctypes import byref, c_char, c_double, c_int, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
-from . import EBUSY, EINVAL, SUM, Error, _check, _lib, _op
+from ._lib import DTYPES, EBUSY, EINVAL, OPS, SUM, Error, check, fill, lib, named
 
 __all__ = ["Store", "name_of"]
 
@@ -66,7 +66,7 @@ class Store:
     def __init__(self, comm, memory_bytes=0, timeout=None):
         self._handle = c_void_p()
         cfg = Config(ctypes.sizeof(Config), memory_bytes, timeout or 0, 0)
-        _check(_lib.banyan_objects_create(comm._live(), byref(cfg), byref(self._handle)))
+        check(lib.banyan_objects_create(comm._live(), byref(cfg), byref(self._handle)))
 
     def _live(self):
         if not self._handle:
@@ -77,17 +77,17 @@ class Store:
         """A copy of data, any C-contiguous buffer."""
         view = memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
         source = (c_char * view.nbytes).from_buffer(view) if view.nbytes and not view.readonly else view.tobytes()
-        _check(_lib.banyan_object_put(self._live(), byref(_name(name)), source, c_size_t(view.nbytes)))
+        check(lib.banyan_object_put(self._live(), byref(_name(name)), source, c_size_t(view.nbytes)))
 
     def create(self, name, nbytes):
         """An object in place: a writable memoryview, to be filled front to back. fill() says how far."""
         data = c_void_p()
-        _check(_lib.banyan_object_create(self._live(), byref(_name(name)), c_size_t(nbytes), byref(data)))
+        check(lib.banyan_object_create(self._live(), byref(_name(name)), c_size_t(nbytes), byref(data)))
         return memoryview((c_char * nbytes).from_address(data.value)).cast("B")
 
     def fill(self, name, nbytes):
         """The first nbytes bytes are final; all of them: the object is whole, and no longer to be written to."""
-        _check(_lib.banyan_object_fill(self._live(), byref(_name(name)), c_size_t(nbytes)))
+        check(lib.banyan_object_fill(self._live(), byref(_name(name)), c_size_t(nbytes)))
 
     def _lent(self, view):
         array = (c_char * view.bytes).from_address(view.data)
@@ -96,63 +96,61 @@ class Store:
 
     def _release(self, view):
         if self._handle:
-            _lib.banyan_object_release(self._handle, byref(view))
+            lib.banyan_object_release(self._handle, byref(view))
 
     def get(self, name, timeout=None):
         """Waits until the object is put and here: a read-only memoryview of it, without a copy."""
         view = View()
-        _check(_lib.banyan_object_get(self._live(), byref(_name(name)), _seconds(timeout), byref(view)))
+        check(lib.banyan_object_get(self._live(), byref(_name(name)), _seconds(timeout), byref(view)))
         return self._lent(view)
 
     def stream(self, name, timeout=None):
         """Yields read-only memoryviews of the object's bytes, one after the other, as they come."""
         view, have, at = View(), c_size_t(), 0
-        _check(_lib.banyan_object_open(self._live(), byref(_name(name)), _seconds(timeout), byref(view)))
+        check(lib.banyan_object_open(self._live(), byref(_name(name)), _seconds(timeout), byref(view)))
         whole = self._lent(view)
         while at < view.bytes:
-            _check(_lib.banyan_object_wait(self._live(), byref(view), c_size_t(at + 1), _seconds(timeout),
+            check(lib.banyan_object_wait(self._live(), byref(view), c_size_t(at + 1), _seconds(timeout),
                                            byref(have)))
             yield whole[at:have.value]
             at = have.value
 
     def delete(self, name):
         """Deletes the object everywhere. Views of it stay."""
-        _check(_lib.banyan_object_delete(self._live(), byref(_name(name))))
+        check(lib.banyan_object_delete(self._live(), byref(_name(name))))
 
     def reduce(self, target, names, count, dtype, k=None, op=SUM):
         """Puts target: the reduction of the first k objects to appear of those named, of count elements
-        each. dtype: banyan.F32 and so on. Get target to wait for it; contributors() says whose are in."""
+        each. dtype: banyan.F32, or "f32", and so on. Get target to wait for it; contributors() says whose are in."""
         ids = (_Name * len(names))(*map(_name, names))
-        _check(_lib.banyan_object_reduce(self._live(), byref(_name(target)), ids, c_size_t(len(ids)),
+        check(lib.banyan_object_reduce(self._live(), byref(_name(target)), ids, c_size_t(len(ids)),
                                          c_size_t(len(ids) if k is None else k), c_size_t(count),
-                                         c_int(dtype), _op(op)))
+                                         c_int(named(dtype, DTYPES, "dtype")), c_uint32(named(op, OPS, "op"))))
 
     def contributors(self, target, n):
         """Of the n objects of a complete reduction, in their order: whether each is in it."""
         inside = (c_uint8 * n)()
-        _check(_lib.banyan_object_contributors(self._live(), byref(_name(target)), inside, c_size_t(n)))
+        check(lib.banyan_object_contributors(self._live(), byref(_name(target)), inside, c_size_t(n)))
         return [bool(x) for x in inside]
 
     def stats(self):
         """A dict: objects, bytes, records, sent, received."""
-        out = Stats(ctypes.sizeof(Stats))
-        _check(_lib.banyan_objects_stats(self._live(), byref(out)))
-        return {name: getattr(out, name) for name, _ in Stats._fields_[1:]}
+        return fill(Stats, lib.banyan_objects_stats, self._live())
 
     def finalize(self):
         """Serves the others until all who live have called it, then ends. Views must be gone before: else it
         raises, and the store lives on. Does nothing the second time."""
         if self._handle:
-            rc = _lib.banyan_objects_finalize(self._handle)
+            rc = lib.banyan_objects_finalize(self._handle)
             if rc != -EBUSY:
                 self._handle = None
-            _check(rc)
+            check(rc)
 
     def destroy(self):
         """Ends it at once. Views of it are void."""
         if self._handle:
             handle, self._handle = self._handle, None
-            _lib.banyan_objects_destroy(handle)
+            lib.banyan_objects_destroy(handle)
 
     def __enter__(self):
         return self

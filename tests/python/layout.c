@@ -2,8 +2,10 @@
 /* Prints sizes, offsets, enum values and initial bytes of banyan.h, one `name value` a line,
  * for test_layout.py. */
 #include <banyan/banyan.h>
+#include <banyan/training.h>
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/counts.h"
 
@@ -55,6 +57,92 @@ static void print_opts(void)
     AT(reduce_opts, at_least);
 }
 
+static void print_stats(void)
+{
+    SIZE(stats);
+    AT(stats, size);
+    AT(stats, ops);
+    AT(stats, wire_bytes);
+    AT(stats, messages);
+    AT(stats, copied_bytes);
+    AT(stats, sleeps);
+    AT(stats, replaced);
+    AT(stats, moved);
+    AT(stats, staged_bytes);
+    AT(stats, pinned_bytes);
+    AT(stats, sums_asked);
+    AT(stats, sums_by_arrival);
+    SIZE(request_stats);
+    AT(request_stats, size);
+    AT(request_stats, wire_bytes);
+    AT(request_stats, start_ns);
+    AT(request_stats, end_ns);
+}
+
+static void print_buckets(void)
+{
+    SIZE(tensor);
+    AT(tensor, name);
+    AT(tensor, dtype);
+    AT(tensor, ndim);
+    AT(tensor, shape);
+    AT(tensor, grad);
+    SIZE(buckets_config);
+    AT(buckets_config, size);
+    AT(buckets_config, bucket_bytes);
+    AT(buckets_config, first_bytes);
+    AT(buckets_config, op);
+    AT(buckets_config, codec);
+    AT(buckets_config, rules);
+    AT(buckets_config, accumulate);
+    AT(buckets_config, unused);
+    AT(buckets_config, deterministic);
+    AT(buckets_config, seed);
+    AT(buckets_config, check_nan);
+    AT(buckets_config, norms);
+    AT(buckets_config, progress);
+    AT(buckets_config, timeout_s);
+    AT(buckets_config, profile);
+    SIZE(buckets_stats);
+    AT(buckets_stats, size);
+    AT(buckets_stats, steps);
+    AT(buckets_stats, buckets);
+    AT(buckets_stats, wire_bytes);
+    AT(buckets_stats, wire_bytes_sum);
+    AT(buckets_stats, hidden_s);
+    AT(buckets_stats, exposed_s);
+    AT(buckets_stats, hidden_s_sum);
+    AT(buckets_stats, exposed_s_sum);
+    SIZE(buckets_tensor_stats);
+    AT(buckets_tensor_stats, size);
+    AT(buckets_tensor_stats, norm);
+    AT(buckets_tensor_stats, wire_bytes);
+    AT(buckets_tensor_stats, hidden_s);
+    AT(buckets_tensor_stats, exposed_s);
+    AT(buckets_tensor_stats, bucket);
+}
+
+static void print_controllers(void)
+{
+    SIZE(accordion_config);
+    AT(accordion_config, size);
+    AT(accordion_config, eta);
+    AT(accordion_config, interval);
+    AT(accordion_config, window);
+    AT(accordion_config, rate_drop);
+    AT(accordion_config, min_count);
+    AT(accordion_config, little);
+    AT(accordion_config, much);
+    AT(accordion_config, accumulate);
+    SIZE(local_sgd_config);
+    AT(local_sgd_config, size);
+    AT(local_sgd_config, mode);
+    AT(local_sgd_config, period);
+    AT(local_sgd_config, warm_up);
+    AT(local_sgd_config, codec);
+    AT(local_sgd_config, seed);
+}
+
 static void print_values(void)
 {
     VALUE(F32), VALUE(F64), VALUE(F16), VALUE(BF16), VALUE(I8), VALUE(U8), VALUE(I32),
@@ -78,15 +166,33 @@ static void print_initial(const char *name, const void *whole, size_t bytes)
     printf("\n");
 }
 
-int main(void)
+/* Addresses differ from process to process: Accordion's texts are printed apart. */
+static void print_all_initial(void)
 {
     const struct banyan_config config = BANYAN_CONFIG_INIT;
     const struct banyan_opts opts = BANYAN_OPTS_INIT;
+    const struct banyan_buckets_config buckets_config = BANYAN_BUCKETS_CONFIG_INIT;
+    const struct banyan_local_sgd_config local_sgd_config = BANYAN_LOCAL_SGD_CONFIG_INIT;
+    struct banyan_accordion_config accordion_config = BANYAN_ACCORDION_CONFIG_INIT;
 
     print_initial("config", &config, sizeof config);
     print_initial("opts", &opts, sizeof opts);
+    print_initial("buckets_config", &buckets_config, sizeof buckets_config);
+    print_initial("local_sgd_config", &local_sgd_config, sizeof local_sgd_config);
+    print_initial("accordion_little", accordion_config.little, strlen(accordion_config.little));
+    print_initial("accordion_much", accordion_config.much, strlen(accordion_config.much));
+    accordion_config.little = accordion_config.much = NULL;
+    print_initial("accordion_config", &accordion_config, sizeof accordion_config);
+}
+
+int main(void)
+{
+    print_all_initial();
     print_config();
     print_opts();
+    print_stats();
+    print_buckets();
+    print_controllers();
     SIZE(id);
     AT(id, bytes);
     print_values();

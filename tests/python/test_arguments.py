@@ -44,8 +44,8 @@ BUFFERS = [lambda: 5, lambda: "text", lambda: object(), lambda: [1.0, 2.0], lamb
 CONSTANT = [lambda: b"read only, 24 bytes long", lambda: numpy.broadcast_to(numpy.float32(1), 6)]
 WRONG = {
     "rank": [*NUMBERS, lambda: -2, lambda: COMM.size, lambda: numpy.zeros(2)],
-    "op": [*NUMBERS, lambda: -1, lambda: 99, lambda: banyan.BAND, lambda: "sum"],
-    "dtype": [lambda: 99, lambda: -1, lambda: "f32", lambda: [], lambda: 1.0, lambda: 1 << 32, lambda: numpy.float32],
+    "op": [*NUMBERS, lambda: -1, lambda: 99, lambda: banyan.BAND, lambda: "total"],
+    "dtype": [lambda: 99, lambda: -1, lambda: "f33", lambda: [], lambda: 1.0, lambda: 1 << 32, lambda: numpy.float32],
     "input": BUFFERS,
     "sink": [*BUFFERS, *CONSTANT],
     "output": [*BUFFERS, *CONSTANT, lambda: floats(7 * COMM.size), lambda: numpy.zeros(5, "int64")],

@@ -7,9 +7,13 @@ import sys
 import unittest
 
 import banyan
+from banyan import _collectives, _comm, _lib, training
 
 LAYOUT = sys.argv.pop(1)
-STRUCTS = {"config": banyan.Config, "opts": banyan.Opts, "reduce_opts": banyan.ReduceOpts, "id": banyan.Id}
+STRUCTS = {"config": _lib.Config, "opts": _lib.Opts, "reduce_opts": _lib.ReduceOpts, "id": _lib.Id, "stats": _lib.Stats,
+           "request_stats": _lib.RequestStats, "tensor": training.Tensor, "buckets_config": training.BucketsConfig,
+           "buckets_stats": training.BucketsStats, "buckets_tensor_stats": training.BucketsTensorStats,
+           "accordion_config": training.AccordionConfig, "local_sgd_config": training.LocalSgdConfig}
 
 
 class Layout(unittest.TestCase):
@@ -30,7 +34,12 @@ class Layout(unittest.TestCase):
         self.assertEqual(offsets, ours)
 
     def test_structs_begin_as_the_macros_say(self):
-        ours = {"config": banyan._config({}, []), "opts": banyan._opts()}
+        accordion = training._config(training.AccordionConfig, {})
+        ours = {"config": _comm._config({}, []), "opts": _collectives._make_opts(),
+                "buckets_config": training._config(training.BucketsConfig, {}),
+                "local_sgd_config": training._config(training.LocalSgdConfig, {}),
+                "accordion_little": accordion.little, "accordion_much": accordion.much, "accordion_config": accordion}
+        accordion.little = accordion.much = None
         self.assertEqual(self.initial, {name: bytes(struct).hex() for name, struct in ours.items()})
 
     def test_constants(self):

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the Python module has beside plain collectives. Every rank of `banyan_run -n N` runs these tests in the same order."""
+import asyncio
+import gc
+import inspect
+import os
+import unittest
+
+import banyan
+import banyan.training
+import numpy
+
+COMM = None  # the job's communicator
+
+
+def setUpModule():
+    global COMM
+    COMM = banyan.Comm.from_env(op_timeout_s=60)
+
+
+def tearDownModule():
+    COMM.finalize()
+
+
+def part(rank):
+    """What rank contributes where counts differ: rank + 1 elements."""
+    return numpy.arange(rank + 1, dtype="float32") + 10 * rank
+
+
+class ByCounts(unittest.TestCase):
+    def setUp(self):
+        self.n, self.rank = COMM.size, COMM.rank
+        self.counts = [r + 1 for r in range(self.n)]
+        self.all = numpy.concatenate([part(r) for r in range(self.n)])
+
+    def test_allgatherv(self):
+        out = COMM.allgatherv(part(self.rank), numpy.zeros(len(self.all), "float32"), self.counts)
+        numpy.testing.assert_array_equal(out, self.all)
+        displs = [3 * r * self.n for r in range(self.n)]
+        out = COMM.allgatherv(part(self.rank), numpy.full(3 * self.n * self.n, -1, "float32"), self.counts, displs)
+        for r in range(self.n):
+            numpy.testing.assert_array_equal(out[displs[r]:displs[r] + r + 1], part(r))
+        start = sum(self.counts[:self.rank])
+        own = numpy.zeros(len(self.all), "float32")
+        own[start:start + self.rank + 1] = part(self.rank)
+        numpy.testing.assert_array_equal(COMM.allgatherv(None, own, self.counts), self.all)
+
+    def test_gatherv_and_scatterv(self):
+        root = self.n - 1
+        full = numpy.zeros(len(self.all), "float32") if self.rank == root else None
+        out = COMM.gatherv(part(self.rank), full, self.counts, root=root)
+        back = COMM.scatterv(out, numpy.zeros(self.rank + 1, "float32"), self.counts, root=root)
+        numpy.testing.assert_array_equal(back, part(self.rank))
+        if self.rank == root:
+            numpy.testing.assert_array_equal(out, self.all)
+        else:
+            self.assertIsNone(out)
+
+    def test_reduce_scatterv(self):
+        out = COMM.reduce_scatterv(self.all, numpy.zeros(self.rank + 1, "float32"), self.counts, op="max")
+        numpy.testing.assert_array_equal(out, part(self.rank))
+
+    def test_alltoallv(self):
+        send = numpy.concatenate([numpy.full(p, 100 * self.rank + p, "int64") for p in range(self.n)])
+        recv = numpy.zeros(self.n * self.rank, "int64")
+        out = COMM.alltoallv(send, list(range(self.n)), recv, [self.rank] * self.n)
+        expected = numpy.concatenate([numpy.full(self.rank, 100 * p + self.rank, "int64") for p in range(self.n)])
+        numpy.testing.assert_array_equal(out, expected)
+
+    def test_requests_by_counts(self):
+        out = numpy.zeros(len(self.all), "float32")
+        with COMM.allgatherv_init(part(self.rank), out, self.counts) as request:
+            for _ in range(2):
+                out[:] = 0
+                numpy.testing.assert_array_equal(request.start().wait(), self.all)
+
+    def test_blocks_outside_of_the_buffer_are_refused(self):
+        out = numpy.zeros(self.n, "float32")
+        for counts, displs in ([1] * (self.n + 1), None), ([2] * self.n, None), ([1] * self.n, [self.n] * self.n), ([-1] * self.n, None):
+            with self.assertRaisesRegex(ValueError, "counts"):
+                COMM.allgatherv(numpy.zeros(1, "float32"), out, counts, displs)
+        COMM.barrier()
+
+
+class Ranks(unittest.TestCase):
+    def test_create_group(self):
+        members = list(range(COMM.size))[::-2]
+        if COMM.rank in members:
+            with COMM.create_group(members, tag=3) as comm:
+                self.assertEqual((comm.rank, comm.size), (members.index(COMM.rank), len(members)))
+                self.assertEqual(comm.allgather_object(COMM.rank), members)
+        COMM.barrier()
+
+    def test_sendrecv(self):
+        right, left = (COMM.rank + 1) % COMM.size, (COMM.rank - 1) % COMM.size
+        send = numpy.full(right + 1, COMM.rank, "float64")
+        out = COMM.sendrecv(send, right, numpy.zeros(COMM.rank + 1), left)
+        self.assertEqual(out.tolist(), [left] * (COMM.rank + 1))
+
+    def test_objects(self):
+        everyone = [{"rank": r, "text": "x" * r * 1000} for r in range(COMM.size)]
+        self.assertEqual(COMM.allgather_object(everyone[COMM.rank]), everyone)
+        self.assertEqual(COMM.broadcast_object(everyone[COMM.rank], root=COMM.size - 1), everyone[-1])
+        if COMM.size > 1 and COMM.rank < 2:
+            if COMM.rank == 0:
+                COMM.send_object(("whatever", [1]), 1, tag=2)
+            else:
+                self.assertEqual(COMM.recv_object(0, tag=2), ("whatever", [1]))
+        COMM.barrier()
+
+    def test_stats_and_plan(self):
+        before = COMM.stats()["ops"]
+        COMM.allreduce(numpy.zeros(10))
+        self.assertEqual(COMM.stats()["ops"], before + 1)
+        self.assertIn("us", COMM.plan("allreduce", 1 << 20, "f32"))
+        with self.assertRaises(banyan.Error):
+            COMM.plan("nosuch", 1)
+
+    def test_stats_of_a_request(self):
+        with COMM.allreduce_init(numpy.zeros(1000)) as request:
+            request.start().wait()
+            request.stats()
+            request.start().wait()
+            stats = request.stats()
+        self.assertGreaterEqual(stats["end_ns"], stats["start_ns"])
+        self.assertGreater(stats["start_ns"], 0)
+
+
+class Memory(unittest.TestCase):
+    def test_shared_memory_in_collectives(self):
+        memory = COMM.mem_alloc(1 << 20)
+        x = numpy.frombuffer(memory, "float32")
+        self.assertFalse(x.any())
+        x[:] = COMM.rank + 1
+        COMM.allreduce(x)
+        self.assertTrue((x == sum(range(1, COMM.size + 1))).all())
+        del memory, x
+        gc.collect()
+        COMM.barrier()
+
+    def test_it_outlives_its_communicator(self):
+        comm = COMM.dup()
+        x = numpy.frombuffer(comm.mem_alloc(4096), "uint8")
+        comm.finalize()
+        x[:] = 7
+        COMM.allreduce(x, op=banyan.MAX)
+        self.assertEqual(x.sum(), 7 * 4096)
+
+    def test_wrong_lengths(self):
+        for nbytes in 0, -1, 1 << 64, "1":
+            with self.assertRaises((banyan.Error, ValueError, TypeError, OverflowError, OSError)):
+                COMM.mem_alloc(nbytes)
+
+
+class Operations(unittest.TestCase):
+    def test_the_order_of_ranks(self):
+        def last(in_, inout):  # not commutative: of the two, the higher rank's
+            self.assertTrue(in_.readonly and in_.format == inout.format == "q")
+
+        op = banyan.Op(last, commutative=False)
+        x = COMM.allreduce(numpy.array([COMM.rank, 5], "int64"), op=op)
+        self.assertEqual(x.tolist(), [COMM.size - 1, 5])
+
+    def test_numpy_and_opaque_elements(self):
+        def product(in_, inout):  # of 2x2 matrices
+            a, b = (numpy.frombuffer(m, "float64").reshape(-1, 2, 2) for m in (in_, inout))
+            b[:] = a @ b
+
+        x = numpy.array([[[1, COMM.rank], [0, 1]]] * 3, "float64")
+        COMM.allreduce(x.view("uint8"), op=banyan.Op(product, commutative=False, elem_bytes=32))
+        self.assertEqual(x[2].tolist(), [[1, sum(range(COMM.size))], [0, 1]])
+
+    def test_premul_sum(self):
+        x = COMM.allreduce(numpy.ones(3, "float32"), op=banyan.Op.premul_sum(COMM.rank + 0.5))
+        self.assertEqual(x.tolist(), [sum(r + 0.5 for r in range(COMM.size))] * 3)
+
+    def test_an_exception_ends_the_call_everywhere(self):
+        def fails(_in, _inout):
+            raise ZeroDivisionError("of no use")
+
+        comm = COMM.dup()
+        if COMM.size > 1:
+            with self.assertRaises((ZeroDivisionError, banyan.Error)) as caught:
+                comm.allreduce(numpy.ones(3), op=banyan.Op(fails))
+            if isinstance(caught.exception, banyan.Error):
+                self.assertIn("raised ZeroDivisionError: of no use", str(caught.exception))
+        comm.destroy()
+        COMM.barrier()
+
+
+class Codecs(unittest.TestCase):
+    def test_a_state_keeps_what_was_lost(self):
+        x = numpy.linspace(-1, 1, 5000, dtype="float32") * (COMM.rank + 1)
+        state, out = banyan.CodecState(5000, seed=1), numpy.zeros(5000, "float32")
+        state.keep_undo()
+        COMM.allreduce(x, out, codec="topk:delta=0.01,force=1" if COMM.size > 1 else None, codec_state=state)
+        lost = numpy.frombuffer(state.residual(), "float32").copy()
+        kept = COMM.allreduce(lost) + out
+        total = x / (COMM.rank + 1) * sum(range(1, COMM.size + 1)) if COMM.size > 1 else x
+        numpy.testing.assert_allclose(kept, total, atol=1e-4)
+        saved = state.save()
+        again = banyan.CodecState(5000)
+        again.load(saved)
+        self.assertEqual(bytes(again.residual()), bytes(state.residual()))
+        if COMM.size > 1:
+            self.assertEqual(state.step(), 1)
+            state.undo(0)
+            self.assertFalse(any(state.residual()))
+        again.reset()
+        self.assertFalse(any(again.residual()))
+        again.free()
+        with self.assertRaises(banyan.Error):
+            again.step()
+        with self.assertRaises(TypeError):
+            COMM.allreduce(x, codec_state=5)
+
+
+class Asyncio(unittest.TestCase):
+    def test_two_coroutines_wait_at_once(self):
+        async def total(value):
+            with COMM.allreduce_init(numpy.full(1000, value, "float32")) as request:
+                return [(await request.start())[0] for _ in range(1)][0]
+
+        async def main():
+            return await asyncio.gather(total(1), total(2))
+
+        self.assertEqual(asyncio.run(main()), [COMM.size, 2 * COMM.size])
+
+    def test_an_error_is_raised_where_it_is_awaited(self):
+        async def main(comm):
+            request = comm.recv_init(numpy.zeros(1), comm.rank).start()
+            asyncio.get_running_loop().call_soon(comm.abort, "enough")
+            with self.assertRaisesRegex(banyan.Error, "enough"):
+                await request
+
+        comm = COMM.dup()
+        asyncio.run(main(comm))
+        comm.destroy()
+        COMM.barrier()
+
+
+class Help(unittest.TestCase):
+    def test_every_method_says_what_it_takes(self):
+        for name in dir(banyan.Comm):
+            method = getattr(banyan.Comm, name)
+            if callable(method) and not name.startswith("_"):
+                self.assertTrue(inspect.getdoc(method), name)
+                self.assertNotIn("settings" if hasattr(method, "__signature__") else "args", inspect.signature(method).parameters, name)
+        self.assertIn("codec", inspect.signature(banyan.Comm.allreduce).parameters)
+
+    def test_names_are_those_of_the_library(self):
+        for i, name in enumerate(banyan._lib.DTYPES):
+            banyan._lib.lib.banyan_dtype_name.restype = banyan._lib.c_char_p
+            self.assertEqual(banyan._lib.lib.banyan_dtype_name(i).decode(), name)
+            self.assertEqual(banyan._lib.lib.banyan_dtype_bytes(i), banyan._lib.ITEM_BYTES[i])
+
+
+class Training(unittest.TestCase):
+    def setUp(self):
+        rng = numpy.random.default_rng(5)  # the same on all ranks
+        self.base = {"fc.weight": rng.normal(size=(300, 200)), "fc.bias": rng.normal(size=200), "scale": rng.normal(size=())}
+        self.grads = {name: numpy.array(g * (COMM.rank + 1), "float32") for name, g in self.base.items()}
+        self.mean = (COMM.size + 1) / 2
+
+    def step(self, buckets):
+        for name, g in self.base.items():
+            self.grads[name][...] = g * (COMM.rank + 1)
+        buckets.ready("scale")
+        buckets.ready(0, 0, 30000)
+        buckets.ready("fc.bias")
+        buckets.ready("fc.weight", 30000, 30000)
+        buckets.wait()
+
+    def test_buckets(self):
+        with banyan.training.Buckets(COMM, self.grads, rules="*:>=10000=int8:force=1", norms=1) as buckets:
+            for _ in range(3):
+                self.step(buckets)
+            numpy.testing.assert_allclose(self.grads["fc.bias"], self.base["fc.bias"] * self.mean, rtol=1e-5)
+            numpy.testing.assert_allclose(self.grads["fc.weight"], self.base["fc.weight"] * self.mean, atol=0.2)
+            self.assertEqual(buckets.codec("fc.weight"), "int8:force=1")
+            self.assertIsNone(buckets.residual("fc.bias"))
+            self.assertEqual(len(buckets.residual("fc.weight")), 60000)
+            self.assertEqual(buckets.stats()["steps"], 3)
+            self.assertGreater(buckets.tensor_stats("fc.weight")["norm"], 0)
+            saved = buckets.save()
+            buckets.set_codec("fc.weight", None)
+            self.step(buckets)
+            buckets.load(saved)
+            self.assertEqual(buckets.stats()["steps"], 3)
+            with self.assertRaises(KeyError):
+                buckets.ready("nosuch")
+        with self.assertRaises(banyan.Error):
+            buckets.wait()
+
+    def test_an_unmarked_tensor_is_named(self):
+        with banyan.training.Buckets(COMM, self.grads) as buckets:
+            buckets.ready("scale")
+            with self.assertRaisesRegex(banyan.Error, "fc."):
+                buckets.wait()
+
+    def test_accordion_sets_codecs(self):
+        with banyan.training.Buckets(COMM, self.grads) as buckets, \
+                banyan.training.Accordion(COMM, self.grads, interval=1, min_count=1, little="none", much="int8") as accordion:
+            for _ in range(3):
+                for name in self.grads:
+                    self.grads[name][...] = self.base[name]
+                    accordion.observe(name)
+                accordion.step(0.1)
+            self.assertEqual(accordion.apply(buckets), ["fc.weight", "fc.bias", "scale"])
+            self.assertEqual(buckets.codec("fc.bias"), "int8")
+
+    def test_local_sgd_averages(self):
+        with banyan.training.LocalSGD(COMM, self.grads, mode="fixed", period=2) as local:
+            numpy.testing.assert_array_equal(self.grads["fc.bias"], self.base["fc.bias"].astype("float32"))  # rank 0's
+            self.grads["scale"] += COMM.rank
+            self.assertFalse(local.step(1.0))
+            self.assertTrue(local.step(1.0))
+            numpy.testing.assert_allclose(self.grads["scale"], self.base["scale"] + (COMM.size - 1) / 2, rtol=1e-5)
+            local.load(local.save())
+
+    def test_unknown_settings(self):
+        with self.assertRaisesRegex(TypeError, "no setting 'speed'; there are bucket_bytes"):
+            banyan.training.Buckets(COMM, self.grads, speed=1)
+
+
+class Launcher(unittest.TestCase):
+    def test_the_job_is_the_launchers(self):
+        self.assertEqual(COMM.size, int(os.environ.get("BANYAN_WORLD_SIZE", "1")))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -112,8 +112,11 @@ lib.banyan_strerror.restype = c_char_p
 def load_beside(name: str) -> ctypes.CDLL:
     """Another library of this project: beside libbanyan, or in its own folder of the build tree."""
     soname, folder = f"lib{name}.so.1", pathlib.Path(lib._name).parent
-    places = [folder / soname, *folder.glob(f"*/{soname}")] if "/" in lib._name else []
-    return _load(soname, [str(place) for place in places if place.exists()] or [soname])
+    places = []
+    if "/" in lib._name:
+        places = [folder / soname] if (folder / soname).exists() else [
+            place for where in ("*", "integrations/*") for place in folder.glob(f"{where}/{soname}")]
+    return _load(soname, [str(place) for place in places] or [soname])
 
 
 def check(rc: int) -> int:

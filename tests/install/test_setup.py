@@ -52,7 +52,7 @@ class Setup(unittest.TestCase):
         plan = json.loads((self.folder / "build/meson-info/intro-install_plan.json").read_text())
         installed = {entry["destination"] for kind in plan.values() for entry in kind.values()}
         names = {path.name for path in (ROOT / "python/banyan").iterdir() if path.suffix in (".py", ".typed")}
-        names |= {"lib/libbanyan.so.1", "lib/libbanyan-training.so.1", "bin/banyan_run"}
+        names |= {"lib/libbanyan.so.1", "lib/libbanyan-training.so.1", "lib/libbanyan-lightgbm.so.1", "bin/banyan_run"}
         self.assertEqual(installed, {"{py_platlib}/banyan/" + name for name in names})
 
 

@@ -270,6 +270,7 @@ int MPI_Finalize(void)
         shim_comms_stop();
         shim_guard_stop();
         shim.ready = 0;
+        shim.ended = 1;
         shim_progress_stop();
     }
     return real.Finalize();

@@ -92,6 +92,7 @@ __attribute__((visibility("default"))) void bny_mpi_take_switch(void (*lead)(int
 /* ---- life.c ---- */
 struct shim_state {
     int ready; /* between MPI_Init and MPI_Finalize, and all ranks have the same interposer */
+    int ended; /* MPI_Finalize was called while it was ready */
     int open_mpi; /* else MPICH or what follows it; the interface may be MPI 5's of either */
     int multiple; /* MPI_THREAD_MULTIPLE */
     int stats;    /* BANYAN_MPI=stats */

@@ -853,6 +853,15 @@ static void init_by_lookup(void)
     init(NULL, NULL);
 }
 
+/* A library's destructor frees it behind MPI_Finalize. */
+static MPI_Comm late = MPI_COMM_NULL;
+static void freed_behind_the_end(void)
+{
+    MPI_Comm_dup(MPI_COMM_WORLD, &late);
+    MPI_Allreduce(a, b, 10, MPI_FLOAT, MPI_SUM, late);
+    check(b[0] == (float)(n * (n - 1) / 2), "sum on the communicator");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -888,6 +897,7 @@ int main(int argc, char **argv)
         { "persistent_mismatch", persistent_mismatch },
         { "many_comms", many_comms },
         { "wrong_arguments", wrong_arguments },
+        { "freed_behind_the_end", freed_behind_the_end },
     };
     const char *name = argc > 1 ? argv[1] : "";
     int level, done = 0;
@@ -913,6 +923,10 @@ int main(int argc, char **argv)
         }
     check(done, "no such case");
     MPI_Finalize();
+    if (late != MPI_COMM_NULL) {
+        MPI_Comm_free(&late);
+        check(late == MPI_COMM_NULL, "the handle is left");
+    }
     if (rank == 0)
         printf("ok\n");
     return 0;

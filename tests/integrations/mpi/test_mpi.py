@@ -133,6 +133,9 @@ class Cases(Mpi):
     def test_rendezvous_send_to_a_rank_in_a_collective(self):
         self.case("rendezvous")
 
+    def test_a_communicator_is_freed_behind_finalize(self):
+        self.case("freed_behind_the_end")
+
     def test_progress_in_a_blocking_receive(self):
         self.case("blocked_recv")
 

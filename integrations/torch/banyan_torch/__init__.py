@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The backend "banyan" of torch.distributed, over libbanyan.
+
+    torch.distributed.init_process_group("banyan")
+
+Nothing needs to be imported: torch finds the backend by its entry point.
+"""
+import atexit
+import datetime
+
+__all__ = ["create", "register"]
+
+
+def _native():
+    """The extension. Its threads and groups end with the process, before Python does."""
+    import torch  # noqa: F401  the extension needs its libraries
+    from . import _C
+    if not getattr(_native, "ends", False):
+        atexit.register(_C.shutdown_all)
+        _native.ends = True
+    return _C
+
+
+def create(opts, options=None):
+    """A backend for torch.distributed: opts is its _DistributedBackendOptions."""
+    native = _native()
+    timeout = opts.timeout
+    if not isinstance(timeout, datetime.timedelta):
+        timeout = datetime.timedelta(seconds=timeout)
+    if not isinstance(options, native.Options):
+        options = native.Options(timeout)
+    options.global_ranks_in_group = opts.global_ranks_in_group
+    options.group_name = opts.group_id
+    return native.Backend(opts.store, opts.group_rank, opts.group_size, options)
+
+
+def register():
+    """Makes "banyan" known to torch.distributed; a second call does nothing."""
+    import torch.distributed as dist
+    if "BANYAN" not in dist.Backend._plugins:
+        dist.Backend.register_backend("banyan", create, extended_api=True, devices=["cpu"])
+
+
+def _autoload():
+    """`import torch` calls this, so it must not fail; torch 2.15 and later ask register() by name."""
+    try:
+        import torch.distributed as dist
+        if dist.is_available() and not hasattr(dist.Backend, "_ensure_backend_registered"):
+            register()
+    except Exception as why:  # an error here would break `import torch`
+        import warnings
+        warnings.warn(f"banyan: the backend is not available: {why}")

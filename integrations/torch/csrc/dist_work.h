@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One call of c10d: what it asks of banyan, and its progress to completion.
+#pragma once
+
+#include "process_group.h"
+#include "types.h"
+
+#include <ATen/core/ivalue.h>
+#include <functional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace banyan_torch
+{
+
+// One operation of banyan. req NULL: the blocking call; else <name>_init.
+using Step = std::function<int(banyan_comm *, const banyan_opts *, banyan_request **req)>;
+
+// step<banyan_barrier, banyan_barrier_init>(): the arguments before `comm`.
+template <auto Block, auto Init, typename... Args> Step step(Args... args)
+{
+    return [=](banyan_comm *comm, const banyan_opts *opts, banyan_request **req) {
+        return req ? Init(args..., comm, opts, req) : Block(args..., comm, opts);
+    };
+}
+
+struct Call {
+    c10d::OpType type = c10d::OpType::UNKNOWN;
+    const char *title = "";                    // "all_reduce", for profilers and errors
+    std::vector<at::Tensor> inputs;            // for profilers; they live as long as the work
+    std::vector<at::Tensor> outputs;           // the value of the future
+    std::vector<at::Tensor> buffers;           // what else lives as long as the work
+    std::vector<Step> steps;                   // all run together
+    std::vector<std::function<void()>> afters; // copy results out of the buffers
+    std::vector<std::shared_ptr<Op>> ops;      // which the steps use
+    std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+    bool async = true;
+    int source = -1; // of a message that is received
+};
+
+class Work : public c10d::Work
+{
+  public:
+    Work(std::shared_ptr<Group> group, int rank, uint64_t sequence, const std::string &title,
+         Call call);
+    ~Work() override;
+    // Runs the call to its end. Throws what fails.
+    void run();
+    // Starts it. Throws if it cannot be started; what fails later is the work's exception.
+    void start();
+
+    bool isCompleted() override;
+    bool isSuccess() const override;
+    bool wait(std::chrono::milliseconds timeout) override;
+    void abort() override;
+    void synchronize() override;
+    int sourceRank() const override;
+    uint64_t getSequencenumber() const override;
+    std::vector<at::Tensor> result() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+    // For Completer: looks whether it is complete. Returns is_over().
+    bool look();
+    // For Futures.
+    bool is_over() const;
+    bool is_message() const;
+    void complete_future();
+
+  private:
+    int start_steps(const banyan_opts *opts);
+    bool test_steps();
+    void end_steps();
+    void end(std::exception_ptr why);
+    void copy_results();
+    void check_ended() const;
+    std::shared_ptr<Group> group_;
+    Lane &lane_;
+    Call call_;
+    uint64_t sequence_;
+    std::vector<banyan_request *> requests_;
+    std::mutex looking_; // one thread at a time looks at the requests
+    std::atomic<bool> over_{ false };
+    std::exception_ptr why_; // what failed first, before end()
+    c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+} // namespace banyan_torch

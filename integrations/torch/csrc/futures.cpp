@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "futures.h"
+
+#include "dist_work.h"
+
+namespace banyan_torch
+{
+
+static thread_local int lane_of_thread;
+
+int Futures::current_lane()
+{
+    return lane_of_thread;
+}
+
+void Futures::add(c10::intrusive_ptr<c10d::Work> work)
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+
+    waiting_.push_back(std::move(work));
+    if (!thread_.joinable() && !stop_)
+        thread_ = std::thread([this] { main(); });
+    wake_.notify_one();
+}
+
+void Futures::notify()
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+
+    wake_.notify_one();
+}
+
+// The first work that may complete its future: any message, and the first of the collectives.
+c10::intrusive_ptr<c10d::Work> Futures::next()
+{
+    bool is_first = true;
+
+    for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
+        auto *work = static_cast<Work *>(at->get());
+        if ((is_first || work->is_message()) && work->is_over()) {
+            auto found = std::move(*at);
+            waiting_.erase(at);
+            return found;
+        }
+        if (!work->is_message())
+            is_first = false;
+    }
+    return {};
+}
+
+void Futures::main()
+{
+    std::unique_lock<std::mutex> lock(mutex_);
+
+    lane_of_thread = lane_;
+    for (;;) {
+        auto work = next();
+        if (work) {
+            lock.unlock();
+            static_cast<Work *>(work.get())->complete_future();
+            work.reset();
+            lock.lock();
+        } else if (stop_) {
+            return;
+        } else {
+            wake_.wait(lock);
+        }
+    }
+}
+
+void Futures::stop()
+{
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        stop_ = true;
+        wake_.notify_one();
+    }
+    if (!thread_.joinable())
+        return;
+    // A callback that drops the last reference to its group ends here, on this thread.
+    if (thread_.get_id() == std::this_thread::get_id())
+        thread_.detach();
+    else
+        thread_.join();
+}
+
+Futures::~Futures()
+{
+    stop();
+}
+
+} // namespace banyan_torch

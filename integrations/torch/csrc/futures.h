@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Completes futures: their callbacks run on a thread of their own, as they may wait.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace banyan_torch
+{
+
+// Futures of collectives complete in the order in which they were asked for, which is the same
+// on all ranks, so that what their callbacks issue has the same order too. Those of messages
+// complete as they come. The thread starts with the first future.
+class Futures
+{
+  public:
+    // lane: of what the callbacks issue.
+    explicit Futures(int lane) : lane_(lane)
+    {
+    }
+    ~Futures();
+    // `work` has a future from now on. To be called once, complete or not.
+    void add(c10::intrusive_ptr<c10d::Work> work);
+    // A work that was added has completed.
+    void notify();
+    // Completes what is complete, and ends the thread. Nothing is added any more.
+    void stop();
+    // The lane of the calling thread.
+    static int current_lane();
+
+  private:
+    c10::intrusive_ptr<c10d::Work> next();
+    void main();
+    const int lane_;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<c10::intrusive_ptr<c10d::Work>> waiting_;
+    std::thread thread_;
+    bool stop_ = false;
+};
+
+} // namespace banyan_torch

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A backend's life: how it is made, issues its calls, fails and ends; its barriers.
+#include "backend.h"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+namespace banyan_torch
+{
+
+using std::chrono::milliseconds;
+
+Backend::Backend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                 c10::intrusive_ptr<Options> options)
+    : c10d::Backend(rank, size), store_(store), options_(std::move(options)),
+      group_(Group::join(*store, rank, size, options_->timeout))
+{
+}
+
+Backend::~Backend() = default;
+
+const std::string Backend::getBackendName() const
+{
+    return options_->backend;
+}
+
+c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions()
+{
+    return options_;
+}
+
+void Backend::setTimeout(milliseconds timeout)
+{
+    options_->timeout = timeout;
+}
+
+uint64_t Backend::getSequenceNumberForGroup()
+{
+    return sequence_;
+}
+
+// A work that is complete, for calls that endCoalescing() runs.
+static WorkPtr done()
+{
+    auto future =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+
+    future->markCompleted(c10::IValue(Tensors{}));
+    return c10d::Work::create_from_future(future);
+}
+
+template <typename T> static void append(std::vector<T> &to, std::vector<T> &from)
+{
+    to.insert(to.end(), std::make_move_iterator(from.begin()),
+              std::make_move_iterator(from.end()));
+}
+
+// Both run together.
+static void add_call(Call &to, Call &from)
+{
+    append(to.inputs, from.inputs);
+    append(to.outputs, from.outputs);
+    append(to.buffers, from.buffers);
+    append(to.steps, from.steps);
+    append(to.afters, from.afters);
+    append(to.ops, from.ops);
+}
+
+WorkPtr Backend::issue(Call &&call)
+{
+    if (call.timeout == c10d::kUnsetTimeout)
+        call.timeout = options_->timeout;
+    if (coalesced_) {
+        add_call(*coalesced_, call);
+        return done();
+    }
+    bool async = call.async;
+    std::string title = options_->backend + ":" + call.title;
+    auto work = c10::make_intrusive<Work>(group_, rank_, ++sequence_, title, std::move(call));
+    if (async)
+        work->start();
+    else
+        work->run();
+    return work;
+}
+
+bool Backend::supportsCoalescing() const
+{
+    return true;
+}
+
+void Backend::startCoalescing()
+{
+    TORCH_CHECK(!coalesced_, "banyan: startCoalescing: it was called twice");
+    coalesced_ = std::make_unique<Call>();
+    coalesced_->type = c10d::OpType::COALESCED;
+    coalesced_->title = "coalesced";
+}
+
+WorkPtr Backend::endCoalescing()
+{
+    TORCH_CHECK(coalesced_, "banyan: endCoalescing: call startCoalescing first");
+    std::unique_ptr<Call> call = std::move(coalesced_);
+    return issue(std::move(*call));
+}
+
+bool Backend::supportsSplitting() const
+{
+    return true;
+}
+
+c10::intrusive_ptr<c10d::Backend>
+Backend::split(const c10::intrusive_ptr<c10d::Store> &store, const std::vector<int> &ranks,
+               const c10::intrusive_ptr<c10d::Backend::Options> &options)
+{
+    auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+    auto given = c10::dynamic_intrusive_pointer_cast<Options>(options);
+
+    if (mine == ranks.end())
+        return {};
+    if (!given)
+        given = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout,
+                                             options_->backend);
+    return c10::make_intrusive<Backend>(store, static_cast<int>(mine - ranks.begin()),
+                                        static_cast<int>(ranks.size()), given);
+}
+
+bool Backend::supportsAbortHooks() const
+{
+    return true;
+}
+
+void Backend::registerAbortHook(int64_t id, c10d::AbortHook hook)
+{
+    std::lock_guard<std::mutex> lock(hooks_mutex_);
+
+    abort_hooks_[id] = std::move(hook);
+}
+
+void Backend::unregisterAbortHook(int64_t id)
+{
+    std::lock_guard<std::mutex> lock(hooks_mutex_);
+
+    abort_hooks_.erase(id);
+}
+
+void Backend::abort()
+{
+    std::unordered_map<int64_t, c10d::AbortHook> hooks;
+
+    {
+        std::lock_guard<std::mutex> lock(hooks_mutex_);
+        hooks = abort_hooks_;
+    }
+    for (auto &hook : hooks)
+        hook.second();
+    group_->abort("the program aborted the process group");
+}
+
+void Backend::shutdown()
+{
+    group_->shutdown();
+}
+
+c10d::ErrorType Backend::getError()
+{
+    int rc;
+
+    group_->failure(&rc);
+    switch (rc) {
+    case 0: return c10d::ErrorType::SUCCESS;
+    case -BANYAN_ETIMEDOUT: return c10d::ErrorType::TIMEOUT;
+    case -BANYAN_ERANKDEAD: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
+    }
+}
+
+void Backend::waitForPendingWorks()
+{
+    group_->wait_quiet();
+}
+
+std::unordered_map<std::string, uint64_t> Backend::stats()
+{
+    return group_->stats();
+}
+
+WorkPtr Backend::barrier(const c10d::BarrierOptions &opts)
+{
+    Call call = call_of(c10d::OpType::BARRIER, "barrier", opts);
+
+    call.steps.push_back(step<banyan_barrier, banyan_barrier_init>());
+    return issue(std::move(call));
+}
+
+// Rank 0 waits for each rank's key in the store, so that a late rank fails this call alone and
+// not the group. Returns the ranks that did not come in time.
+static std::vector<int> late_ranks(c10d::Store &store, const std::string &key, int size,
+                                   milliseconds timeout, bool wait_all)
+{
+    auto end = std::chrono::steady_clock::now() + timeout;
+    std::vector<int> late;
+
+    for (int r = 1; r < size; r++) {
+        auto left =
+            std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
+        try {
+            store.wait({ key + std::to_string(r) }, std::max(left, milliseconds(1)));
+        } catch (const std::exception &) {
+            late.push_back(r);
+            if (!wait_all)
+                break;
+        }
+    }
+    return late;
+}
+
+static std::string sentence_of(const std::vector<int> &late, milliseconds timeout)
+{
+    std::string ranks;
+
+    if (timeout.count() == 0)
+        return "Rank 0 timed out in monitoredBarrier after 0 ms.";
+    for (int r : late)
+        ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
+    return c10::str("[Rank 0]: Rank", late.size() > 1 ? "s " : " ", ranks,
+                    " failed to pass monitoredBarrier in ", timeout.count(), " ms");
+}
+
+void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks)
+{
+    auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
+    std::string key = c10::str("banyan/monitored/", monitored_++, "/");
+
+    if (rank_ == 0) {
+        auto late = late_ranks(*store_, key, size_, timeout, wait_all_ranks);
+        store_->set(key + "end", late.empty() ? "ok" : "late");
+        TORCH_CHECK(late.empty() && timeout.count() > 0, sentence_of(late, timeout));
+        return;
+    }
+    store_->set(key + std::to_string(rank_), "here");
+    std::string why;
+    try {
+        // Rank 0 may come as late as this rank may wait, and then waits itself.
+        store_->wait({ key + "end" }, 2 * timeout + milliseconds(100));
+        why = store_->get_to_str(key + "end") == "ok" ? "" : "a rank did not come in time";
+    } catch (const std::exception &e) {
+        why = e.what();
+    }
+    TORCH_CHECK(why.empty(), "Rank ", rank_,
+                " successfully reached monitoredBarrier, but "
+                "received errors while waiting for send/recv from rank 0. Please check rank 0 "
+                "logs for faulty rank: ",
+                why);
+}
+
+} // namespace banyan_torch

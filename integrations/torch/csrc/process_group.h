@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The communicators of a process group, from the store to the last call.
+#pragma once
+
+#include "futures.h"
+
+#include <atomic>
+#include <banyan/banyan.h>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace banyan_torch
+{
+
+// A communicator, and the futures of what runs on it. Callbacks of futures issue in an order of
+// their own beside the user's threads, so they have a lane of their own: lane 0 is the users',
+// lane 1 that of the threads that run callbacks.
+struct Lane {
+    banyan_comm *comm = nullptr;
+    std::mutex mutex;              // one thread at a time calls comm
+    std::atomic<int> started{ 0 }; // operations in flight
+    Futures futures{ 1 };
+};
+
+class Group : public std::enable_shared_from_this<Group>
+{
+  public:
+    Group();
+    // All ranks of the group call it, with a store of their own. Throws with a sentence.
+    static std::shared_ptr<Group> join(c10d::Store &store, int rank, int size,
+                                       std::chrono::milliseconds timeout);
+    ~Group();
+    // The lane of the calling thread. Throws after shutdown().
+    Lane &lane();
+    // The lane of the user's threads, whichever thread calls.
+    Lane &user_lane()
+    {
+        return lanes_[0];
+    }
+    // Fails what is in flight, here and on the other ranks. Any thread; returns at once.
+    void abort(const char *reason);
+    // Waits, for some seconds at most, for what is in flight and for the other ranks, then
+    // destroys the communicators. Any thread; a second call does nothing.
+    void shutdown();
+    // Waits until nothing is in flight on the user's lane.
+    void wait_quiet();
+    // The counters of struct banyan_stats, of both lanes.
+    std::unordered_map<std::string, uint64_t> stats();
+    // The first cause of failure; "" while healthy. Any thread.
+    std::string failure(int *rc);
+
+  private:
+    void finish_lane(Lane &lane);
+    Lane lanes_[2];
+    std::mutex life_; // guards the change of closed_
+    std::atomic<bool> closed_{ false };
+    pid_t pid_ = 0;
+};
+
+// Shuts down all groups that live. For the end of the process.
+void shutdown_all();
+
+} // namespace banyan_torch

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What torch calls a type, an operation or an error, in banyan's words.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <banyan/banyan.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace banyan_torch
+{
+
+// Throws what the library says about rc, unless rc >= 0: DistBackendError, or ValueError for
+// arguments. `what` is the call: "all_reduce". To be called by the thread that got rc.
+void check(int rc, const char *what);
+// The same as a stored exception. rc < 0.
+std::exception_ptr failure(int rc, const char *what);
+
+// The elements of a tensor that is reduced: complex numbers are two floats.
+struct Elements {
+    void *data;
+    size_t count;
+    banyan_dtype dtype;
+};
+// Throws for types that are only moved (int16, float8) and for `op` that the type has not.
+// t: contiguous, on the CPU.
+Elements elements(const at::Tensor &t, const c10d::ReduceOp &op);
+
+// An operation of c10d for one call. It owns what the library made for PREMUL_SUM.
+class Op
+{
+  public:
+    Op(const c10d::ReduceOp &op, at::ScalarType type);
+    Op(const Op &) = delete;
+    Op &operator=(const Op &) = delete;
+    ~Op();
+    banyan_op id() const
+    {
+        return id_;
+    }
+
+  private:
+    banyan_op id_ = BANYAN_SUM;
+    bool made_ = false;
+};
+
+// Throws unless t lies in the CPU's memory, dense (not sparse).
+void check_tensor(const at::Tensor &t);
+void check_tensors(const std::vector<at::Tensor> &list);
+
+} // namespace banyan_torch

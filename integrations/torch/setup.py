@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds the extension against the torch that is installed, and the libbanyan that it finds:
+BANYAN_PREFIX (an installed or a build folder), the wheel "banyan", or pkg-config."""
+import importlib.util
+import os
+import pathlib
+import subprocess
+
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+HERE = pathlib.Path(__file__).resolve().parent
+TREE = str(HERE.parent.parent / "include")  # of a build folder
+
+
+def pkg_config(*options):
+    env = dict(os.environ)
+    prefix = env.get("BANYAN_PREFIX")
+    if prefix:
+        folders = [os.path.join(prefix, sub) for sub in ("lib/pkgconfig", "meson-uninstalled")]
+        found = subprocess.run(["find", prefix, "-name", "banyan*.pc", "-printf", "%h\n"], check=False,
+                               capture_output=True, text=True).stdout.split()
+        env["PKG_CONFIG_PATH"] = ":".join(folders + found)
+    done = subprocess.run(["pkg-config", *options, "banyan"], env=env, check=True, capture_output=True,
+                          text=True)
+    return done.stdout.split()
+
+
+def library():
+    """Include folders, the file to link, and where it is looked for at run time."""
+    wheel = importlib.util.find_spec("banyan")
+    lib = pathlib.Path(wheel.origin).parent / "lib" if wheel and wheel.origin else None
+    if not os.environ.get("BANYAN_PREFIX") and lib and list(lib.glob("libbanyan.so.*")):
+        return [str(lib.parent / "include"), TREE], str(sorted(lib.glob("libbanyan.so.*"))[0]), "$ORIGIN/../banyan/lib"
+    includes = [o[2:] for o in pkg_config("--cflags-only-I")] + [TREE]
+    libdirs = [pathlib.Path(o[2:]) for o in pkg_config("--libs-only-L")] or [pathlib.Path("/usr/lib")]
+    for folder in libdirs + [d.parent for d in libdirs]:
+        if (folder / "libbanyan.so").exists():
+            return includes, str(folder / "libbanyan.so"), str(folder)
+    raise SystemExit("setup.py: libbanyan.so was not found in " + ", ".join(map(str, libdirs)))
+
+
+include_dirs, to_link, run_path = library()
+setup(
+    ext_modules=[CppExtension(
+        "banyan_torch._C",
+        sorted(str(p.relative_to(HERE)) for p in (HERE / "csrc").glob("*.cpp")),
+        include_dirs=include_dirs,
+        extra_compile_args=["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", "-Wno-unused-parameter",
+                            "-fvisibility=hidden"],
+        extra_link_args=[to_link, f"-Wl,-rpath,{run_path}"],
+    )],
+    cmdclass={"build_ext": BuildExtension},
+)

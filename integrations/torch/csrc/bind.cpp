@@ -12,6 +12,16 @@ using banyan_torch::Backend;
 
 template <typename T> using Holder = c10::intrusive_ptr<T>;
 
+static bool runs_python()
+{
+    return PyGILState_Check();
+}
+
+static void take_turn()
+{
+    py::gil_scoped_acquire gil;
+}
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
 {
     using without_gil = py::call_guard<py::gil_scoped_release>;
@@ -31,5 +41,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
              py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"),
              without_gil())
         .def("stats", &Backend::stats, without_gil());
+    banyan_torch::Futures::set_interpreter({ runs_python, take_turn });
     m.def("shutdown_all", &banyan_torch::shutdown_all, without_gil());
 }

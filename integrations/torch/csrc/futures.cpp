@@ -7,6 +7,12 @@ namespace banyan_torch
 {
 
 static thread_local int lane_of_thread;
+static Interpreter python;
+
+void Futures::set_interpreter(Interpreter interpreter)
+{
+    python = interpreter;
+}
 
 int Futures::current_lane()
 {
@@ -17,7 +23,7 @@ void Futures::add(c10::intrusive_ptr<c10d::Work> work)
 {
     std::lock_guard<std::mutex> lock(mutex_);
 
-    waiting_.push_back(std::move(work));
+    waiting_.push_back({ std::move(work), python.is_caller && python.is_caller() });
     if (!thread_.joinable() && !stop_)
         thread_ = std::thread([this] { main(); });
     wake_.notify_one();
@@ -31,21 +37,21 @@ void Futures::notify()
 }
 
 // The first work that may complete its future: any message, and the first of the collectives.
-c10::intrusive_ptr<c10d::Work> Futures::next()
+bool Futures::next(Entry *out)
 {
     bool is_first = true;
 
     for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
-        auto *work = static_cast<Work *>(at->get());
+        auto *work = static_cast<Work *>(at->work.get());
         if ((is_first || work->is_message()) && work->is_over()) {
-            auto found = std::move(*at);
+            *out = std::move(*at);
             waiting_.erase(at);
-            return found;
+            return true;
         }
         if (!work->is_message())
             is_first = false;
     }
-    return {};
+    return false;
 }
 
 void Futures::main()
@@ -54,11 +60,13 @@ void Futures::main()
 
     lane_of_thread = lane_;
     for (;;) {
-        auto work = next();
-        if (work) {
+        Entry entry;
+        if (next(&entry)) {
             lock.unlock();
-            static_cast<Work *>(work.get())->complete_future();
-            work.reset();
+            if (entry.from_python)
+                python.take_turn();
+            static_cast<Work *>(entry.work.get())->complete_future();
+            entry.work.reset();
             lock.lock();
         } else if (stop_) {
             return;

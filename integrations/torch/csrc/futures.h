@@ -11,6 +11,14 @@
 namespace banyan_torch
 {
 
+// What a thread of Python does with a future, it does before another thread gets its turn: so
+// it adds a callback to a future that is not complete yet, and the callback runs where it
+// should. A backend that Python does not use has none.
+struct Interpreter {
+    bool (*is_caller)() = nullptr; // whether the calling thread runs Python
+    void (*take_turn)() = nullptr; // returns when that thread has gone on
+};
+
 // Futures of collectives complete in the order in which they were asked for, which is the same
 // on all ranks, so that what their callbacks issue has the same order too. Those of messages
 // complete as they come. The thread starts with the first future.
@@ -22,6 +30,7 @@ class Futures
     {
     }
     ~Futures();
+    static void set_interpreter(Interpreter interpreter);
     // `work` has a future from now on. To be called once, complete or not.
     void add(c10::intrusive_ptr<c10d::Work> work);
     // A work that was added has completed.
@@ -32,12 +41,16 @@ class Futures
     static int current_lane();
 
   private:
-    c10::intrusive_ptr<c10d::Work> next();
+    struct Entry {
+        c10::intrusive_ptr<c10d::Work> work;
+        bool from_python;
+    };
+    bool next(Entry *out);
     void main();
     const int lane_;
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::deque<c10::intrusive_ptr<c10d::Work>> waiting_;
+    std::deque<Entry> waiting_;
     std::thread thread_;
     bool stop_ = false;
 };

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs a function on several ranks, as forked processes of this one, which has torch loaded."""
 import contextlib
+import faulthandler
 import os
 import tempfile
 import traceback
@@ -10,12 +11,14 @@ import torch.distributed as dist
 
 import banyan_torch
 
+PATIENCE = int(os.environ.get("PATIENCE", "300"))  # seconds until a test counts as hung
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
 
 
 def _rank_main(fn, rank, size, folder, backend, args):
     code = 1
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     try:
         if backend:
             dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=size)

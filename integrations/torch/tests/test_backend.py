@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The backend's calls, against what they promise. PyTorch's own tests: pytorch_suite.py."""
+import datetime
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import common
+
+RANKS = pytest.mark.parametrize("size", [1, 2, 3])
+REDUCED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32,
+           torch.int64, torch.complex64, torch.complex128]
+
+
+def here():
+    return dist.get_rank(), dist.get_world_size()
+
+
+def reductions():
+    rank, size = here()
+    for dtype in REDUCED:
+        for asynchronous in (False, True):
+            x = torch.full((7,), rank + 1, dtype=dtype)
+            work = dist.all_reduce(x, async_op=asynchronous)
+            if asynchronous:
+                work.wait()
+            assert (x == size * (size + 1) // 2).all(), (dtype, x)
+    for op, wanted in ((dist.ReduceOp.MAX, size), (dist.ReduceOp.MIN, 1), (dist.ReduceOp.AVG, (size + 1) / 2)):
+        x = torch.full((3,), float(rank + 1))
+        dist.all_reduce(x, op)
+        assert (x == wanted).all()
+    flags = torch.tensor([rank == 0, True, False])
+    dist.all_reduce(flags)
+    assert flags.tolist() == [True, True, False]
+    x = torch.ones(4)
+    dist.all_reduce(x, dist._make_nccl_premul_sum(2.0))
+    assert (x == 2 * size).all()
+    columns = torch.arange(6.0).reshape(2, 3).t()
+    dist.all_reduce(columns)
+    assert torch.equal(columns, size * torch.arange(6.0).reshape(2, 3).t())
+    root = torch.full((2,), float(rank + 1))
+    dist.reduce(root, size - 1)
+    assert rank != size - 1 or (root == size * (size + 1) / 2).all()
+
+
+def scatters():
+    rank, size = here()
+    out = torch.empty(3)
+    dist.reduce_scatter_tensor(out, torch.arange(3.0 * size))
+    assert torch.equal(out, size * torch.arange(3.0 * rank, 3.0 * rank + 3))
+    out = torch.empty(rank + 1)
+    dist.reduce_scatter(out, [torch.full((r + 1,), float(r)) for r in range(size)])
+    assert (out == rank * size).all()
+    out = torch.empty(2)
+    dist.scatter(out, [torch.full((2,), float(r)) for r in range(size)] if rank == 0 else None)
+    assert (out == rank).all()
+
+
+def gathers():
+    rank, size = here()
+    lists = [torch.empty(r + 1, dtype=torch.int16) for r in range(size)]
+    dist.all_gather(lists, torch.full((rank + 1,), rank, dtype=torch.int16))
+    assert [t.tolist() for t in lists] == [[r] * (r + 1) for r in range(size)]
+    flat = torch.empty(2 * size)
+    dist.all_gather_into_tensor(flat, torch.full((2,), float(rank)))
+    assert flat.tolist() == [r for r in range(size) for _ in range(2)]
+    into = [torch.empty(2) for _ in range(size)] if rank == 0 else None
+    dist.gather(torch.full((2,), float(rank)), into)
+    assert rank or [t[0].item() for t in into] == list(range(size))
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": r} for r in range(size)]
+    x = torch.full((4,), float(rank), requires_grad=True)
+    dist.broadcast(x, size - 1)
+    assert (x == size - 1).all()
+
+
+def all_to_all():
+    rank, size = here()
+    sent = [rank + r for r in range(size)]                 # rows for rank r
+    got = [r + rank for r in range(size)]
+    out = torch.empty(sum(got), 2)
+    dist.all_to_all_single(out, torch.full((sum(sent), 2), float(rank)), got, sent)
+    assert out[:, 0].tolist() == [float(r) for r in range(size) for _ in range(got[r])]
+    outs = [torch.empty(r + 1) for r in range(size)]
+    dist.all_to_all(outs, [torch.full((rank + 1,), float(rank)) for _ in range(size)])
+    assert all((outs[r] == r).all() for r in range(size))
+
+
+def messages():
+    rank, size = here()
+    after, before = (rank + 1) % size, (rank - 1) % size
+    got = [torch.empty(1 << 18), torch.empty(3)]
+    works = [dist.irecv(got[1], before, tag=7), dist.irecv(got[0], before, tag=3),
+             dist.isend(torch.full((1 << 18,), float(rank)), after, tag=3),
+             dist.isend(torch.full((3,), 10.0 + rank), after, tag=7)]
+    for work in works:
+        work.wait()
+    assert (got[0] == before).all() and (got[1] == 10 + before).all()
+    x = torch.empty(5)
+    ops = [dist.P2POp(dist.irecv, x, before), dist.P2POp(dist.isend, torch.full((5,), float(rank)), after)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert (x == before).all()
+
+
+def coalesced():
+    rank, size = here()
+    tensors = [torch.full((n,), float(rank + 1)) for n in (3, 1000, 1)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for t in tensors:
+            dist.all_reduce(t)
+    manager.wait()
+    outs = [torch.empty(n * size) for n in (2, 5)]
+    with dist._coalescing_manager():
+        for out in outs:
+            dist.all_gather_into_tensor(out, torch.full((out.numel() // size,), float(rank)))
+    assert all((t == size * (size + 1) / 2).all() for t in tensors)
+    assert all((out.reshape(size, -1)[r] == r).all() for out in outs for r in range(size))
+
+
+def sparse():
+    rank, size = here()
+    x = torch.sparse_coo_tensor([[0, rank + 1]], [1.0, 2.0], (size + 1,))
+    dist.all_reduce(x)
+    assert x.to_dense().tolist() == [float(size)] + [2.0] * size
+
+
+def groups():
+    rank, size = here()
+    evens = dist.new_group(range(0, size, 2))
+    odd = dist.new_group([size - 1])
+    if rank % 2 == 0:
+        x = torch.ones(2)
+        dist.all_reduce(x, group=evens)
+        assert (x == (size + 1) // 2).all()
+    if rank == size - 1:
+        dist.barrier(group=odd)
+    mine, _ = dist.new_subgroups(group_size=1)
+    dist.barrier(group=mine)
+    dist.barrier()
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=60))
+
+
+def futures():
+    """What callbacks issue does not mix with what the program issues, and they may wait."""
+    rank, size = here()
+    seen = []
+
+    def second(future):
+        x = future.value()[0].clone()
+        dist.all_reduce(x)
+        seen.append(dist.all_reduce(x, async_op=True).get_future().wait()[0][0].item())
+        return x
+    chain = [dist.all_reduce(torch.ones(100), async_op=True).get_future().then(second) for _ in range(20)]
+    for _ in range(50):
+        dist.all_reduce(torch.ones(3))
+    for future in chain:
+        future.wait()
+    assert seen == [float(size ** 3)] * 20
+
+
+@RANKS
+@pytest.mark.parametrize("fn", [reductions, scatters, gathers, all_to_all, messages, coalesced, sparse, groups,
+                                futures], ids=lambda fn: fn.__name__)
+def test_calls(fn, size):
+    common.run(fn, size)
+
+
+def errors():
+    with pytest.raises(RuntimeError, match="Short"):
+        dist.all_reduce(torch.ones(3, dtype=torch.int16))
+    with pytest.raises(RuntimeError, match="non-integral"):
+        dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND)
+    with pytest.raises(RuntimeError, match="world size"):
+        dist.reduce_scatter_tensor(torch.empty(3), torch.empty(4))
+    x = torch.ones(1)
+    dist.all_reduce(x)                                     # no error above has harmed the group
+
+
+def mismatch():
+    rank, _ = here()
+    with pytest.raises(dist.DistBackendError, match="rank 0 called .* rank 1 called"):
+        dist.all_reduce(torch.ones(3 + rank))
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    assert str(backend.get_error()) != "ErrorType.SUCCESS"
+
+
+def death():
+    rank, _ = here()
+    dist.barrier()
+    if rank == 1:
+        os._exit(0)
+    with pytest.raises(dist.DistBackendError, match="rank 1"):
+        while True:
+            dist.all_reduce(torch.ones(3))
+
+
+def aborted():
+    rank, _ = here()
+    group = dist.new_group([0, 1])
+    dist.barrier(group=group)
+    if rank == 0:
+        work = dist.irecv(torch.empty(3), 1, group=group)
+        group.abort()
+        with pytest.raises(dist.DistBackendError, match="abort"):
+            work.wait()
+    dist.barrier()
+
+
+def late():
+    rank, _ = here()
+    x = torch.ones(1)
+    if rank == 0:
+        work = dist.all_reduce(x, async_op=True)
+        with pytest.raises(RuntimeError, match=" Timed out "):
+            work.wait(datetime.timedelta(milliseconds=20))
+        dist.send(torch.ones(1), 1)
+        work.wait()
+    else:
+        dist.recv(torch.empty(1), 0)
+        dist.all_reduce(x)
+    assert x.item() == 2
+
+
+@pytest.mark.parametrize("fn", [errors, mismatch, death, aborted, late], ids=lambda fn: fn.__name__)
+def test_failures(fn):
+    common.run(fn, 2)
+
+
+SCRIPT = """
+import torch, torch.distributed as dist
+dist.init_process_group("banyan")
+x = torch.ones(3)
+dist.all_reduce(x)
+w = dist.all_reduce(x, async_op=True)
+f = w.get_future().then(lambda f: f.value())
+print("sum", x[0].item() >= 2)
+"""
+
+
+def test_a_script_without_destroy_ends():
+    with tempfile.TemporaryDirectory() as folder:
+        script = os.path.join(folder, "script.py")
+        with open(script, "w", encoding="utf-8") as out:
+            out.write("import banyan_torch; banyan_torch.register()\n" + SCRIPT)
+        env = dict(os.environ, OMP_NUM_THREADS="1")
+        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone",
+                               "--nproc-per-node=2", script], env=env, capture_output=True, text=True,
+                              timeout=common.PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum True") == 2 and "Traceback" not in done.stderr, done.stderr
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 5))
+
+
+def losses(net, steps=8):
+    optimizer = torch.optim.SGD(net.parameters(), .05)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    found = []
+    for _ in range(steps):
+        x = torch.randn(16, 20, generator=generator)
+        loss = nn.functional.cross_entropy(net(x), (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        found.append(round(mean.item() / dist.get_world_size(), 5))
+    return found
+
+
+def ddp_as_gloo():
+    plain = dist.new_group(backend="gloo")
+    ours = losses(nn.parallel.DistributedDataParallel(model()))
+    assert ours == losses(nn.parallel.DistributedDataParallel(model(), process_group=plain))
+
+
+def power_sgd(bucket_mb):
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    net = nn.parallel.DistributedDataParallel(model(), bucket_cap_mb=bucket_mb)
+    state = powerSGD_hook.PowerSGDState(None, 4, start_powerSGD_iter=2)
+    net.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    found = losses(net, 20)
+    assert found[-1] < found[0]
+
+
+def fsdp2():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    wanted = losses(nn.parallel.DistributedDataParallel(model()))
+    net = model()
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    assert losses(net) == wanted
+
+
+def data_loader():
+    loader = torch.utils.data.DataLoader(torch.arange(16.0), batch_size=4, num_workers=2)
+    for batch in loader:
+        dist.all_reduce(batch)
+    dist.barrier()
+
+
+@pytest.mark.parametrize("fn, args", [(ddp_as_gloo, ()), (power_sgd, (100,)), (power_sgd, (.1,)), (fsdp2, ()),
+                                      (data_loader, ())],
+                         ids=["ddp", "powersgd", "powersgd-buckets", "fsdp2", "dataloader"])
+def test_training(fn, args):
+    common.run(fn, 2, *args)

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dist_work.h"
 
-#include "completer.h"
-
 #include <ATen/core/grad_mode.h>
-#include <sched.h>
 
 namespace banyan_torch
 {
@@ -20,7 +17,7 @@ Work::Work(std::shared_ptr<Group> group, int rank, uint64_t sequence, const std:
 
 Work::~Work()
 {
-    end_steps();
+    free_requests();
 }
 
 static banyan_opts options_of(const Call &call)
@@ -38,83 +35,70 @@ void Work::run()
     int rc = 0;
 
     {
-        std::lock_guard<std::mutex> lock(lane_.mutex);
-        if (lane_.started == 0) {
-            for (size_t i = 0; i < call_.steps.size() && rc >= 0; i++)
-                rc = call_.steps[i](lane_.comm, &opts, nullptr);
-            if (rc < 0)
-                why_ = failure(rc, call_.title);
-            copy_results();
-            end(why_);
-        }
+        std::lock_guard<std::mutex> lock(lane_.blocking);
+        for (size_t i = 0; i < call_.steps.size() && rc >= 0; i++)
+            rc = call_.steps[i](lane_.comm, &opts, nullptr);
+        if (rc < 0)
+            why_ = failure(rc, call_.title);
     }
-    if (!is_over())
-        start();
-    wait(kNoTimeout);
+    end();
+    check_ended();
 }
 
-int Work::start_steps(const banyan_opts *opts)
+// The library calls it once for each request, one at a time.
+void Work::step_done(void *arg, banyan_request *, int rc)
 {
-    for (const auto &step : call_.steps) {
-        banyan_request *req = nullptr;
-        int rc = step(lane_.comm, opts, &req);
-        if (rc >= 0)
-            rc = banyan_start(req);
-        if (rc < 0) {
-            banyan_request_free(req);
-            return rc;
-        }
-        requests_.push_back(req);
-    }
-    return 0;
+    auto self = c10::intrusive_ptr<Work>::reclaim(static_cast<Work *>(arg));
+
+    self->count(1, rc < 0 ? failure(rc, self->call_.title) : nullptr);
+}
+
+int Work::start_step(const Step &step, const banyan_opts *opts)
+{
+    banyan_request *req = nullptr;
+    int rc = step(lane_.comm, opts, &req);
+
+    if (rc < 0)
+        return rc;
+    requests_.push_back(req);
+    auto self = c10::intrusive_ptr<Work>::reclaim_copy(this);
+    rc = banyan_request_on_done(req, step_done, self.get());
+    if (rc >= 0)
+        rc = banyan_start(req);
+    if (rc >= 0)
+        self.release(); // to step_done
+    return rc;
 }
 
 void Work::start()
 {
     banyan_opts opts = options_of(call_);
-    int rc;
+    size_t n = call_.steps.size(), started = 0;
+    int rc = 0;
 
-    {
-        std::lock_guard<std::mutex> lock(lane_.mutex);
-        rc = start_steps(&opts);
-        if (rc < 0)
-            why_ = failure(rc, call_.title);
-        if (!requests_.empty())
-            lane_.started++;
+    pending_ = n + 1; // one for this function
+    requests_.reserve(n);
+    lane_.started++;
+    while (started < n && rc >= 0) {
+        rc = start_step(call_.steps[started], &opts);
+        started += rc >= 0;
     }
-    if (requests_.empty()) { // else the others end first
-        end(why_);
+    count(n - started + 1, rc < 0 ? failure(rc, call_.title) : nullptr);
+    if (started == 0)
         check_ended();
-        return;
-    }
-    Completer::of_process().add(c10::intrusive_ptr<c10d::Work>::reclaim_copy(this));
 }
 
-// Frees the requests that are over; the first failure goes to why_. The lane's mutex is held.
-bool Work::test_steps()
+void Work::count(size_t steps, std::exception_ptr why)
 {
-    bool all = true;
-
-    for (auto &req : requests_) {
-        int done = 1;
-        int rc = req ? banyan_test(req, &done) : 0;
-        if (rc < 0 && !why_)
-            why_ = failure(rc, call_.title);
-        if (rc >= 0 && !done) {
-            all = false;
-        } else {
-            banyan_request_free(req);
-            req = nullptr;
-        }
+    if (why) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (!why_)
+            why_ = std::move(why);
     }
-    return all;
-}
-
-void Work::end_steps()
-{
-    for (auto &req : requests_)
-        banyan_request_free(req);
-    requests_.clear();
+    if (pending_.fetch_sub(steps) == steps) {
+        end();
+        lane_.started--;
+    }
 }
 
 void Work::copy_results()
@@ -129,36 +113,29 @@ void Work::copy_results()
     }
 }
 
-void Work::end(std::exception_ptr why)
+void Work::end()
 {
     bool has_future;
 
-    finish(std::move(why));
+    copy_results();
+    finish(why_);
     {
         std::lock_guard<std::mutex> lock(mutex_);
         over_ = true;
         has_future = static_cast<bool>(future_);
+        if (waiters_ == 0)
+            free_requests();
         cv_.notify_all();
     }
     if (has_future)
         lane_.futures.notify();
 }
 
-bool Work::look()
+void Work::free_requests()
 {
-    std::unique_lock<std::mutex> looking(looking_, std::try_to_lock);
-
-    if (!looking || is_over())
-        return is_over();
-    {
-        std::unique_lock<std::mutex> lock(lane_.mutex, std::try_to_lock);
-        if (!lock || !test_steps())
-            return false;
-    }
-    lane_.started--;
-    copy_results();
-    end(why_);
-    return true;
+    for (auto *req : requests_)
+        banyan_request_free(req);
+    requests_.clear();
 }
 
 bool Work::is_over() const
@@ -171,9 +148,34 @@ bool Work::is_message() const
     return c10d::isP2POp(opType_, false);
 }
 
+// Waits for the requests, at most so long. Returns is_over().
+bool Work::wait_requests(double seconds)
+{
+    auto end = Clock::now() + std::chrono::duration<double>(seconds);
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (over_)
+            return true;
+        waiters_++;
+    }
+    for (auto *req : requests_) {
+        int done = 0;
+        std::chrono::duration<double> left = end - Clock::now();
+        banyan_wait_for(req, std::max(left.count(), 0.0), &done);
+        if (!done && Clock::now() >= end)
+            break;
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    // Another thread may be about to call end().
+    cv_.wait_until(lock, end, [this] { return over_.load(); });
+    if (--waiters_ == 0 && over_)
+        free_requests();
+    return over_;
+}
+
 bool Work::isCompleted()
 {
-    return look();
+    return wait_requests(0);
 }
 
 bool Work::isSuccess() const
@@ -185,20 +187,12 @@ bool Work::isSuccess() const
 
 bool Work::wait(std::chrono::milliseconds timeout)
 {
-    auto start = Clock::now();
-    int turns = 0;
+    // An operation has a deadline of its own.
+    auto most = timeout == kNoTimeout ? std::chrono::hours(24 * 365) : timeout;
 
-    while (!look()) {
-        if (timeout != kNoTimeout && Clock::now() - start >= timeout)
-            TORCH_CHECK(false, "banyan: ", call_.title, ": Timed out waiting ", timeout.count(),
-                        " ms for the operation to complete; it goes on");
-        if (++turns < 200) {
-            sched_yield();
-        } else {
-            std::unique_lock<std::mutex> lock(mutex_);
-            cv_.wait_for(lock, std::chrono::microseconds(100), [this] { return over_.load(); });
-        }
-    }
+    TORCH_CHECK(wait_requests(std::chrono::duration<double>(most).count()),
+                "banyan: ", call_.title, ": Timed out waiting ", timeout.count(),
+                " ms for the operation to complete; it goes on");
     check_ended();
     return true;
 }

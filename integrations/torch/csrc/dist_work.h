@@ -58,28 +58,30 @@ class Work : public c10d::Work
     std::vector<at::Tensor> result() override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
-    // For Completer: looks whether it is complete. Returns is_over().
-    bool look();
     // For Futures.
     bool is_over() const;
     bool is_message() const;
     void complete_future();
 
   private:
-    int start_steps(const banyan_opts *opts);
-    bool test_steps();
-    void end_steps();
-    void end(std::exception_ptr why);
+    static void step_done(void *work, banyan_request *req, int rc);
+    int start_step(const Step &step, const banyan_opts *opts);
+    // `steps` more are over, the first failure of all being why.
+    void count(size_t steps, std::exception_ptr why);
+    bool wait_requests(double seconds);
     void copy_results();
+    void end();
     void check_ended() const;
+    void free_requests();
     std::shared_ptr<Group> group_;
     Lane &lane_;
     Call call_;
-    uint64_t sequence_;
-    std::vector<banyan_request *> requests_;
-    std::mutex looking_; // one thread at a time looks at the requests
+    const uint64_t sequence_;
+    std::vector<banyan_request *> requests_; // complete when start() returns
+    std::atomic<size_t> pending_{ 0 };       // steps that are not over
+    std::exception_ptr why_;                 // what failed first; end() makes it the exception
     std::atomic<bool> over_{ false };
-    std::exception_ptr why_; // what failed first, before end()
+    int waiters_ = 0; // threads that use requests_
     c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

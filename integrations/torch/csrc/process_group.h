@@ -16,10 +16,10 @@ namespace banyan_torch
 
 // A communicator, and the futures of what runs on it. Callbacks of futures issue in an order of
 // their own beside the user's threads, so they have a lane of their own: lane 0 is the users',
-// lane 1 that of the threads that run callbacks.
+// lane 1 that of the threads that run callbacks. Requests are for any thread.
 struct Lane {
     banyan_comm *comm = nullptr;
-    std::mutex mutex;              // one thread at a time calls comm
+    std::mutex blocking;           // one thread at a time makes blocking calls
     std::atomic<int> started{ 0 }; // operations in flight
     Futures futures{ 1 };
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dist_work.h"
 
+#include "completer.h"
+
 #include <ATen/core/grad_mode.h>
 
 namespace banyan_torch
@@ -86,6 +88,8 @@ void Work::start()
     count(n - started + 1, rc < 0 ? failure(rc, call_.title) : nullptr);
     if (started == 0)
         check_ended();
+    else if (!over_)
+        Completer::of_process().add(c10::intrusive_ptr<c10d::Work>::reclaim_copy(this));
 }
 
 void Work::count(size_t steps, std::exception_ptr why)

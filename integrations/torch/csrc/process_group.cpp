@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "process_group.h"
 
+#include "completer.h"
 #include "types.h"
 
 #include <c10/util/Exception.h>
@@ -59,7 +60,7 @@ std::shared_ptr<Group> Group::join(c10d::Store &store, int rank, int size,
     banyan_id id = share_id(store, rank, timeout);
 
     cfg.init_timeout_s = cfg.op_timeout_s = static_cast<double>(timeout.count()) * 1e-3;
-    cfg.progress_thread = getenv("HT_P") ? atoi(getenv("HT_P")) : 1; // completes what nobody waits for
+    cfg.progress_thread = 0; // see completer.h
     check(banyan_comm_init(&group->lanes_[0].comm, &id, size, rank, &cfg),
           "init_process_group");
     check(banyan_comm_dup(group->lanes_[0].comm, &group->lanes_[1].comm), "init_process_group");
@@ -143,28 +144,6 @@ std::unordered_map<std::string, uint64_t> Group::stats()
     return all;
 }
 
-// A barrier, unless others do not come in time.
-static void finalize(banyan_comm *comm)
-{
-    std::mutex mutex;
-    std::condition_variable wake;
-    bool done = false;
-    std::thread watch([&] {
-        std::unique_lock<std::mutex> lock(mutex);
-        if (!wake.wait_for(lock, std::chrono::duration<double>(kPatience),
-                           [&] { return done; }))
-            banyan_abort(comm, "a rank did not come to the end of the group in time");
-    });
-
-    banyan_comm_finalize(comm);
-    {
-        std::lock_guard<std::mutex> lock(mutex);
-        done = true;
-        wake.notify_one();
-    }
-    watch.join();
-}
-
 void Group::finish_lane(Lane &lane)
 {
     if (!is_quiet(lane, kPatience)) {
@@ -186,7 +165,7 @@ void Group::shutdown()
         finish_lane(lane);
     for (auto *lane : { &lanes_[1], &lanes_[0] }) {
         std::lock_guard<std::mutex> lock(lane->blocking);
-        finalize(lane->comm);
+        banyan_comm_finalize_within(lane->comm, kPatience);
         lane->comm = nullptr;
     }
 }
@@ -203,6 +182,7 @@ void shutdown_all()
     }
     for (auto &group : groups)
         group->shutdown();
+    Completer::of_process().stop();
 }
 
 } // namespace banyan_torch

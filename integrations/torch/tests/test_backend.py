@@ -178,7 +178,7 @@ def errors():
         dist.all_reduce(torch.ones(3, dtype=torch.int16))
     with pytest.raises(RuntimeError, match="non-integral"):
         dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND)
-    with pytest.raises(RuntimeError, match="world size"):
+    with pytest.raises(ValueError, match="world size"):
         dist.reduce_scatter_tensor(torch.empty(3), torch.empty(4))
     x = torch.ones(1)
     dist.all_reduce(x)                                     # no error above has harmed the group

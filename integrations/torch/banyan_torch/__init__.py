@@ -8,7 +8,7 @@ Nothing needs to be imported: torch finds the backend by its entry point.
 import atexit
 import datetime
 
-__all__ = ["create", "register"]
+__all__ = ["create", "hook", "register"]
 
 
 def _native():
@@ -19,6 +19,12 @@ def _native():
         atexit.register(_C.shutdown_all)
         _native.ends = True
     return _C
+
+
+def hook(rules, module=None, group=None, seed=0):
+    """A communication hook with codecs: see hooks.hook."""
+    from . import hooks
+    return hooks.hook(rules, module, group, seed)
 
 
 def create(opts, options=None):

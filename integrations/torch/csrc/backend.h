@@ -2,6 +2,7 @@
 // The backend "banyan" of torch.distributed: c10d's calls, each as a Call of dist_work.h.
 #pragma once
 
+#include "codec_state.h"
 #include "dist_work.h"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -67,6 +68,10 @@ class Backend : public c10d::Backend
     void waitForPendingWorks() override;
     // The counters of struct banyan_stats.
     std::unordered_map<std::string, uint64_t> stats();
+
+    // codec_state.cpp
+    // The mean over the ranks of each piece, in place, by its own codec.
+    WorkPtr average(const std::vector<Piece> &pieces);
 
     // reduce.cpp
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;

@@ -9,8 +9,21 @@
 
 namespace py = pybind11;
 using banyan_torch::Backend;
+using banyan_torch::CodecState;
 
 template <typename T> using Holder = c10::intrusive_ptr<T>;
+
+using PieceTuple = std::tuple<at::Tensor, std::string, std::string, std::shared_ptr<CodecState>,
+                              std::vector<int64_t>>;
+
+static banyan_torch::WorkPtr average(Backend &backend, const std::vector<PieceTuple> &tuples)
+{
+    std::vector<banyan_torch::Piece> pieces;
+
+    for (const auto &[data, codec, schedule, state, shape] : tuples)
+        pieces.push_back({ data, codec, schedule, state, shape });
+    return backend.average(pieces);
+}
 
 static bool runs_python()
 {
@@ -40,7 +53,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
              }),
              py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"),
              without_gil())
-        .def("stats", &Backend::stats, without_gil());
+        .def("stats", &Backend::stats, without_gil())
+        .def("average", &average, without_gil());
+    py::class_<CodecState, std::shared_ptr<CodecState>>(m, "CodecState")
+        .def(py::init<int64_t, int64_t>(), py::arg("count"), py::arg("seed"))
+        .def("take", &CodecState::take)
+        .def("scale", &CodecState::scale)
+        .def("save", &CodecState::save)
+        .def("load", &CodecState::load)
+        .def("residual", &CodecState::residual);
     banyan_torch::Futures::set_interpreter({ runs_python, take_turn });
     m.def("shutdown_all", &banyan_torch::shutdown_all, without_gil());
 }

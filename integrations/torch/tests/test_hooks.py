@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hooks with codecs: they train, keep what they lose, and go through checkpoints."""
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import banyan_torch
+import common
+from banyan_torch import hooks
+from test_backend import losses, model
+
+
+def test_rules():
+    assert hooks._rules("int8") == [("*", [], "int8", "")]
+    assert hooks._rules("topk:delta=0.01,force=1") == [("*", [], "topk:delta=0.01,force=1", "")]
+    first, second = hooks._rules("fc*:>=16384:<99999=int8@ring; *=bf16")
+    assert first[0] == "fc*" and [n for _, n in first[1]] == [16384, 99999] and first[2:] == ("int8", "ring")
+    assert second == ("*", [], "bf16", "")
+    with pytest.raises(ValueError, match="no rule"):
+        hooks._rules("int8;bf16")
+
+
+def hooked(rules, **settings):
+    net = nn.parallel.DistributedDataParallel(model(), **settings)
+    mine = banyan_torch.hook(rules, net)
+    net.register_comm_hook(None, mine)
+    return net, mine
+
+
+def trains(rules, saves):
+    plain = losses(nn.parallel.DistributedDataParallel(model()), 20)
+    net, mine = hooked(rules, bucket_cap_mb=.2)            # several buckets, which DDP makes anew
+    found = losses(net, 20)
+    stats = mine.stats()
+    assert abs(found[-1] - plain[-1]) < .1, (found, plain)
+    assert stats["steps"] == 20 and stats["gradient_bytes"] == 20 * 4 * sum(p.numel() for p in net.parameters())
+    assert stats["sent_bytes"] * saves < 2 * stats["gradient_bytes"], stats   # each is sent and fetched
+    weights = torch.cat([p.detach().flatten() for p in net.parameters()])
+    root = weights.clone()
+    dist.broadcast(root, 0)
+    assert torch.equal(weights, root)
+
+
+@pytest.mark.parametrize("rules, saves", [("int8:force=1", 3.5), ("*:>=4096=int8:force=1;*=bf16:force=1", 3),
+                                          ("topk:delta=0.1,force=1", 3.5), ("none", .9)])
+def test_training(rules, saves):
+    common.run(trains, 2, rules, saves)
+
+
+def residuals_survive():
+    """inputs + old residuals = result + new residuals, over ranks, also where DDP makes its buckets anew."""
+    net, mine = hooked("topk:delta=0.05,force=1", bucket_cap_mb=.2)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    given = got = 0
+    for _ in range(4):
+        net.zero_grad()
+        with net.no_sync():
+            x = torch.randn(16, 20, generator=generator)
+            net(x).square().sum().backward()
+        given = given + torch.cat([p.grad.flatten() for p in net.parameters()])
+        net.zero_grad()
+        net(x).square().sum().backward()
+        got = got + dist.get_world_size() * torch.cat([p.grad.flatten() for p in net.parameters()])
+    kept = torch.zeros_like(got)
+    starts = hooks._starts([(name.removeprefix("module."), p.numel()) for name, p in net.named_parameters()])
+    for members, (state, _) in mine._states.items():
+        for name, at in hooks._starts(members).items():
+            n = dict(members)[name]
+            kept[starts[name]:starts[name] + n] += state.residual()[at:at + n]
+    dist.all_reduce(given)
+    dist.all_reduce(kept)
+    assert torch.allclose(given, got + kept, rtol=1e-3, atol=1e-2 * given.abs().max().item())
+    assert sum(n for members in mine._states for _, n in members) == got.numel()   # the old ones are gone
+
+
+def test_residuals_survive_new_buckets():
+    common.run(residuals_survive, 2)
+
+
+def checkpoint():
+    net, mine = hooked("topk:delta=0.1,force=1")
+    losses(net, 5)
+    saved = {"net": {k: v.clone() for k, v in net.state_dict().items()}, "hook": mine.state_dict()}
+    wanted = losses(net, 5)
+    other, its = hooked("topk:delta=0.1,force=1")
+    other.load_state_dict(saved["net"])
+    its.load_state_dict(saved["hook"])
+    for piece, again in zip(saved["hook"]["pieces"], its.state_dict()["pieces"], strict=True):
+        assert piece["members"] == again["members"] and torch.equal(piece["state"], again["state"])
+    found = losses(other, 5)                               # in DDP's first buckets, so with other rounding
+    assert max(abs(a - b) for a, b in zip(found, wanted)) < 5e-3, (found, wanted)
+
+
+def test_checkpoint():
+    common.run(checkpoint, 2)
+
+
+def wrong_group():
+    net = nn.parallel.DistributedDataParallel(model())
+    net.register_comm_hook(None, banyan_torch.hook("int8"))
+    with pytest.raises(TypeError, match="init_process_group"):
+        losses(net, 1)
+
+
+def test_another_backend_is_refused():
+    common.run(wrong_group, 1, backend="gloo")

@@ -110,6 +110,7 @@ class Backend : public c10d::Backend
                      const c10d::AllToAllOptions &opts) override;
     WorkPtr send(Tensors &tensors, int peer, int tag) override;
     WorkPtr recv(Tensors &tensors, int peer, int tag) override;
+    WorkPtr recvAnysource(Tensors &tensors, int tag) override;
 
   private:
     // Runs or starts it, or keeps it for endCoalescing().

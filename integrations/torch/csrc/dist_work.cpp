@@ -48,10 +48,12 @@ void Work::run()
 }
 
 // The library calls it once for each request, one at a time.
-void Work::step_done(void *arg, banyan_request *, int rc)
+void Work::step_done(void *arg, banyan_request *req, int rc)
 {
     auto self = c10::intrusive_ptr<Work>::reclaim(static_cast<Work *>(arg));
 
+    if (rc >= 0 && self->opType_ == c10d::OpType::RECVANYSOURCE)
+        self->call_.source = banyan_request_source(req, nullptr);
     self->count(1, rc < 0 ? failure(rc, self->call_.title) : nullptr);
 }
 

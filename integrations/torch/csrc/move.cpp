@@ -412,14 +412,27 @@ WorkPtr Backend::send(Tensors &tensors, int peer, int tag)
     return issue(std::move(call));
 }
 
+static void add_receive(Call &call, const at::Tensor &t, int peer, int tag)
+{
+    call.source = peer;
+    call.steps.push_back(with_tag(tag, step<banyan_recv, banyan_recv_init>(
+                                           target_of(call, t), bytes_of(t), BANYAN_U8, peer)));
+}
+
 WorkPtr Backend::recv(Tensors &tensors, int peer, int tag)
 {
     Call call = message(c10d::OpType::RECV, "recv", tensors, tag);
 
-    call.source = peer;
-    call.steps.push_back(
-        with_tag(tag, step<banyan_recv, banyan_recv_init>(
-                          target_of(call, tensors[0]), bytes_of(tensors[0]), BANYAN_U8, peer)));
+    TORCH_CHECK_VALUE(peer >= 0, "banyan: recv: invalid source rank: ", peer);
+    add_receive(call, tensors[0], peer, tag);
+    return issue(std::move(call));
+}
+
+WorkPtr Backend::recvAnysource(Tensors &tensors, int tag)
+{
+    Call call = message(c10d::OpType::RECVANYSOURCE, "recvAnySource", tensors, tag);
+
+    add_receive(call, tensors[0], BANYAN_ANY_SOURCE, tag);
     return issue(std::move(call));
 }
 

@@ -110,6 +110,20 @@ def messages():
     assert (x == before).all()
 
 
+def any_source():
+    rank, size = here()
+    if rank:
+        dist.send(torch.full((1000 * rank,), float(rank)), 0, tag=rank % 2)
+        return
+    for tag in (1, 0):
+        left = {r for r in range(1, size) if r % 2 == tag}
+        while left:
+            x = torch.zeros(1000 * (2 - tag))
+            source = dist.recv(x, tag=tag)
+            assert (x == source).all()
+            left.remove(source)
+
+
 def coalesced():
     rank, size = here()
     tensors = [torch.full((n,), float(rank + 1)) for n in (3, 1000, 1)]
@@ -167,7 +181,7 @@ def futures():
 
 
 @RANKS
-@pytest.mark.parametrize("fn", [reductions, scatters, gathers, all_to_all, messages, coalesced, sparse, groups,
+@pytest.mark.parametrize("fn", [reductions, scatters, gathers, all_to_all, messages, any_source, coalesced, sparse, groups,
                                 futures], ids=lambda fn: fn.__name__)
 def test_calls(fn, size):
     common.run(fn, size)

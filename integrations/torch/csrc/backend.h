@@ -63,6 +63,9 @@ class Backend : public c10d::Backend
     bool supportsAbortHooks() const override;
     void registerAbortHook(int64_t id, c10d::AbortHook hook) override;
     void unregisterAbortHook(int64_t id) override;
+    bool supportsCompletionHooks() const override;
+    void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
+    void unregisterCompletionHook(int64_t id) override;
     WorkPtr barrier(const c10d::BarrierOptions &opts) override;
     void monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks) override;
     void waitForPendingWorks() override;

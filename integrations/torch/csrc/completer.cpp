@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <sched.h>
+#include <unistd.h>
 
 namespace banyan_torch
 {
@@ -27,10 +28,12 @@ void Completer::add(c10::intrusive_ptr<c10d::Work> work)
     if (stop_)
         return;
     added_.push_back(std::move(work));
-    if (!thread_.joinable())
+    if (!thread_.joinable()) {
+        pid_ = getpid();
         thread_ = std::thread([this] { main(); });
-    else if (asleep_)
+    } else if (asleep_) {
         wake_.notify_one();
+    }
 }
 
 // Sleeps while there is nothing to do.
@@ -81,6 +84,8 @@ void Completer::main()
 
 void Completer::stop()
 {
+    if (getpid() != pid_)
+        return;
     {
         std::lock_guard<std::mutex> lock(mutex_);
         stop_ = true;

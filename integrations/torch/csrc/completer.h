@@ -19,7 +19,7 @@ class Completer
     static Completer &of_process();
     // `work` was started.
     void add(c10::intrusive_ptr<c10d::Work> work);
-    // Ends the thread; works that are in flight stay as they are.
+    // Ends the thread; works that are in flight stay as they are. Nothing in a forked child.
     void stop();
 
   private:
@@ -30,6 +30,7 @@ class Completer
     std::condition_variable wake_;
     Works added_;
     std::thread thread_;
+    pid_t pid_ = 0; // whose thread it is
     bool asleep_ = false, stop_ = false;
 };
 

@@ -10,10 +10,12 @@ namespace banyan_torch
 
 using Clock = std::chrono::steady_clock;
 
+static std::atomic<uint64_t> next_key{ 1 }; // of the process
+
 Work::Work(std::shared_ptr<Group> group, int rank, uint64_t sequence, const std::string &title,
            Call call)
     : c10d::Work(rank, call.type, title.c_str(), call.inputs), group_(std::move(group)),
-      lane_(group_->lane()), call_(std::move(call)), sequence_(sequence)
+      lane_(group_->lane()), call_(std::move(call)), sequence_(sequence), key_(next_key++)
 {
 }
 
@@ -125,6 +127,8 @@ void Work::end()
 
     copy_results();
     finish(why_);
+    if (!why_)
+        group_->completed(getCompletionKey());
     {
         std::lock_guard<std::mutex> lock(mutex_);
         over_ = true;
@@ -228,6 +232,11 @@ int Work::sourceRank() const
 uint64_t Work::getSequencenumber() const
 {
     return sequence_;
+}
+
+uint64_t Work::getCompletionKey() const
+{
+    return key_;
 }
 
 std::vector<at::Tensor> Work::result()

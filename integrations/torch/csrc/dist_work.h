@@ -55,6 +55,7 @@ class Work : public c10d::Work
     void synchronize() override;
     int sourceRank() const override;
     uint64_t getSequencenumber() const override;
+    uint64_t getCompletionKey() const override;
     std::vector<at::Tensor> result() override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
@@ -76,7 +77,7 @@ class Work : public c10d::Work
     std::shared_ptr<Group> group_;
     Lane &lane_;
     Call call_;
-    const uint64_t sequence_;
+    const uint64_t sequence_, key_;
     std::vector<banyan_request *> requests_; // complete when start() returns
     std::atomic<size_t> pending_{ 0 };       // steps that are not over
     std::exception_ptr why_;                 // what failed first; end() makes it the exception

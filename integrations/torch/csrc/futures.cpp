@@ -3,6 +3,8 @@
 
 #include "dist_work.h"
 
+#include <unistd.h>
+
 namespace banyan_torch
 {
 
@@ -24,8 +26,10 @@ void Futures::add(c10::intrusive_ptr<c10d::Work> work)
     std::lock_guard<std::mutex> lock(mutex_);
 
     waiting_.push_back({ std::move(work), python.is_caller && python.is_caller() });
-    if (!thread_.joinable() && !stop_)
+    if (!thread_.joinable() && !stop_) {
+        pid_ = getpid();
         thread_ = std::thread([this] { main(); });
+    }
     wake_.notify_one();
 }
 
@@ -78,6 +82,10 @@ void Futures::main()
 
 void Futures::stop()
 {
+    if (thread_.joinable() && getpid() != pid_) {
+        thread_.detach(); // a forked child has no such thread
+        return;
+    }
     {
         std::lock_guard<std::mutex> lock(mutex_);
         stop_ = true;

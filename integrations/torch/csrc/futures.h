@@ -52,6 +52,7 @@ class Futures
     std::condition_variable wake_;
     std::deque<Entry> waiting_;
     std::thread thread_;
+    pid_t pid_ = 0; // whose thread it is
     bool stop_ = false;
 };
 

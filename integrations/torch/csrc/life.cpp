@@ -143,6 +143,21 @@ void Backend::unregisterAbortHook(int64_t id)
     abort_hooks_.erase(id);
 }
 
+bool Backend::supportsCompletionHooks() const
+{
+    return true;
+}
+
+void Backend::registerCompletionHook(int64_t id, c10d::CompletionHook hook)
+{
+    group_->set_completion_hook(id, std::move(hook));
+}
+
+void Backend::unregisterCompletionHook(int64_t id)
+{
+    group_->set_completion_hook(id, nullptr);
+}
+
 void Backend::abort()
 {
     std::unordered_map<int64_t, c10d::AbortHook> hooks;

@@ -111,6 +111,26 @@ std::string Group::failure(int *rc)
     return text;
 }
 
+void Group::set_completion_hook(int64_t id, c10d::CompletionHook hook)
+{
+    std::lock_guard<std::mutex> lock(hooks_mutex_);
+
+    if (hook)
+        hooks_[id] = std::move(hook);
+    else
+        hooks_.erase(id);
+    has_hooks_ = !hooks_.empty();
+}
+
+void Group::completed(uint64_t key)
+{
+    if (!has_hooks_)
+        return;
+    std::lock_guard<std::mutex> lock(hooks_mutex_);
+    for (auto &hook : hooks_)
+        hook.second({ key, std::nullopt });
+}
+
 // Whether all that was started on the lane is over, within `seconds`.
 static bool is_quiet(Lane &lane, double seconds)
 {

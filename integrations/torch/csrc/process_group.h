@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <torch/csrc/distributed/c10d/Hooks.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace banyan_torch
@@ -51,11 +52,18 @@ class Group : public std::enable_shared_from_this<Group>
     // The first cause of failure; "" while healthy. Any thread.
     std::string failure(int *rc);
 
+    // Hooks that are called when a work has completed without failure; hook empty: removes it.
+    void set_completion_hook(int64_t id, c10d::CompletionHook hook);
+    void completed(uint64_t key);
+
   private:
     void finish_lane(Lane &lane);
     Lane lanes_[2];
     std::mutex life_; // guards the change of closed_
     std::atomic<bool> closed_{ false };
+    std::mutex hooks_mutex_;
+    std::unordered_map<int64_t, c10d::CompletionHook> hooks_;
+    std::atomic<bool> has_hooks_{ false };
     pid_t pid_ = 0;
 };
 

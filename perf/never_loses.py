@@ -56,6 +56,10 @@ def main():
     parser.add_argument("--most", type=float)
     parser.add_argument("--json")
     args = parser.parse_args()
+    probe = subprocess.run([CLUSTER, "--probe"], capture_output=True, text=True)
+    if probe.returncode == 77:
+        print(probe.stderr.strip())
+        sys.exit(77)
     lost, rows = [], []
     for shape, rate, size in ((s, int(r), z) for s in args.shapes for r in args.rates for z in args.sizes):
         hosts, near = map(int, shape.split("x"))

@@ -6,7 +6,7 @@
 #include "banyan/banyan.h"
 
 #define BNY_ERROR_COUNT (BANYAN_ECONFIG + 1)
-#define BNY_DTYPE_COUNT (BANYAN_U64 + 1)
+#define BNY_DTYPE_COUNT (BANYAN_F8E5M2 + 1)
 #define BNY_OP_COUNT    (BANYAN_BXOR + 1) /* built in */
 
 #endif

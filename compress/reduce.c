@@ -57,6 +57,8 @@ bny_reduce_many_fn bny_reduce_many_get(enum banyan_dtype dtype, enum banyan_op_k
     }
 DIVIDE(int8_t, int)
 DIVIDE(uint8_t, int)
+DIVIDE(int16_t, int)
+DIVIDE(uint16_t, int)
 DIVIDE(int32_t, int)
 DIVIDE(uint32_t, uint32_t)
 DIVIDE(int64_t, int64_t)
@@ -95,6 +97,8 @@ void bny_divide(void *dst, const void *src, size_t n, enum banyan_dtype dtype, i
     switch (dtype) {
     case BANYAN_I8: divide_int8_t(dst, src, n, divisor); break;
     case BANYAN_U8: divide_uint8_t(dst, src, n, divisor); break;
+    case BANYAN_I16: divide_int16_t(dst, src, n, divisor); break;
+    case BANYAN_U16: divide_uint16_t(dst, src, n, divisor); break;
     case BANYAN_I32: divide_int32_t(dst, src, n, divisor); break;
     case BANYAN_U32: divide_uint32_t(dst, src, n, divisor); break;
     case BANYAN_I64: divide_int64_t(dst, src, n, divisor); break;

@@ -36,9 +36,6 @@ struct bench {
 
 static const char *const op_names[] = { "sum",  "avg",  "min", "max",
                                         "prod", "band", "bor", "bxor" };
-static const char *const type_names[] = { "f32", "f64", "f16", "bf16", "i8",
-                                          "u8",  "i32", "u32", "i64",  "u64" };
-static const size_t type_bytes[] = { 4, 8, 2, 2, 1, 1, 4, 4, 8, 8 };
 
 enum call_kind { COPY, REDUCE, REDUCE2, SCALE, ENCODE, DECODE, DECODE_ADD };
 
@@ -96,7 +93,7 @@ static void row(const struct bench *bn, const char *kernel, const struct call *c
     char text[96];
     double rate;
 
-    snprintf(text, sizeof text, "%s %s %s %s", kernel, type_names[c->dtype], bn->k->name,
+    snprintf(text, sizeof text, "%s %s %s %s", kernel, banyan_dtype_name(c->dtype), bn->k->name,
              bn->place->name);
     if (bn->filter && !strstr(text, bn->filter))
         return;
@@ -104,11 +101,12 @@ static void row(const struct bench *bn, const char *kernel, const struct call *c
     if (bn->json)
         printf("{\"kernel\":\"%s\",\"type\":\"%s\",\"isa\":\"%s\",\"where\":\"%s\","
                "\"GBps\":%.2f,\"memcpy_GBps\":%.2f,\"times_memcpy\":%.3f}\n",
-               kernel, type_names[c->dtype], bn->k->name, bn->place->name, rate,
+               kernel, banyan_dtype_name(c->dtype), bn->k->name, bn->place->name, rate,
                bn->place->memcpy_gbps, rate / bn->place->memcpy_gbps);
     else
-        printf("%-10s %-4s %-6s %-5s %8.2f GB/s %6.2f x memcpy\n", kernel, type_names[c->dtype],
-               bn->k->name, bn->place->name, rate, rate / bn->place->memcpy_gbps);
+        printf("%-10s %-4s %-6s %-5s %8.2f GB/s %6.2f x memcpy\n", kernel,
+               banyan_dtype_name(c->dtype), bn->k->name, bn->place->name, rate,
+               rate / bn->place->memcpy_gbps);
     fflush(stdout);
 }
 
@@ -128,7 +126,7 @@ static void isa_rows(const struct bench *bn)
 {
     for (int t = 0; t < BNY_DTYPE_COUNT; t++) {
         enum banyan_dtype dtype = (enum banyan_dtype)t;
-        size_t bytes = bn->place->bytes, n = bytes / type_bytes[t];
+        size_t bytes = bn->place->bytes, n = bytes / banyan_dtype_bytes(dtype);
 
         for (int op = 0; op < BNY_OP_COUNT; op++) {
             struct call c = { REDUCE, dtype, (enum banyan_op_kind)op, n, 3 * bytes };

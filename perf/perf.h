@@ -15,6 +15,7 @@
 #include "perf/perf_fault.h"
 #include "perf/perf_trace.h"
 
+#define PERF_DTYPES      (BANYAN_U64 + 1) /* the types up to here have data to measure with */
 #define PERF_MULSUM      0xff  /* index of the premultiplied sum beside the built-in ops */
 #define PERF_BATCH       16    /* operations per clock reading ... */
 #define PERF_BATCH_BYTES 32768 /* ... up to this size */

@@ -203,7 +203,7 @@ static int run_size(struct perf_run *run, struct perf_out *out, uint64_t bytes)
     int nroots = rooted && o->root < 0 ? run->nranks : 1, rc = 0;
     double roofline = o->roofline && bytes ? perf_roofline(run, bytes) : 0;
 
-    for (int d = 0; d < (o->dtype_all ? BNY_DTYPE_COUNT : 1); d++)
+    for (int d = 0; d < (o->dtype_all ? PERF_DTYPES : 1); d++)
         for (unsigned p = 0; p < nops; p++)
             for (int r = 0; r < nroots && rc == 0; r++) {
                 int dtype = o->dtype_all ? d : o->dtype;

@@ -66,7 +66,7 @@ int perf_parse_dtype(const char *name)
         { "uint64", BANYAN_U64 },    { "int", BANYAN_I32 },    { "char", BANYAN_I8 },
     };
 
-    for (int d = 0; d < BNY_DTYPE_COUNT; d++)
+    for (int d = 0; d < PERF_DTYPES; d++)
         if (!strcmp(banyan_dtype_name((enum banyan_dtype)d), name))
             return d;
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)

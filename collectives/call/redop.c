@@ -30,10 +30,15 @@ static const struct {
     const char *name;
     size_t bytes;
 } dtypes[BNY_DTYPE_COUNT] = {
-    [BANYAN_F32] = { "f32", 4 },   [BANYAN_F64] = { "f64", 8 }, [BANYAN_F16] = { "f16", 2 },
-    [BANYAN_BF16] = { "bf16", 2 }, [BANYAN_I8] = { "i8", 1 },   [BANYAN_U8] = { "u8", 1 },
-    [BANYAN_I32] = { "i32", 4 },   [BANYAN_U32] = { "u32", 4 }, [BANYAN_I64] = { "i64", 8 },
-    [BANYAN_U64] = { "u64", 8 },
+    [BANYAN_F32] = { "f32", 4 },       [BANYAN_F64] = { "f64", 8 },
+    [BANYAN_F16] = { "f16", 2 },       [BANYAN_BF16] = { "bf16", 2 },
+    [BANYAN_I8] = { "i8", 1 },         [BANYAN_U8] = { "u8", 1 },
+    [BANYAN_I32] = { "i32", 4 },       [BANYAN_U32] = { "u32", 4 },
+    [BANYAN_I64] = { "i64", 8 },       [BANYAN_U64] = { "u64", 8 },
+    [BANYAN_BOOL] = { "bool", 1 },     [BANYAN_I16] = { "i16", 2 },
+    [BANYAN_U16] = { "u16", 2 },       [BANYAN_C64] = { "c64", 8 },
+    [BANYAN_C128] = { "c128", 16 },    [BANYAN_F8E4M3] = { "f8e4m3", 1 },
+    [BANYAN_F8E5M2] = { "f8e5m2", 1 },
 };
 
 size_t banyan_dtype_bytes(enum banyan_dtype dtype)
@@ -76,9 +81,11 @@ int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype)
     pthread_once(&kernels_once, fill_kernels);
     if (op < BNY_OP_COUNT) {
         if (!kernels[dtype][op])
-            return bny_fail(BANYAN_EINVAL,
-                            "op: %s is not defined for %s; bitwise operations take integers",
-                            op_names[op], dtypes[dtype].name);
+            return bny_fail(
+                BANYAN_EINVAL,
+                "op: %s is not defined for %s: bitwise operations take integers and "
+                "bool, complex types have sum, avg and prod",
+                op_names[op], dtypes[dtype].name);
         *out = (struct bny_redop){ .wire = (uint8_t)op, .kind = (uint8_t)op, .commutative = 1 };
         return 0;
     }
@@ -94,7 +101,7 @@ int bny_redop_get(struct bny_redop *out, banyan_op op, enum banyan_dtype dtype)
     bny_lock_give(&table_lock);
     if (out->wire == 0xfd && dtype != BANYAN_F32 && dtype != BANYAN_F64 &&
         dtype != BANYAN_F16 && dtype != BANYAN_BF16)
-        return bny_fail(BANYAN_EINVAL, "op: a premul sum takes floats, not %s",
+        return bny_fail(BANYAN_EINVAL, "op: a premul sum takes f32, f64, f16 or bf16, not %s",
                         dtypes[dtype].name);
     if (out->elem_bytes && dtype != BANYAN_U8)
         return bny_fail(BANYAN_EINVAL,

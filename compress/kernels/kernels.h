@@ -37,6 +37,11 @@ struct bny_kernels {
 extern const struct bny_kernels bny_kernels_scalar, bny_kernels_avx2, bny_kernels_avx512,
     bny_kernels_neon;
 
+/* Products of complex numbers, for all tables: gcc 12 makes vectors of them with fused
+ * operations, where it has these, though they are switched off. */
+void bny_prod_c64(void *dst, const void *a, const void *b, size_t n);
+void bny_prod_c128(void *dst, const void *a, const void *b, size_t n);
+
 /* The best table for a set of bny_cpu_flags. Pure; any thread. */
 const struct bny_kernels *bny_kernels_for(unsigned cpu_flags);
 /* The best table of this machine (bny_cpu_flags(), asked once). Any thread. */

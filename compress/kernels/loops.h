@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "compress/kernels/f8.h"
 #include "compress/kernels/kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -38,6 +39,7 @@ ELEM(double, f64);
 ELEM(int8_t, i8);
 ELEM(uint8_t, u8);
 ELEM(uint16_t, u16);
+ELEM(int16_t, i16);
 ELEM(int32_t, i32);
 ELEM(uint32_t, u32);
 ELEM(int64_t, i64);
@@ -94,32 +96,48 @@ LOOP(prod_f64, f64, prod_one_f64(x, y))
 
 /* Integers: sum and product modulo 2^bits are the same for both signs. */
 LOOP(sum_8, u8, (uint8_t)(x + y))
+LOOP(sum_16, u16, (uint16_t)(x + y))
 LOOP(sum_32, u32, x + y)
 LOOP(sum_64, u64, x + y)
 LOOP(prod_8, u8, (uint8_t)(x * y))
+LOOP(prod_16, u16, (uint16_t)(1u * x * y))
 LOOP(prod_32, u32, x * y)
 LOOP(prod_64, u64, x * y)
 LOOP(min_i8, i8, x < y ? x : y)
 LOOP(min_u8, u8, x < y ? x : y)
+LOOP(min_i16, i16, x < y ? x : y)
+LOOP(min_u16, u16, x < y ? x : y)
 LOOP(min_i32, i32, x < y ? x : y)
 LOOP(min_u32, u32, x < y ? x : y)
 LOOP(min_i64, i64, x < y ? x : y)
 LOOP(min_u64, u64, x < y ? x : y)
 LOOP(max_i8, i8, x > y ? x : y)
 LOOP(max_u8, u8, x > y ? x : y)
+LOOP(max_i16, i16, x > y ? x : y)
+LOOP(max_u16, u16, x > y ? x : y)
 LOOP(max_i32, i32, x > y ? x : y)
 LOOP(max_u32, u32, x > y ? x : y)
 LOOP(max_i64, i64, x > y ? x : y)
 LOOP(max_u64, u64, x > y ? x : y)
 LOOP(band_8, u8, x & y)
+LOOP(band_16, u16, x & y)
 LOOP(band_32, u32, x & y)
 LOOP(band_64, u64, x & y)
 LOOP(bor_8, u8, x | y)
+LOOP(bor_16, u16, x | y)
 LOOP(bor_32, u32, x | y)
 LOOP(bor_64, u64, x | y)
 LOOP(bxor_8, u8, x ^ y)
+LOOP(bxor_16, u16, x ^ y)
 LOOP(bxor_32, u32, x ^ y)
 LOOP(bxor_64, u64, x ^ y)
+LOOP(or_bool, u8, (x | y) != 0)
+LOOP(and_bool, u8, (x != 0) & (y != 0))
+LOOP(xor_bool, u8, (x != 0) ^ (y != 0))
+LOOP(sum_f8e4m3, u8, f8_from_f32(f8_to_f32(x, F8E4M3) + f8_to_f32(y, F8E4M3), F8E4M3))
+LOOP(sum_f8e5m2, u8, f8_from_f32(f8_to_f32(x, F8E5M2) + f8_to_f32(y, F8E5M2), F8E5M2))
+LOOP(prod_f8e4m3, u8, f8_from_f32(f8_to_f32(x, F8E4M3) * f8_to_f32(y, F8E4M3), F8E4M3))
+LOOP(prod_f8e5m2, u8, f8_from_f32(f8_to_f32(x, F8E5M2) * f8_to_f32(y, F8E5M2), F8E5M2))
 /* clang-format on */
 #undef LOOP
 
@@ -154,6 +172,10 @@ KEY_LOOP(min_f16, 16, 0x7c00, INT16_MAX, <=)
 KEY_LOOP(max_f16, 16, 0x7c00, INT16_MIN, >=)
 KEY_LOOP(min_bf16, 16, 0x7f80, INT16_MAX, <=)
 KEY_LOOP(max_bf16, 16, 0x7f80, INT16_MIN, >=)
+KEY_LOOP(min_f8e4m3, 8, 0x7e, INT8_MAX, <=)
+KEY_LOOP(max_f8e4m3, 8, 0x7e, INT8_MIN, >=)
+KEY_LOOP(min_f8e5m2, 8, 0x7c, INT8_MAX, <=)
+KEY_LOOP(max_f8e5m2, 8, 0x7c, INT8_MIN, >=)
 /* clang-format on */
 #undef KEY_LOOP
 
@@ -220,6 +242,35 @@ static void scale_f64(void *dst, const void *src, size_t n, double scalar)
     for (size_t i = 0; i < n; i++)
         d[i] = prod_one_f64(s[i], scalar);
 }
+
+#define SCALE_F8(T, format)                                                                    \
+    static void scale_##T(void *dst, const void *src, size_t n, double scalar)                 \
+    {                                                                                          \
+        u8_at *d = dst;                                                                        \
+        const u8_at *s = src;                                                                  \
+        float factor = (float)scalar;                                                          \
+                                                                                               \
+        INDEPENDENT                                                                            \
+        for (size_t i = 0; i < n; i++)                                                         \
+            d[i] = f8_from_f32(f8_to_f32(s[i], format) * factor, format);                      \
+    }
+SCALE_F8(f8e4m3, F8E4M3)
+SCALE_F8(f8e5m2, F8E5M2)
+#undef SCALE_F8
+
+/* Complex numbers: sums and scalings are those of their parts. Products: kernels.h. */
+#define COMPLEX(T, part)                                                                       \
+    static void sum_##T(void *dst, const void *a, const void *b, size_t n)                     \
+    {                                                                                          \
+        sum_##part(dst, a, b, 2 * n);                                                          \
+    }                                                                                          \
+    static void scale_##T(void *dst, const void *src, size_t n, double scalar)                 \
+    {                                                                                          \
+        scale_##part(dst, src, 2 * n, scalar);                                                 \
+    }
+COMPLEX(c64, f32)
+COMPLEX(c128, f64)
+#undef COMPLEX
 
 /* One vector of LANES elements: d (and c) = x (op) y. A step ignores what it does not need. */
 typedef void (*step_fn)(unsigned char *d, unsigned char *c, const unsigned char *x,
@@ -449,6 +500,10 @@ SUM2(bf16, 2)
         [BANYAN_MAX] = max_##T, [BANYAN_PROD] = prod_##bits, [BANYAN_BAND] = band_##bits,      \
         [BANYAN_BOR] = bor_##bits, [BANYAN_BXOR] = bxor_##bits,                                \
     }
+#define COMPLEX_OPS(T)                                                                         \
+    {                                                                                          \
+        [BANYAN_SUM] = sum_##T, [BANYAN_AVG] = sum_##T, [BANYAN_PROD] = bny_prod_##T,          \
+    }
 const struct bny_kernels KERNELS = {
     .name = KERNELS_NAME,
     .reduce = {
@@ -462,6 +517,17 @@ const struct bny_kernels KERNELS = {
         [BANYAN_U32] = INT_OPS(u32, 32),
         [BANYAN_I64] = INT_OPS(i64, 64),
         [BANYAN_U64] = INT_OPS(u64, 64),
+        [BANYAN_BOOL] = {
+            [BANYAN_SUM] = or_bool, [BANYAN_MAX] = or_bool, [BANYAN_BOR] = or_bool,
+            [BANYAN_PROD] = and_bool, [BANYAN_MIN] = and_bool, [BANYAN_BAND] = and_bool,
+            [BANYAN_BXOR] = xor_bool,
+        },
+        [BANYAN_I16] = INT_OPS(i16, 16),
+        [BANYAN_U16] = INT_OPS(u16, 16),
+        [BANYAN_C64] = COMPLEX_OPS(c64),
+        [BANYAN_C128] = COMPLEX_OPS(c128),
+        [BANYAN_F8E4M3] = FLOAT_OPS(f8e4m3),
+        [BANYAN_F8E5M2] = FLOAT_OPS(f8e5m2),
     },
     .sum2 = {
         [BANYAN_F32] = sum2_f32,
@@ -486,9 +552,14 @@ const struct bny_kernels KERNELS = {
         [BANYAN_F64] = scale_f64,
         [BANYAN_F16] = scale_f16,
         [BANYAN_BF16] = scale_bf16,
+        [BANYAN_C64] = scale_c64,
+        [BANYAN_C128] = scale_c128,
+        [BANYAN_F8E4M3] = scale_f8e4m3,
+        [BANYAN_F8E5M2] = scale_f8e5m2,
     },
     .f16 = { .encode = encode_f16, .decode = decode_f16, .decode_add = decode_add_f16 },
     .bf16 = { .encode = encode_bf16, .decode = decode_bf16, .decode_add = decode_add_bf16 },
 };
 #undef FLOAT_OPS
 #undef INT_OPS
+#undef COMPLEX_OPS

@@ -103,3 +103,22 @@ static inline void stream_end(void)
 #define KERNELS      bny_kernels_scalar
 #define KERNELS_NAME "scalar"
 #include "compress/kernels/loops.h"
+
+#define PRODUCT(name, part)                                                                    \
+    void name(void *dst, const void *a, const void *b, size_t n)                               \
+    {                                                                                          \
+        for (size_t i = 0; i < n; i++) {                                                       \
+            part x[2], y[2], r[2];                                                             \
+                                                                                               \
+            memcpy(x, (const char *)a + i * sizeof x, sizeof x);                               \
+            memcpy(y, (const char *)b + i * sizeof y, sizeof y);                               \
+            r[0] = x[0] * y[0] - x[1] * y[1];                                                  \
+            r[1] = x[0] * y[1] + x[1] * y[0];                                                  \
+            for (int k = 0; k < 2; k++)                                                        \
+                r[k] = r[k] != r[k] ? (part)NAN : r[k];                                        \
+            memcpy((char *)dst + i * sizeof r, r, sizeof r);                                   \
+        }                                                                                      \
+    }
+PRODUCT(bny_prod_c64, float)
+PRODUCT(bny_prod_c128, double)
+#undef PRODUCT

@@ -104,19 +104,29 @@ enum banyan_dtype {
     BANYAN_I32,
     BANYAN_U32,
     BANYAN_I64,
-    BANYAN_U64
+    BANYAN_U64,
+    BANYAN_BOOL, /* a byte: 0 is false, any other value true; results are 0 or 1 */
+    BANYAN_I16,
+    BANYAN_U16,
+    BANYAN_C64,    /* complex: two f32, the real part first */
+    BANYAN_C128,   /* two f64 */
+    BANYAN_F8E4M3, /* without infinities, 0x7f is NaN (OCP, "e4m3fn") */
+    BANYAN_F8E5M2
 };
 /* Bytes of one element; 0 for an unknown type. */
 BANYAN_API size_t banyan_dtype_bytes(enum banyan_dtype dtype);
 BANYAN_API const char *banyan_dtype_name(enum banyan_dtype dtype);
 
-/* Reduction operations. f16 and bf16 are added in f32 and rounded once per step. Integer sums
- * wrap. AVG is the sum divided by the number of ranks (integers: truncated; floats: times the
- * number's reciprocal, so within a unit in the last place of the quotient). Bitwise ops:
- * integers only. min/max of floats: if exactly one operand is NaN the result is the other one.
- * All arithmetic, including user operations and codecs, uses the default floating-point mode
- * (round to nearest, subnormals kept, no traps), whatever the calling thread's mode, which is
- * restored: so a progress thread with another mode gets the same bits, as do all ranks. */
+/* Reduction operations. f16, bf16 and f8 are added in f32 and rounded once per step; a finite
+ * f8 result beyond the largest number becomes that. Of bool, sum, max and bor are the logical
+ * or, prod, min and band the logical and, and avg is not defined. Complex types have sum, avg
+ * and prod. Integer sums wrap. AVG is the sum divided by the number of ranks (integers:
+ * truncated; floats: times the number's reciprocal, so within a unit in the last place of the
+ * quotient). Bitwise ops: integers and bool. min/max of floats: if exactly one operand is NaN
+ * the result is the other one. All arithmetic, including user operations and codecs, uses the
+ * default floating-point mode (round to nearest, subnormals kept, no traps), whatever the
+ * calling thread's mode, which is restored: so a progress thread with another mode gets the
+ * same bits, as do all ranks. */
 enum banyan_op_kind {
     BANYAN_SUM,
     BANYAN_AVG,
@@ -144,7 +154,7 @@ typedef void (*banyan_user_fn)(void *ctx, const void *in, void *inout, size_t n,
  * banyan_op_free. Returns 0, -EINVAL, -ENOMEM. Any thread. */
 BANYAN_API int banyan_op_create_user(banyan_user_fn fn, void *ctx, size_t elem_bytes,
                                      size_t alignment, int commutative, banyan_op *out);
-/* sum over ranks of scalar_r * x_r; the scalar may differ by rank (floats only). */
+/* sum over ranks of scalar_r * x_r; the scalar may differ by rank (f32, f64, f16, bf16). */
 BANYAN_API int banyan_op_create_premul_sum(double scalar, banyan_op *out);
 /* No operation in flight may use it. Returns 0, or -EINVAL if op was not created. */
 BANYAN_API int banyan_op_free(banyan_op op);

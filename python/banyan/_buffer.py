@@ -6,14 +6,16 @@ import weakref
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, Optional, Sequence, Tuple
 
-from ._lib import BF16, DTYPES, F16, F32, F64, I8, I32, I64, ITEM_BYTES, U8, U32, U64, named
+from ._lib import (BF16, BOOL, C64, C128, DTYPES, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, ITEM_BYTES, U8, U16, U32, U64,
+                   named)
 
 TYPES = {"float32": F32, "float64": F64, "float16": F16, "bfloat16": BF16, "int8": I8, "int32": I32, "int64": I64, "uint8": U8,
-         "uint32": U32, "uint64": U64}
+         "uint32": U32, "uint64": U64, "bool8": BOOL, "int16": I16, "uint16": U16, "complex64": C64, "complex128": C128,
+         "e4m3fn8": F8E4M3, "e5m2fn8": F8E5M2}
 _LETTERS = {**dict.fromkeys("efd", "float"), **dict.fromkeys("bhilqn", "int"), **dict.fromkeys("cBHILQN", "uint"), "?": "bool",
             "Zf": "complex", "Zd": "complex"}
 _INTERFACE_KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}
-_DLPACK_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+_DLPACK_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool", 10: "e4m3fn", 12: "e5m2fn"}
 _ON_HOST = 1, 3  # kDLCPU, kDLCUDAHost
 
 
@@ -69,14 +71,14 @@ class Buffer:
     def __init__(self, obj: Any, writable: bool, dtype: Any = None):
         kind, item, nbytes = self._export(obj, writable)
         if dtype is None:
-            name = f"{kind}{8 * item}" if kind.isalpha() else kind
+            name = f"{kind}{8 * item}" if kind.isalnum() else kind
             if name not in TYPES:
                 raise TypeError(f"elements of type {name} have no banyan type; pass dtype=, or an array of another type")
             self.dtype = TYPES[name]
         else:
             self.dtype = named(dtype, DTYPES, "dtype") if isinstance(dtype, str) else operator.index(dtype)
         if not 0 <= self.dtype < len(ITEM_BYTES):
-            raise ValueError(f"dtype: {dtype!r} is none of banyan.F32 to banyan.U64")
+            raise ValueError(f"dtype: {dtype!r} is none of banyan.F32 to banyan.F8E5M2")
         self.count, rest = divmod(nbytes, ITEM_BYTES[self.dtype])
         if rest:
             raise ValueError(f"the buffer's {nbytes} bytes are no whole number of elements")

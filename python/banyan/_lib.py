@@ -8,14 +8,15 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_size_t,
 from typing import Any, List, Optional
 
 # enum banyan_dtype, enum banyan_op_kind, enum banyan_error: the order of banyan.h.
-F32, F64, F16, BF16, I8, U8, I32, U32, I64, U64 = range(10)
+(F32, F64, F16, BF16, I8, U8, I32, U32, I64, U64, BOOL, I16, U16, C64, C128, F8E4M3, F8E5M2) = range(17)
 SUM, AVG, MIN, MAX, PROD, BAND, BOR, BXOR = range(8)
 (OK, EINVAL, ENOMEM, ETIMEDOUT, ERANKDEAD, EMISMATCH, EABORTED, EPROTO, ENOTSUP, ESYSTEM, EFORK,
  EBUSY, EVERSION, ECONFIG) = range(14)
 
-DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "u32", "i64", "u64")
+DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "u32", "i64", "u64", "bool", "i16", "u16", "c64", "c128",
+          "f8e4m3", "f8e5m2")
 OPS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor")
-ITEM_BYTES = (4, 8, 2, 2, 1, 1, 4, 4, 8, 8)
+ITEM_BYTES = (4, 8, 2, 2, 1, 1, 4, 4, 8, 8, 1, 2, 2, 8, 16, 1, 1)
 
 ProgressHook = ctypes.CFUNCTYPE(None, c_void_p)
 Allgather = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)

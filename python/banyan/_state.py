@@ -8,8 +8,8 @@ from typing import Any, Callable, List
 from ._lib import EINVAL, ITEM_BYTES, Error, as_size, check, lib, whole
 
 _UserFunction = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_size_t, c_int)
-# Of memoryview.cast, which knows no halves.
-_FORMATS = "fdHHbBiIqQ"
+# Of memoryview.cast, which knows no halves and no complex numbers: these come as their parts, f8 as bytes.
+_FORMATS = "fdHHbBiIqQ?hHfdBB"
 
 
 class Op:

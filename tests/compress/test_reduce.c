@@ -19,11 +19,11 @@
 #define SEED  0x5eed0002
 #define GUARD 64
 #define N_MAX 130
-#define ARRAY (GUARD + (N_MAX + 4) * 8 + GUARD)
+#define ARRAY (GUARD + (N_MAX + 4) * 16 + GUARD)
 
 TestSuite(reduce, .timeout = 60);
 
-static const size_t elem_bytes[] = { 4, 8, 2, 2, 1, 1, 4, 4, 8, 8 };
+static const size_t elem_bytes[] = { 4, 8, 2, 2, 1, 1, 4, 4, 8, 8, 1, 2, 2, 8, 16, 1, 1 };
 
 /* Random bytes in which every float type meets NaN, infinities, zeros and subnormal numbers
  * often. */
@@ -218,15 +218,22 @@ Test(reduce, table_has_exactly_the_defined_functions)
 {
     for (int t = 0; t < BNY_DTYPE_COUNT; t++) {
         enum banyan_dtype dtype = (enum banyan_dtype)t;
-        int is_float = dtype <= BANYAN_BF16;
+        int is_float = dtype <= BANYAN_BF16, is_f8 = dtype >= BANYAN_F8E4M3;
+        int is_complex = dtype == BANYAN_C64 || dtype == BANYAN_C128;
 
         for (int op = 0; op < BNY_OP_COUNT; op++) {
-            int bitwise = op >= BANYAN_BAND;
+            int bitwise = op >= BANYAN_BAND, orders = op == BANYAN_MIN || op == BANYAN_MAX;
             int has = bny_reduce_get(dtype, (enum banyan_op_kind)op, ~0u) != NULL;
 
-            cr_expect_eq(has, !(is_float && bitwise), "type %d op %d", t, op);
+            cr_expect_eq(has,
+                         !((is_float || is_f8 || is_complex) && bitwise) &&
+                             !(is_complex && orders) &&
+                             !(dtype == BANYAN_BOOL && op == BANYAN_AVG),
+                         "type %d op %d", t, op);
         }
-        cr_expect(bny_reduce_get(dtype, BANYAN_AVG, 0) == bny_reduce_get(dtype, BANYAN_SUM, 0));
+        if (dtype != BANYAN_BOOL)
+            cr_expect(bny_reduce_get(dtype, BANYAN_AVG, 0) ==
+                      bny_reduce_get(dtype, BANYAN_SUM, 0));
         cr_expect_eq(bny_reduce2_get(dtype, BANYAN_SUM, 0) != NULL, is_float);
         cr_expect(bny_reduce2_get(dtype, BANYAN_MAX, 0) == NULL);
     }
@@ -271,6 +278,8 @@ Test(reduce, integers_are_exact_and_wrap)
 
     CHECK_INT(BANYAN_I8, int8_t)
     CHECK_INT(BANYAN_U8, uint8_t)
+    CHECK_INT(BANYAN_I16, int16_t)
+    CHECK_INT(BANYAN_U16, uint16_t)
     CHECK_INT(BANYAN_I32, int32_t)
     CHECK_INT(BANYAN_U32, uint32_t)
     CHECK_INT(BANYAN_I64, int64_t)
@@ -308,6 +317,108 @@ static void check_half_sum(enum banyan_dtype dtype, uint16_t x, uint16_t y)
                     : (got != want || !signbit(got) != !signbit(want)))
         cr_assert_fail("type %d: %04x + %04x gave %04x (%a), not %a", dtype, x, y, r,
                        (double)got, want);
+}
+
+static const struct small_float {
+    enum banyan_dtype dtype;
+    int mantissa, bias, most, nan; /* bits, -, codes */
+} small_floats[] = { { BANYAN_F8E4M3, 3, 7, 0x7e, 0x7f },
+                     { BANYAN_F8E5M2, 2, 15, 0x7b, 0x7e } };
+
+static double small_value(const struct small_float *f, int c)
+{
+    int m = c & 0x7f, e = m >> f->mantissa, low = m & ((1 << f->mantissa) - 1);
+    double v = ldexp((e ? 1 << f->mantissa : 0) + low, (e ? e : 1) - f->bias - f->mantissa);
+
+    if (m > f->most)
+        v = f->mantissa == 2 && m == f->most + 1 ? INFINITY : NAN;
+    return c & 0x80 ? -v : v;
+}
+
+/* The nearest number: of two the one with an even code, of none that is near enough the
+ * largest. */
+static int small_code(const struct small_float *f, double v)
+{
+    int best = 0;
+
+    if (isnan(v))
+        return f->nan;
+    if (isinf(v) && f->mantissa == 2)
+        return f->most + 1 + (v < 0 ? 0x80 : 0);
+    for (int c = 1; c <= f->most; c++) {
+        double gain = fabs(fabs(v) - small_value(f, best)) - fabs(fabs(v) - small_value(f, c));
+
+        if (gain > 0 || (gain == 0 && c % 2 == 0))
+            best = c;
+    }
+    return best + (signbit(v) ? 0x80 : 0);
+}
+
+Test(reduce, floats_of_one_byte_are_rounded_once)
+{
+    for (size_t k = 0; k < 2; k++)
+        for (int i = 0; i < 256 * 256; i++) {
+            const struct small_float *f = &small_floats[k];
+            uint8_t x = (uint8_t)(i & 255), y = (uint8_t)(i >> 8), sum, product;
+            double vx = small_value(f, x), vy = small_value(f, y);
+
+            bny_reduce_get(f->dtype, BANYAN_SUM, 0)(&sum, &x, &y, 1);
+            bny_reduce_get(f->dtype, BANYAN_PROD, 0)(&product, &x, &y, 1);
+            if (sum != small_code(f, vx + vy) || product != small_code(f, vx * vy))
+                cr_assert_fail("type %d: %02x and %02x gave %02x and %02x, not %02x and %02x",
+                               f->dtype, x, y, sum, product, small_code(f, vx + vy),
+                               small_code(f, vx * vy));
+        }
+}
+
+Test(reduce, floats_of_one_byte_are_scaled)
+{
+    for (size_t k = 0; k < 2; k++)
+        for (int c = 0; c < 256; c++) {
+            const struct small_float *f = &small_floats[k];
+            uint8_t x = (uint8_t)c, got;
+
+            bny_divide(&got, &x, 1, f->dtype, 4);
+            cr_expect_eq(got, small_code(f, small_value(f, c) / 4), "type %d code %02x",
+                         f->dtype, c);
+        }
+}
+
+Test(reduce, truth_values)
+{
+    static const uint8_t values[] = { 0, 1, 2, 0x80, 0xff };
+
+    for (int i = 0; i < 25; i++) {
+        uint8_t x = values[i / 5], y = values[i % 5], got[BNY_OP_COUNT];
+
+        for (int op = 0; op < BNY_OP_COUNT; op++)
+            if (op != BANYAN_AVG)
+                bny_reduce_get(BANYAN_BOOL, (enum banyan_op_kind)op, 0)(&got[op], &x, &y, 1);
+        cr_expect(got[BANYAN_SUM] == (x || y) && got[BANYAN_MAX] == (x || y) &&
+                  got[BANYAN_BOR] == (x || y));
+        cr_expect(got[BANYAN_PROD] == (x && y) && got[BANYAN_MIN] == (x && y) &&
+                  got[BANYAN_BAND] == (x && y));
+        cr_expect(got[BANYAN_BXOR] == (!x != !y));
+    }
+}
+
+Test(reduce, complex_numbers)
+{
+    const float a[] = { 1, 2, 3, -4, INFINITY, 0 }, b[] = { 5, -6, 0.5, 2, 1, 0 };
+    const double c[] = { 1, 2, 3, -4 }, d[] = { 5, -6, 0.5, 2 };
+    float sum[6], product[6], mean[2];
+    double product128[4];
+
+    bny_reduce_get(BANYAN_C64, BANYAN_SUM, 0)(sum, a, b, 3);
+    bny_reduce_get(BANYAN_C64, BANYAN_PROD, 0)(product, a, b, 3);
+    cr_expect(sum[0] == 6 && sum[1] == -4 && sum[2] == 3.5f && sum[3] == -2);
+    cr_expect(product[0] == 17 && product[1] == 4 && product[2] == 9.5f && product[3] == 4);
+    cr_expect(isnan(product[5]) && !signbit(product[5])); /* inf * 0: the canonical NaN */
+    bny_reduce_get(BANYAN_C128, BANYAN_PROD, 0)(product128, c, d, 2);
+    cr_expect(product128[0] == 17 && product128[1] == 4 && product128[2] == 9.5 &&
+              product128[3] == 4);
+    bny_divide(mean, a, 1, BANYAN_C64, 4);
+    cr_expect(mean[0] == 0.25f && mean[1] == 0.5f);
 }
 
 /* f16: f32 has more than 2 * 11 + 2 bits, so a sum in f32 rounded to f16 is the exact sum

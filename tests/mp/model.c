@@ -63,9 +63,41 @@ static uint16_t float_to_bf16(float f)
     return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
 }
 
+/* Of one byte: m bits of mantissa, the exponent's bias, the largest number; e5m2 has
+ * infinities. */
+static double f8_to_double(uint8_t c, int m, int bias, int most)
+{
+    int magnitude = c & 0x7f, e = magnitude >> m, low = magnitude & ((1 << m) - 1);
+    double v = e == 0 ? ldexp(low, 1 - bias - m) : ldexp((1 << m) + low, e - bias - m);
+
+    if (magnitude > most)
+        v = m == 2 && magnitude == most + 1 ? INFINITY : NAN;
+    return c >> 7 ? -v : v;
+}
+
+static uint8_t double_to_f8(double v, int m, int bias, int most)
+{
+    uint8_t sign = signbit(v) ? 0x80 : 0;
+    double a = fabs(v), code;
+    int e;
+
+    if (isnan(v))
+        return m == 2 ? 0x7e : 0x7f;
+    if (isinf(v))
+        return sign | (uint8_t)(m == 2 ? most + 1 : most);
+    frexp(a, &e);               /* a = f 2^e, f in [0.5, 1) */
+    if (a < ldexp(1, 1 - bias)) /* subnormal, or 0 */
+        code = nearbyint(ldexp(a, m + bias - 1));
+    else
+        code = ldexp(e + bias - 2, m) + nearbyint(ldexp(a, m + 1 - e));
+    return sign | (uint8_t)(code > most ? most : code);
+}
+
 double model_get(const void *p, size_t i, enum banyan_dtype dtype)
 {
     switch (dtype) {
+    case BANYAN_F8E4M3: return f8_to_double(((const uint8_t *)p)[i], 3, 7, 0x7e);
+    case BANYAN_F8E5M2: return f8_to_double(((const uint8_t *)p)[i], 2, 15, 0x7b);
     case BANYAN_F64: return ((const double *)p)[i];
     case BANYAN_F16: return half_to_double(((const uint16_t *)p)[i]);
     case BANYAN_BF16: return bits_to_float((uint32_t)((const uint16_t *)p)[i] << 16);
@@ -76,6 +108,8 @@ double model_get(const void *p, size_t i, enum banyan_dtype dtype)
 void model_set(void *p, size_t i, enum banyan_dtype dtype, double v)
 {
     switch (dtype) {
+    case BANYAN_F8E4M3: ((uint8_t *)p)[i] = double_to_f8(v, 3, 7, 0x7e); break;
+    case BANYAN_F8E5M2: ((uint8_t *)p)[i] = double_to_f8(v, 2, 15, 0x7b); break;
     case BANYAN_F64: ((double *)p)[i] = v; break;
     case BANYAN_F16: ((uint16_t *)p)[i] = double_to_half(v); break;
     case BANYAN_BF16: ((uint16_t *)p)[i] = float_to_bf16((float)v); break;
@@ -83,9 +117,20 @@ void model_set(void *p, size_t i, enum banyan_dtype dtype, double v)
     }
 }
 
+static int is_f8(enum banyan_dtype dtype)
+{
+    return dtype == BANYAN_F8E4M3 || dtype == BANYAN_F8E5M2;
+}
+
 static int is_float(enum banyan_dtype dtype)
 {
-    return dtype <= BANYAN_BF16;
+    return dtype <= BANYAN_BF16 || is_f8(dtype);
+}
+
+/* The type of a complex number's parts, else dtype. */
+static enum banyan_dtype part_of(enum banyan_dtype dtype)
+{
+    return dtype == BANYAN_C64 ? BANYAN_F32 : dtype == BANYAN_C128 ? BANYAN_F64 : dtype;
 }
 
 /* ---- operations ---- */
@@ -96,11 +141,14 @@ size_t model_unit(enum model_op op)
 
 int model_op_fits(enum model_op op, enum banyan_dtype dtype)
 {
+    if (part_of(dtype) != dtype)
+        return (int)op == BANYAN_SUM || (int)op == BANYAN_AVG || (int)op == BANYAN_PROD;
     switch ((int)op) {
+    case BANYAN_AVG: return dtype != BANYAN_BOOL;
     case BANYAN_BAND:
     case BANYAN_BOR:
     case BANYAN_BXOR: return !is_float(dtype);
-    case M_PREMUL: return is_float(dtype);
+    case M_PREMUL: return dtype <= BANYAN_BF16;
     case M_MIX: return dtype == BANYAN_U32;
     case M_MATRIX:
     case M_AFFINE: return dtype == BANYAN_U8;
@@ -187,10 +235,21 @@ static double float_value(uint64_t h, enum model_op op)
     return (double)(h % 17) - 8;
 }
 
+/* Sums and products of 16 ranks have two bits, which are exact. */
+static double f8_value(uint64_t h, enum model_op op, int rank)
+{
+    static const double values[] = { -1, 0, 1 };
+
+    if ((int)op == BANYAN_PROD)
+        return h & 1 ? 1 : -1;
+    return rank % 4 ? 0 : values[h % 3];
+}
+
 static void put_int(void *dst, size_t i, enum banyan_dtype dtype, uint64_t v)
 {
     switch (banyan_dtype_bytes(dtype)) {
     case 1: ((uint8_t *)dst)[i] = (uint8_t)v; break;
+    case 2: ((uint16_t *)dst)[i] = (uint16_t)v; break;
     case 4: ((uint32_t *)dst)[i] = (uint32_t)v; break;
     default: ((uint64_t *)dst)[i] = v; break;
     }
@@ -217,9 +276,17 @@ void model_fill(void *dst, size_t first, size_t n, enum banyan_dtype dtype, enum
         fill_opaque(dst, first, n, op, key);
         return;
     }
+    if (part_of(dtype) != dtype) {
+        model_fill(dst, 2 * first, 2 * n, part_of(dtype), op, rank, seed);
+        return;
+    }
     for (size_t i = 0; i < n; i++) {
         uint64_t h = model_mix(key, first + i);
-        if (is_float(dtype))
+        if (is_f8(dtype) && (int)op != BANYAN_MIN && (int)op != BANYAN_MAX)
+            model_set(dst, i, dtype, f8_value(h, op, rank));
+        else if (dtype == BANYAN_BOOL)
+            put_int(dst, i, dtype, h & 1);
+        else if (is_float(dtype))
             model_set(dst, i, dtype, float_value(h, op));
         else
             put_int(dst, i, dtype, h);
@@ -273,12 +340,37 @@ static uint64_t int_op(uint64_t a, uint64_t b, int is_signed, enum model_op op)
     }
 }
 
+static uint64_t bool_op(uint64_t a, uint64_t b, enum model_op op)
+{
+    switch ((int)op) {
+    case BANYAN_MIN:
+    case BANYAN_PROD:
+    case BANYAN_BAND: return a && b;
+    case BANYAN_BXOR: return !a != !b;
+    default: return a || b;
+    }
+}
+
+static void complex_product(void *acc, const void *in, size_t n, enum banyan_dtype part)
+{
+    for (size_t i = 0; i < 2 * n; i += 2) {
+        double a = model_get(acc, i, part), b = model_get(acc, i + 1, part);
+        double c = model_get(in, i, part), d = model_get(in, i + 1, part);
+
+        model_set(acc, i, part, a * c - b * d);
+        model_set(acc, i + 1, part, a * d + b * c);
+    }
+}
+
 /* Sign- or zero-extended. */
 static uint64_t get_int(const void *p, size_t i, enum banyan_dtype dtype)
 {
     switch (dtype) {
     case BANYAN_I8: return (uint64_t)(int64_t)((const int8_t *)p)[i];
-    case BANYAN_U8: return ((const uint8_t *)p)[i];
+    case BANYAN_U8:
+    case BANYAN_BOOL: return ((const uint8_t *)p)[i];
+    case BANYAN_I16: return (uint64_t)(int64_t)((const int16_t *)p)[i];
+    case BANYAN_U16: return ((const uint16_t *)p)[i];
     case BANYAN_I32: return (uint64_t)(int64_t)((const int32_t *)p)[i];
     case BANYAN_U32: return ((const uint32_t *)p)[i];
     default: return ((const uint64_t *)p)[i];
@@ -287,7 +379,8 @@ static uint64_t get_int(const void *p, size_t i, enum banyan_dtype dtype)
 
 static int is_signed_int(enum banyan_dtype dtype)
 {
-    return dtype == BANYAN_I8 || dtype == BANYAN_I32 || dtype == BANYAN_I64;
+    return dtype == BANYAN_I8 || dtype == BANYAN_I16 || dtype == BANYAN_I32 ||
+           dtype == BANYAN_I64;
 }
 
 void model_add(void *acc, const void *in, size_t n, enum banyan_dtype dtype, enum model_op op)
@@ -307,8 +400,17 @@ void model_add(void *acc, const void *in, size_t n, enum banyan_dtype dtype, enu
         return;
     default: break;
     }
+    if (part_of(dtype) != dtype) {
+        if ((int)op == BANYAN_PROD)
+            complex_product(acc, in, n, part_of(dtype));
+        else
+            model_add(acc, in, 2 * n, part_of(dtype), op);
+        return;
+    }
     for (size_t i = 0; i < n; i++) {
-        if (is_float(dtype))
+        if (dtype == BANYAN_BOOL)
+            put_int(acc, i, dtype, bool_op(get_int(acc, i, dtype), get_int(in, i, dtype), op));
+        else if (is_float(dtype))
             model_set(acc, i, dtype,
                       float_op(model_get(acc, i, dtype), model_get(in, i, dtype), op));
         else
@@ -330,6 +432,10 @@ void model_end(void *acc, size_t n, enum banyan_dtype dtype, enum model_op op, i
 {
     if ((int)op != BANYAN_AVG)
         return;
+    if (part_of(dtype) != dtype) {
+        model_end(acc, 2 * n, part_of(dtype), op, nranks);
+        return;
+    }
     for (size_t i = 0; i < n; i++) {
         if (is_float(dtype))
             model_set(acc, i, dtype, model_get(acc, i, dtype) / nranks);
@@ -364,10 +470,12 @@ void model_reduce(void *dst, size_t first, size_t n, enum banyan_dtype dtype, en
 
 static int close_enough(double got, double want, enum banyan_dtype dtype)
 {
-    double ulp = dtype == BANYAN_F64   ? 0x1p-52
-                 : dtype == BANYAN_F32 ? 0x1p-23
-                 : dtype == BANYAN_F16 ? 0x1p-10
-                                       : 0x1p-7;
+    double ulp = dtype == BANYAN_F64      ? 0x1p-52
+                 : dtype == BANYAN_F32    ? 0x1p-23
+                 : dtype == BANYAN_F16    ? 0x1p-10
+                 : dtype == BANYAN_F8E4M3 ? 0x1p-3
+                 : dtype == BANYAN_F8E5M2 ? 0x1p-2
+                                          : 0x1p-7;
 
     return (isnan(got) && isnan(want)) || got == want || fabs(got - want) <= ulp * fabs(want);
 }
@@ -379,10 +487,12 @@ size_t model_compare(const void *got, const void *want, size_t n, enum banyan_dt
 
     if (!memcmp(got, want, n * elem))
         return n;
+    if (part_of(dtype) != dtype)
+        return model_compare(got, want, 2 * n, part_of(dtype), op) / 2;
     for (size_t i = 0; i < n; i++) {
         const unsigned char *g = (const unsigned char *)got + i * elem;
         const unsigned char *w = (const unsigned char *)want + i * elem;
-        _Alignas(8) unsigned char ga[8], wa[8];
+        _Alignas(8) unsigned char ga[8], wa[8]; /* complex ones are compared by parts */
         memcpy(ga, g, elem);
         memcpy(wa, w, elem);
         if (memcmp(ga, wa, elem) == 0)

@@ -38,9 +38,9 @@ def released():
 # What can serve nowhere as an argument of that kind, whatever the other arguments. Functions, because buffers are made anew.
 NUMBERS = [lambda: None, lambda: "0", lambda: 1.5, lambda: [], lambda: float("nan"), lambda: 1 << 31, lambda: 1 << 32, lambda: -1 << 31,
            lambda: -1 << 70, lambda: 1 << 64, lambda: object(), lambda: b"1"]
-BUFFERS = [lambda: 5, lambda: "text", lambda: object(), lambda: [1.0, 2.0], lambda: numpy.zeros(5, "complex64"), released,
+BUFFERS = [lambda: 5, lambda: "text", lambda: object(), lambda: [1.0, 2.0], lambda: numpy.zeros(5, "longdouble"), released,
            lambda: numpy.zeros((6, 6), "float32")[:, 1], lambda: numpy.zeros(5, ">f4"), lambda: numpy.zeros(6, "object"),
-           lambda: numpy.zeros(6, "bool"), lambda: numpy.zeros(6, "float32")[::-1]]
+           lambda: numpy.zeros(6, "S3"), lambda: numpy.zeros(6, "float32")[::-1]]
 CONSTANT = [lambda: b"read only, 24 bytes long", lambda: numpy.broadcast_to(numpy.float32(1), 6)]
 WRONG = {
     "rank": [*NUMBERS, lambda: -2, lambda: COMM.size, lambda: numpy.zeros(2)],

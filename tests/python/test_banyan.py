@@ -191,7 +191,7 @@ class Mistakes(unittest.TestCase):
         with self.assertRaises(TypeError):
             COMM.allreduce(zeros(4, "float32"), zeros(4, "float64"))
         with self.assertRaises(TypeError):
-            COMM.allreduce(zeros(4, "complex64"))
+            COMM.allreduce(zeros(4, "longdouble"))
         with self.assertRaises(ValueError):
             COMM.allreduce(zeros((4, 4), "float32")[:, 1])
         with self.assertRaises(BufferError):

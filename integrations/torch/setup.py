@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds the extension against the torch that is installed, and the libbanyan that it finds:
-BANYAN_PREFIX (an installed or a build folder), the wheel "banyan", or pkg-config."""
+BANYAN_PREFIX (an installed or a build folder), the wheel "libbanyan", or pkg-config."""
 import importlib.util
 import os
 import pathlib

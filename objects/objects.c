@@ -21,7 +21,7 @@ static struct bny_handles handles = BNY_HANDLES(MARK, struct banyan_objects);
 
 static int objects_check(const struct banyan_objects *s, const char *what)
 {
-    int rc = bny_inside_may_wait(what);
+    int rc = bny_inside_refuses(what);
 
     if (rc)
         return rc;
@@ -193,6 +193,7 @@ static int everything_went(const struct bny_store *st)
 static void turn(struct bny_waiter *wt, struct bny_world *w)
 {
     bny_wait_turn(wt, w, NULL);
+    bny_completed_call();
     if (bny_world_trylock(w)) {
         int n = bny_world_progress(w);
         bny_world_unlock(w);

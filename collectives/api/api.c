@@ -287,8 +287,10 @@ static int next_source(struct banyan_comm *comm, int peer, uint32_t tag, size_t 
         r = peer == BANYAN_ANY_SOURCE ? (comm->any_latest + i) % n : peer;
         msg = bny_match_next(comm->match, r, tag);
     }
-    if (msg)
-        *bytes = msg->hdr.sig.count * banyan_dtype_bytes((enum banyan_dtype)msg->hdr.sig.dtype);
+    if (msg && __builtin_mul_overflow(msg->hdr.sig.count,
+                                      banyan_dtype_bytes((enum banyan_dtype)msg->hdr.sig.dtype),
+                                      bytes))
+        *bytes = SIZE_MAX; /* foreign input: no receive has so many */
     bny_world_unlock(comm->world);
     return msg ? r : -1;
 }

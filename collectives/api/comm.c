@@ -16,8 +16,11 @@
 
 int banyan_comm_destroy(struct banyan_comm *comm)
 {
-    int rc = comm ? bny_comm_enter(comm, "banyan_comm_destroy") : 0;
+    static const char what[] = "banyan_comm_destroy";
+    int rc = comm ? bny_inside_may_wait(what) : 0;
 
+    if (comm && rc == 0)
+        rc = bny_comm_enter(comm, what);
     if (comm && rc == 0)
         bny_comm_end(comm);
     return rc == -BANYAN_EFORK ? 0 : rc; /* the parent's connections are not ours to close */
@@ -57,11 +60,13 @@ static int check_idle(struct banyan_comm *comm, const char *what)
     while (op && op->free_detached)
         op = op->next;
     if (op && op->call.collective == BNY_SENDRECV)
-        snprintf(name, sizeof name, "a %s rank %d (-1: any)",
-                 op->call.is_send ? "send to" : "recv from", op->call.root);
+        snprintf(name, sizeof name, "a %s rank %d", op->call.is_send ? "send to" : "recv from",
+                 op->call.root);
     else if (op)
         snprintf(name, sizeof name, "%s (operation %u)", bny_call_name(&op->call),
                  bny_op_seq(op));
+    if (op && op->is_any_source && op->call.root < 0)
+        snprintf(name, sizeof name, "a recv from any rank");
     bny_world_unlock(comm->world);
     return *name ? bny_fail(BANYAN_EBUSY,
                             "%s: rank %d: %s is in flight; wait for its request first", what,
@@ -124,10 +129,12 @@ int banyan_comm_finalize_within(struct banyan_comm *comm, double seconds)
     if (rc)
         return rc;
     opts.timeout_s = seconds;
-    if (!atomic_load(&comm->failed))
-        rc = check_idle(comm, what);
+    if (!atomic_load(&comm->failed) && check_idle(comm, what) != 0)
+        rc = bny_fail(BANYAN_EABORTED, "%s", bny_why(-BANYAN_EBUSY));
     if (rc == 0)
         rc = meet_for_the_end(comm, &opts);
+    if (atomic_load(&comm->world->refs) == 1)
+        comm->world->within_s = seconds;
     banyan_comm_destroy(comm);
     return rc;
 }
@@ -418,6 +425,7 @@ int banyan_comm_init_test(struct banyan_comm *comm, int *done)
     rc = bny_init_progress(comm);
     bny_world_unlock(comm->world);
     bny_worlds_progress(comm->world);
+    bny_completed_call();
     *done = rc == 1;
     return rc < 0 ? rc : 0;
 }

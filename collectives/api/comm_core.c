@@ -188,6 +188,7 @@ void bny_comm_end(struct banyan_comm *comm)
 {
     struct bny_world *w = comm->world;
 
+    bny_completed_hold();
     bny_world_lock(w);
     /* After a failure that all know of we leave in order: a rank that learns of it a little
      * later must not take our exit for the first cause. */
@@ -214,6 +215,7 @@ void bny_comm_end(struct banyan_comm *comm)
     bny_comm_free(comm);
     bny_lock_give(&bny_comm_ending);
     bny_world_unlock(w);
+    bny_completed_release();
     bny_world_unref(w);
     bny_completed_call();
 }

@@ -101,7 +101,7 @@ void bny_world_free(struct bny_world *w)
 uint64_t bny_farewell_ns(const struct bny_world *w)
 {
     struct bny_failure f;
-    double most = w->op_timeout_s * 1e9;
+    double most = (w->within_s > 0 ? w->within_s : w->op_timeout_s) * 1e9;
 
     if (!w->control || bny_control_pending(w->control, 0) ||
         bny_control_failure_of(w->control, 0, &f))
@@ -110,7 +110,7 @@ uint64_t bny_farewell_ns(const struct bny_world *w)
         return FAREWELL_NS;
     if (!(most > 0) || most > FAREWELL_LONG_NS)
         return FAREWELL_LONG_NS;
-    return most > FAREWELL_NS ? (uint64_t)most : FAREWELL_NS;
+    return w->within_s > 0 || most > FAREWELL_NS ? (uint64_t)most : FAREWELL_NS;
 }
 
 /* Says goodbye, so that our exit is no failure. */

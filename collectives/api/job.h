@@ -152,6 +152,7 @@ struct banyan_request {
     const struct bny_request_kind *kind; /* NULL: an operation */
     void *of_kind;
     uint8_t is_once;     /* it frees itself: banyan_start_once() */
+    uint8_t was_started; /* at least once */
     banyan_done_fn done; /* NULL: none */
     void *done_ctx;
 };

@@ -35,6 +35,7 @@ static int find_place(const struct bny_id *id, struct bny_board *board, uint32_t
         }
         poll(&p, 1, NAP_MS);
         bny_worlds_progress(NULL);
+        bny_completed_call();
     }
     bny_arrival_free(a);
     return rc < 0 ? rc : 0;

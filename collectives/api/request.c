@@ -63,12 +63,25 @@ static int is_active(const struct banyan_request *req)
     return req != told && bny_op_is_under_way(&req->op);
 }
 
+/* For calls that ask whether it is complete. */
+static int check_test(const struct banyan_request *req, const char *what)
+{
+    int rc = request_check(req, what);
+
+    if (rc == 0 && req->is_once && req->done && req != told)
+        rc = bny_fail(BANYAN_EINVAL,
+                      "%s: this request frees itself behind its completion function; only that "
+                      "can tell its end",
+                      what);
+    return rc;
+}
+
 /* For calls that wait for a request. */
 static int check_wait(const struct banyan_request *req, const char *what)
 {
     int rc = bny_inside_may_wait(what);
 
-    return rc ? rc : request_check(req, what);
+    return rc ? rc : check_test(req, what);
 }
 
 /* 0; -BANYAN_EBUSY: neither a wait, nor a test, nor its completion function has said that it is
@@ -110,12 +123,26 @@ static void request_end(struct banyan_request *req)
     bny_request_drop(req);
 }
 
+/* Gives back what needs no world: that may be gone, with its devices. */
+static void drop_orphan(struct banyan_request *req)
+{
+    if (req == told)
+        told = NULL;
+    bny_completed_hold();
+    bny_completed_drop(&req->op);
+    bny_completed_release();
+    if (req->kind)
+        req->kind->free(req);
+    bny_op_finish_orphan(&req->op);
+    bny_request_drop(req);
+}
+
 /* The result of a request that is not active any more; it may be started again, or was for
  * once.
  */
 static int harvest(struct banyan_request *req)
 {
-    int rc = req->op.result;
+    int rc = req->op.result, was = BNY_OP_DONE;
 
     if (rc)
         explain(req);
@@ -123,50 +150,51 @@ static int harvest(struct banyan_request *req)
         return rc;
     if (req->is_once)
         request_end(req);
-    else
-        atomic_store_explicit(&req->op.state, BNY_OP_IDLE, memory_order_relaxed);
+    else /* another thread that waited for it may have been first */
+        atomic_compare_exchange_strong(&req->op.state, &was, BNY_OP_IDLE);
     return rc;
 }
 
-int banyan_start(struct banyan_request *req)
+static int request_start(struct banyan_request *req, int once, const char *what)
 {
     struct bny_world *w;
-    int rc = request_check(req, "banyan_start");
+    int rc = request_check(req, what), is_told;
 
     if (rc == 0 && req->op.call.state)
         rc = bny_state_check(req->op.call.state, "banyan_start: opts.codec_state");
     if (rc)
         return rc;
-    rc = check_heard(req, "banyan_start"); /* some ranks may have got here sooner */
+    rc = check_heard(req, what); /* some ranks may have got here sooner */
     if (rc)
         return rc;
     if (!req->done && bny_op_is_done(&req->op))
         return harvest(req);
-    if (req == told)
+    is_told = req == told;
+    if (is_told)
         told = NULL;
+    req->is_once = (uint8_t)once; /* it may be over, and gone, when this returns */
     w = req->op.comm->world;
     bny_world_lock(w);
     if (!req->kind)
         bny_world_poll_membership_before(&req->op);
     rc = req->kind ? req->kind->start(req) : bny_op_start(&req->op);
+    req->is_once = (uint8_t)(once && rc == 0);
+    req->was_started |= rc == 0;
     bny_world_unlock(w);
+    if (rc && is_told)
+        told = req;
     bny_completed_call();
     return rc;
 }
 
+int banyan_start(struct banyan_request *req)
+{
+    return request_start(req, 0, "banyan_start");
+}
+
 int banyan_start_once(struct banyan_request *req)
 {
-    int rc = request_check(req, "banyan_start_once");
-
-    if (rc == 0)
-        rc = check_heard(req, "banyan_start_once");
-    if (rc)
-        return rc;
-    req->is_once = 1; /* it may be over, and gone, when banyan_start returns */
-    rc = banyan_start(req);
-    if (rc)
-        req->is_once = 0;
-    return rc;
+    return request_start(req, 1, "banyan_start_once");
 }
 
 /* ---- completion functions ---- */
@@ -182,7 +210,9 @@ static void request_done(struct bny_op *op)
         explain(req);
     told = req;
     req->done(req->done_ctx, req, rc);
-    if (told && req->is_once && !is_orphan(req))
+    if (told && req->is_once && is_orphan(req))
+        drop_orphan(req);
+    else if (told && req->is_once)
         request_end(req);
     else if (told)
         atomic_store_explicit(&op->state, BNY_OP_DONE, memory_order_release);
@@ -210,7 +240,7 @@ int banyan_request_on_done(struct banyan_request *req, banyan_done_fn fn, void *
 
 int banyan_test(struct banyan_request *req, int *done)
 {
-    int rc = request_check(req, "banyan_test");
+    int rc = check_test(req, "banyan_test");
 
     if (rc)
         return rc;
@@ -306,12 +336,13 @@ int banyan_wait_any(struct banyan_request *const *reqs, size_t n, double timeout
                 return harvest(reqs[i]);
             }
         }
-        for (size_t i = 0; i < n; i++)
-            if (is_active(reqs[i])) {
-                bny_world_poll(reqs[i]->op.comm->world);
-                bny_wait_turn(&wt, reqs[i]->op.comm->world, reqs[i]->op.comm);
-                break;
-            }
+        for (active = 0; active < n && !is_active(reqs[active]); active++)
+            ;
+        if (active == n) /* completion functions, or other threads, have seen their ends */
+            return bny_fail(BANYAN_EINVAL,
+                            "banyan_wait_any: none of the %zu requests is active any more", n);
+        bny_world_poll(reqs[active]->op.comm->world);
+        bny_wait_turn(&wt, reqs[active]->op.comm->world, reqs[active]->op.comm);
     }
 }
 
@@ -336,32 +367,21 @@ int banyan_request_stats(struct banyan_request *req, struct banyan_request_stats
 
 int banyan_request_source(struct banyan_request *req, size_t *bytes)
 {
-    const struct bny_op *op = &req->op;
+    const struct bny_op *op;
     int rc = request_check(req, "banyan_request_source");
 
     if (rc == 0)
         rc = check_heard(req, "banyan_request_source");
     if (rc)
         return rc;
+    op = &req->op;
     if (req->kind || op->call.collective != BNY_SENDRECV || op->call.is_send)
         return bny_fail(BANYAN_EINVAL, "banyan_request_source: the request is no receive");
-    if (op->call.root < 0 || op->result)
+    if (!req->was_started || op->call.root < 0 || op->result)
         return bny_fail(BANYAN_EINVAL, "banyan_request_source: it has received nothing yet");
     if (bytes)
         *bytes = op->call.count * op->esz;
     return op->call.root;
-}
-
-/* Gives back what needs no world: that may be gone, with its devices. */
-static void drop_orphan(struct banyan_request *req)
-{
-    if (req == told)
-        told = NULL;
-    bny_completed_drop(&req->op);
-    if (req->kind)
-        req->kind->free(req);
-    bny_op_finish_orphan(&req->op);
-    bny_request_drop(req);
 }
 
 int banyan_request_free(struct banyan_request *req)

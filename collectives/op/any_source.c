@@ -5,6 +5,8 @@
 #include "base/err.h"
 #include "collectives/op/op.h"
 
+static const struct bny_way any_source;
+
 /* The next rank that has something for it, by turns; -1: none. */
 static int any_find(struct bny_op *op)
 {
@@ -43,8 +45,9 @@ static int any_advance(struct bny_op *op)
 
     if (peer < 0)
         return 0;
-    c->any_sources--;
     rc = become_receive(op, peer);
+    c->any_sources -= op->way != &any_source; /* else its end counts */
+    bny_any_source_wake(c);
     if (rc)
         bny_report(c->world, c, BNY_CAUSE_RESET, (enum banyan_error) - rc, c->world->rank,
                    "rank %d: %s", c->rank, bny_why(rc));
@@ -80,6 +83,7 @@ void bny_any_source_init(struct bny_op *op)
     op->ways = op->comm->scope.ways;
     op->way = &any_source;
     op->traits = 0;
+    op->numbers = 0;
     op->match = (struct bny_receiver){ 0 };
     op->is_any_source = op->planned = 1;
 }

@@ -2,6 +2,7 @@
 /* Requests that are complete and whose program has a function to be called then. Under a
  * world's lock nothing of the program may be called, so they wait here for a thread that holds
  * no lock, in the order in which they completed. One thread at a time calls. */
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "base/fork.h"
@@ -67,6 +68,29 @@ static struct bny_op *completed_take(int was_caller)
         atomic_store(&bny_completed_first, op->behind);
     bny_lock_give(&lock);
     return op;
+}
+
+void bny_completed_hold(void)
+{
+    int is_mine = bny_inside == BNY_IN_DONE_FN; /* this thread is calling */
+
+    while (!is_mine) {
+        bny_lock_take(&lock);
+        is_mine = !has_caller;
+        has_caller = 1;
+        bny_lock_give(&lock);
+        if (!is_mine)
+            sched_yield();
+    }
+}
+
+void bny_completed_release(void)
+{
+    if (bny_inside == BNY_IN_DONE_FN)
+        return;
+    bny_lock_take(&lock);
+    has_caller = 0;
+    bny_lock_give(&lock);
 }
 
 /* A call that a completion function makes leaves the others to the loop that it is in. */

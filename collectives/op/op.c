@@ -264,6 +264,8 @@ int bny_op_start(struct bny_op *op)
     else if (!op->is_any_source)
         rc = bny_match_open_p2p(op->comm->match, &op->match, call->root, call->tag,
                                 call->is_send, call->count * op->esz);
+    if (op->comm->any_sources) /* the message behind this one's may be theirs */
+        bny_any_source_wake(op->comm);
     return rc ? rc : op_begin(op);
 }
 

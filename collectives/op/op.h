@@ -162,6 +162,10 @@ int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap);
 /* op, a request's, is complete, and op->on_done is to be called. Any lock may be held. */
 void bny_completed_add(struct bny_op *op);
 void bny_completed_drop(const struct bny_op *op); /* it is not to be called, if it was */
+/* From here on, until it is released, no other thread is in a completion function: what those
+ * may use goes. No lock of a world held. */
+void bny_completed_hold(void);
+void bny_completed_release(void);
 extern _Atomic(struct bny_op *) bny_completed_first;
 void bny_completed_call_now(void);
 /* Calls for those that are complete. Every call that makes progress does so behind it. No lock

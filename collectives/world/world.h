@@ -128,6 +128,7 @@ struct bny_world {
      * with operations in flight, since all ranks finalized one */
     int orderly;
     double op_timeout_s;            /* config's: what a goodbye may take */
+    double within_s;                /* banyan_comm_finalize_within's for that; 0: none */
     struct bny_loop_fabric *fabric; /* loop between threads: shared, api/job.c counts */
     int progress_fd;                /* progress/descriptor.c; -1 until asked for */
     int progress_timer;

@@ -10,29 +10,25 @@
  *   Counts     are elements of the call's datatype, size_t, and may exceed 2^31. Zero is legal.
  *   Threads    one thread at a time per communicator, except that functions of requests (_init,
  *              start, test, wait) may be called by any thread at any time, for one request by
- *              one thread at a time. The order in which operations start is the order that must
- *              be the same on all ranks. Different communicators are independent.
- *              A waiting thread also progresses the operations of the process's other
- *              communicators (and then calls their user operations). banyan_abort,
- *              banyan_async_error, banyan_comm_failed, _revoke, _rank, _count and _stats: any
- *              thread, any time.
- *   Sizes      structs that may grow begin with `size`, the caller's sizeof: X_INIT sets it in
- *              struct X of settings, and the caller sets it in structs that a call fills.
- *              Settings of an older program, which are shorter, have the defaults beyond its
- *              size. Of a newer program, whose are longer, members that the library does not
- *              know must be 0, which is always their default; filled structs get 0 there. Else,
- *              or with a size that no version has (it ends inside a member), a call returns
- *              -BANYAN_EINVAL.
- *   Ownership  "borrows": until the call returns (blocking) or the request completes. The
- *              caller frees handles with the matching _free / _destroy, which return 0, also
- *              for NULL, or an error and free nothing. A call with a handle that was freed,
- *              also a second free, returns -BANYAN_EINVAL until 64 more of its kind were freed:
- *              then its memory is reused.
- *   Buffers    host memory of any alignment. In place: the same pointer for send and receive,
- *              if the call's comment allows it. Any other overlap is an error of the caller.
- *   Failure    a communicator that failed stays failed: later calls return the first cause.
- *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on it
- *              and on its requests; banyan_comm_destroy does nothing there, and returns 0. */
+ *              one thread at a time, but for waits. The order in which operations start is the
+ * order that must be the same on all ranks. Different communicators are independent. A waiting
+ * thread also progresses the operations of the process's other communicators (and then calls
+ * their user operations). banyan_abort, banyan_async_error, banyan_comm_failed, _revoke, _rank,
+ * _count and _stats: any thread, any time. Sizes      structs that may grow begin with `size`,
+ * the caller's sizeof: X_INIT sets it in struct X of settings, and the caller sets it in
+ * structs that a call fills. Settings of an older program, which are shorter, have the defaults
+ * beyond its size. Of a newer program, whose are longer, members that the library does not know
+ * must be 0, which is always their default; filled structs get 0 there. Else, or with a size
+ * that no version has (it ends inside a member), a call returns -BANYAN_EINVAL. Ownership
+ * "borrows": until the call returns (blocking) or the request completes. The caller frees
+ * handles with the matching _free / _destroy, which return 0, also for NULL, or an error and
+ * free nothing. A call with a handle that was freed, also a second free, returns -BANYAN_EINVAL
+ * until 64 more of its kind were freed: then its memory is reused. Buffers    host memory of
+ * any alignment. In place: the same pointer for send and receive, if the call's comment allows
+ * it. Any other overlap is an error of the caller. Failure    a communicator that failed stays
+ * failed: later calls return the first cause. fork       a child that inherits a communicator
+ * gets -BANYAN_EFORK from every call on it and on its requests; banyan_comm_destroy does
+ * nothing there, and returns 0. */
 #ifndef BANYAN_BANYAN_H
 #define BANYAN_BANYAN_H
 
@@ -105,7 +101,8 @@ enum banyan_dtype {
     BANYAN_U32,
     BANYAN_I64,
     BANYAN_U64,
-    BANYAN_BOOL, /* a byte: 0 is false, any other value true; results are 0 or 1 */
+    BANYAN_BOOL, /* a byte: 0 is false, any other value true. Sums of several ranks are 0
+                  * or 1 */
     BANYAN_I16,
     BANYAN_U16,
     BANYAN_C64,    /* complex: two f32, the real part first */
@@ -118,15 +115,15 @@ BANYAN_API size_t banyan_dtype_bytes(enum banyan_dtype dtype);
 BANYAN_API const char *banyan_dtype_name(enum banyan_dtype dtype);
 
 /* Reduction operations. f16, bf16 and f8 are added in f32 and rounded once per step; a finite
- * f8 result beyond the largest number becomes that. Of bool, sum, max and bor are the logical
- * or, prod, min and band the logical and, and avg is not defined. Complex types have sum, avg
- * and prod. Integer sums wrap. AVG is the sum divided by the number of ranks (integers:
- * truncated; floats: times the number's reciprocal, so within a unit in the last place of the
- * quotient). Bitwise ops: integers and bool. min/max of floats: if exactly one operand is NaN
- * the result is the other one. All arithmetic, including user operations and codecs, uses the
- * default floating-point mode (round to nearest, subnormals kept, no traps), whatever the
- * calling thread's mode, which is restored: so a progress thread with another mode gets the
- * same bits, as do all ranks. */
+ * f8 result beyond the largest number becomes that, also AVG's sum before its division. Of
+ * bool, sum, max and bor are the logical or, prod, min and band the logical and, and avg is not
+ * defined. Complex types have sum, avg and prod. Integer sums wrap. AVG is the sum divided by
+ * the number of ranks (integers: truncated; floats: times the number's reciprocal, so within a
+ * unit in the last place of the quotient). Bitwise ops: integers and bool. min/max of floats:
+ * if exactly one operand is NaN the result is the other one. All arithmetic, including user
+ * operations and codecs, uses the default floating-point mode (round to nearest, subnormals
+ * kept, no traps), whatever the calling thread's mode, which is restored: so a progress thread
+ * with another mode gets the same bits, as do all ranks. */
 enum banyan_op_kind {
     BANYAN_SUM,
     BANYAN_AVG,
@@ -250,16 +247,19 @@ BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
  * here at the latest. A communicator whose failure an earlier call returned is only destroyed,
  * with 0. */
 BANYAN_API int banyan_comm_finalize(struct banyan_comm *comm);
-/* The same for programs that must end: the barrier waits so many seconds at most, and comm is
- * destroyed in any case. Returns also -ETIMEDOUT, which names ranks that did not come, and
- * -EBUSY: operations of this rank were in flight, and were cut off as by banyan_comm_destroy.
+/* The same for programs that must end: the barrier, and what of this rank's data is still on
+ * its way, take so many seconds each at most, and comm is destroyed also if they fail. Returns
+ * also -ETIMEDOUT, which names ranks that did not come, and -EABORTED: operations of this rank
+ * were in flight, and were cut off as by banyan_comm_destroy. comm lives on only behind -EINVAL
+ * (no number above 0) and -EBUSY (inside a group, a user operation or a completion function).
  */
 BANYAN_API int banyan_comm_finalize_within(struct banyan_comm *comm, double seconds);
 /* Frees local resources without synchronisation; takes NULL. Before the last communicator of a
  * job is gone it waits, at most 10 s, until the data that this rank sent is on its way. Peers
  * that still need this rank, or whose operation with it is in flight here, see it as gone. Free
  * comm's requests before. Its calls in an open group are dropped: banyan_group_end then returns
- * -EINVAL. Returns 0; -EINVAL: it was freed; -EBUSY inside a user operation. */
+ * -EINVAL. Returns 0; -EINVAL: it was freed; -EBUSY inside a user operation or a completion
+ * function. */
 BANYAN_API int banyan_comm_destroy(struct banyan_comm *comm);
 BANYAN_API int banyan_comm_rank(const struct banyan_comm *comm);
 BANYAN_API int banyan_comm_count(const struct banyan_comm *comm);
@@ -679,7 +679,9 @@ BANYAN_API int banyan_recv(void *buf, size_t count, enum banyan_dtype dtype, int
                            struct banyan_comm *comm, const struct banyan_opts *opts);
 
 /* In place of a receive's peer: the first message with its tag, of whatever rank, that no other
- * receive awaits. A long message shows itself about a millisecond after its send. */
+ * receive awaits. Such a receive waits for no rank in particular: ranks that leave do not fail
+ * it. A receive and a probe find a long message about a millisecond after its send, or within a
+ * second if its receiver makes the communicator later. */
 #define BANYAN_ANY_SOURCE (-1)
 /* Progresses, then looks for a message with this tag from peer, or BANYAN_ANY_SOURCE, that a
  * receive which is called now would get. Returns 1, *source (its rank) and *bytes (either may
@@ -781,8 +783,9 @@ BANYAN_API int banyan_recv_init(void *buf, size_t count, enum banyan_dtype dtype
  * no call has reported that yet, starting it returns its error.) */
 BANYAN_API int banyan_start(struct banyan_request *req);
 /* The same for once, so that banyan_X_init and this make a call that does not block: the
- * request frees itself behind its completion function, or else when a test or a wait has
- * reported its end. If it does not start it is not freed. */
+ * request frees itself. With a completion function that happens when the function returns, and
+ * nobody may wait for it or test it (-EINVAL); without one the test or the wait that reports
+ * its end frees it. A request that did not start is not freed. */
 BANYAN_API int banyan_start_once(struct banyan_request *req);
 /* Progresses; sets *done = 1 if complete or failed (and returns the error then). Never
  * blocks. */
@@ -791,15 +794,19 @@ BANYAN_API int banyan_test(struct banyan_request *req, int *done);
  * 0, with its sentence in banyan_last_error), by whichever thread makes the progress: one that
  * is in banyan_start, in a test or a wait, in any blocking call, or the progress thread.
  * Functions are called one at a time, in the order of completion, with no lock of the library
- * held. It may start requests, also this one, test and free them; calls that wait return
- * -BANYAN_EBUSY. An event loop writes to an eventfd of its own here. */
+ * held. It may start requests, also this one, test and free them; calls that wait, and
+ * banyan_comm_destroy, return -BANYAN_EBUSY. An event loop writes to an eventfd of its own
+ * here. */
 typedef void (*banyan_done_fn)(void *ctx, struct banyan_request *req, int rc);
 /* Sets the function of a request; NULL: none. With one, a request that is complete may be
- * started again and freed without a wait; a wait or a test returns behind the function. Borrows
- * ctx. Returns 0, -EINVAL; -EBUSY while the request is active. */
+ * started again and freed without a wait: by the function itself, or when it has returned;
+ * until then other threads get -EBUSY. A wait or a test returns behind the function; nobody may
+ * wait for a request that its function frees. Borrows ctx. Returns 0, -EINVAL; -EBUSY while the
+ * request is active. */
 BANYAN_API int banyan_request_on_done(struct banyan_request *req, banyan_done_fn fn, void *ctx);
 /* Waits until complete, at most so many seconds: *done says whether it is. It fails nothing,
- * and several threads may wait for one request. Returns 0, or the operation's error. */
+ * and several threads may wait for one request, which none of them starts or frees before all
+ * have returned. Returns 0, or the operation's error. */
 BANYAN_API int banyan_wait_for(struct banyan_request *req, double seconds, int *done);
 /* Waits until complete. timeout_s < 0: the operation's own deadline; passing it fails the comm.
  */

@@ -179,4 +179,5 @@ Test(weighed, a_state_is_lent_to_one_call, .timeout = 60)
     cr_assert_eq(banyan_start(rq[1]), -BANYAN_EBUSY);
     banyan_request_free(rq[1]);
     rig_close(&g);
+    cr_assert_eq(banyan_request_free(rq[0]), -BANYAN_EINVAL, "its communicator is gone");
 }

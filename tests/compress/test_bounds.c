@@ -84,16 +84,16 @@ static void fill(void *out, enum banyan_dtype dtype, enum kind kind)
     for (size_t i = 0; i < N_MAX + SHORT; i++) {
         double wide = value_of(kind, i, &rng);
         float v = (float)wide;
-        uint64_t bits = 0;
+        uint64_t bits[2] = { 0 };
         uint32_t narrow;
 
-        if (dtype == BANYAN_F64) {
-            memcpy(&bits, &wide, sizeof wide);
+        if (dtype == BANYAN_F64 || dtype == BANYAN_C128) {
+            memcpy(bits, &wide, sizeof wide);
         } else {
             memcpy(&narrow, &v, sizeof v);
-            bits = bytes <= 2 ? narrow >> 16 : narrow;
+            bits[0] = bytes <= 2 ? narrow >> 16 : narrow;
         }
-        memcpy((char *)out + i * bytes, &bits, bytes);
+        memcpy((char *)out + i * bytes, bits, bytes);
     }
 }
 

@@ -664,7 +664,7 @@ static int any_source(struct test *t)
             CHECK_OK(t, banyan_recv_init(x, bytes / 4, BANYAN_U32,
                                          i % 3 == 1 ? BANYAN_ANY_SOURCE : from, t->comm, &opts,
                                          &rq));
-            CHECK_RC(t, i % 3 == 1 ? -BANYAN_EINVAL : from, banyan_request_source(rq, NULL));
+            CHECK_RC(t, -BANYAN_EINVAL, banyan_request_source(rq, NULL));
             CHECK_OK(t, banyan_start(rq));
             CHECK_OK(t, banyan_wait(rq, -1));
             from = banyan_request_source(rq, &bytes);
@@ -777,9 +777,12 @@ static void completed(void *ctx, struct banyan_request *rq, int rc)
     CHECK_RC(t, -BANYAN_EBUSY, banyan_wait_for(rq, 1, &done));
     CHECK_RC(t, -BANYAN_EBUSY, banyan_barrier(t->comm, NULL));
     CHECK_RC(t, -BANYAN_EBUSY, banyan_group_start());
+    CHECK_RC(t, -BANYAN_EBUSY, banyan_comm_destroy(t->comm));
     CHECK_HAS(t, banyan_last_error(), "completion function");
     if (rc == 0 && c->calls < c->until)
         CHECK_OK(t, banyan_start(rq));
+    else if (rc && !c->frees) /* it does not start again, and can be freed */
+        CHECK(t, banyan_start(rq) == rc, "a failed communicator starts it again");
     else if (c->frees)
         CHECK_OK(t, banyan_request_free(rq));
 }
@@ -848,6 +851,7 @@ static int on_done(struct test *t)
 
     completion_init(t, &c[1], 3); /* for once: gone behind the function, or the wait */
     CHECK_OK(t, banyan_start_once(c[1].rq));
+    CHECK_RC(t, -BANYAN_EINVAL, banyan_wait(c[1].rq, -1)); /* it may be gone */
     completion_await(t, &c[1], 1);
     completion_init(t, &c[1], 3);
     CHECK_OK(t, banyan_request_on_done(c[1].rq, NULL, NULL));

@@ -16,6 +16,7 @@ from ._lib import (DTYPES, EINVAL, Allgather, Config, Error, Id, ProgressHook, R
 from ._state import Op
 
 _grouped = threading.local()
+_active = set()  # Requests in flight: C uses their buffers, whatever else the program still holds
 
 
 def version() -> str:
@@ -77,7 +78,7 @@ class Request:
     def start(self) -> "Request":
         """Starts it, and returns it."""
         check(lib.banyan_start(self._live()))
-        self._comm._active.add(self)
+        _active.add(self)
         return self
 
     def test(self) -> bool:
@@ -85,7 +86,7 @@ class Request:
         done = c_int(0)
         rc = lib.banyan_test(self._live(), byref(done))
         if rc < 0 or done.value:
-            self._comm._active.discard(self)
+            _active.discard(self)
             Op._reraise(self._keep)
         check(rc)
         return bool(done.value)
@@ -93,7 +94,7 @@ class Request:
     def wait(self, timeout: Optional[float] = None) -> Any:
         """Returns the result buffer. timeout in seconds; None: the operation's own deadline."""
         rc = lib.banyan_wait(self._live(), c_double(-1 if timeout is None else timeout))
-        self._comm._active.discard(self)
+        _active.discard(self)
         Op._reraise(self._keep)
         check(rc)
         return self.result
@@ -112,6 +113,7 @@ class Request:
         if self._handle:
             check(lib.banyan_request_free(self._handle))
             self._handle, self._keep = None, None
+            _active.discard(self)
             self._comm._requests.discard(self)
 
     def _live(self) -> c_void_p:
@@ -211,7 +213,7 @@ class Comm(Collectives):
         self._handle, self._keep = handle, parent._keep if parent else list(keep)
         self._family = parent._family if parent else weakref.WeakSet()  # those of one world, which share registered memory
         self._family.add(self)
-        self._requests, self._active = weakref.WeakSet(), set()
+        self._requests = weakref.WeakSet()
         self._watchers = weakref.WeakKeyDictionary()
         self.rank = check(lib.banyan_comm_rank(handle))
         self.size = check(lib.banyan_comm_count(handle))
@@ -396,11 +398,11 @@ class Comm(Collectives):
             # An error of the communicator itself is known everywhere; anything else is news to the others.
             if not isinstance(value, Error) or self.async_error() is None:
                 self.abort(f"rank {self.rank} leaves with {kind.__name__}")
-            self._active.clear()
             handle, self._handle = self._handle, None
             for request in list(self._requests):
                 lib.banyan_request_free(request._handle)
                 request._handle = None
+                _active.discard(request)
             lib.banyan_comm_destroy(handle)
 
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the Python module has beside plain collectives. Every rank of `banyan_run -n N` runs these tests in the same order."""
 import asyncio
+import ctypes
 import gc
 import inspect
 import os
 import unittest
+import weakref
 
 import banyan
 import banyan.training
@@ -124,6 +126,28 @@ class Ranks(unittest.TestCase):
             stats = request.stats()
         self.assertGreaterEqual(stats["end_ns"], stats["start_ns"])
         self.assertGreater(stats["start_ns"], 0)
+
+
+class InFlight(unittest.TestCase):
+    def test_buffers_live_as_long_as_the_operation(self):
+        """The program drops the request and its communicator, and C still writes to the buffer."""
+        comm = COMM.dup()
+        handle, target = comm._handle, numpy.zeros(1)
+        lives = weakref.ref(target)
+        request = comm.recv_init(target, comm.rank).start()
+        del target, comm, request
+        gc.collect()
+        self.assertIsNotNone(lives())
+        send = numpy.ones(1)
+        banyan._lib.check(banyan._lib.lib.banyan_send(ctypes.c_void_p(send.ctypes.data), ctypes.c_size_t(1),
+                                                      ctypes.c_int(banyan.F64), ctypes.c_int(COMM.rank), handle, None))
+        [request] = [r for r in banyan._comm._active if r._comm._handle is handle]
+        self.assertEqual(request.wait()[0], 1)
+        comm = request._comm
+        comm.finalize()
+        del comm, request
+        gc.collect()
+        self.assertIsNone(lives())
 
 
 class Memory(unittest.TestCase):

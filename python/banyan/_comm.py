@@ -11,7 +11,7 @@ from ctypes import byref, c_char, c_char_p, c_double, c_int, c_size_t, c_void_p
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from ._collectives import Collectives
-from ._lib import (DTYPES, EINVAL, Allgather, Config, Error, Id, ProgressHook, RequestStats, Stats, as_int, as_size, check, fill, lib,
+from ._lib import (DTYPES, EBUSY, EINVAL, Allgather, Config, Error, Id, ProgressHook, RequestStats, Stats, as_int, as_size, check, fill, lib,
                    named, text, whole)
 from ._state import Op
 
@@ -279,22 +279,22 @@ class Comm(Collectives):
         return Comm(handle, self)
 
     def finalize(self) -> None:
-        """A barrier, then the end. Does nothing the second time."""
-        if self._handle:
-            self._free_requests()
-            handle, self._handle = self._handle, None
-            check(lib.banyan_comm_finalize(handle))
+        """A barrier, then the end. Raises EBUSY, and the communicator lives on, while an operation of this rank is in flight or
+        waits in a group. Does nothing the second time."""
+        self._end(lib.banyan_comm_finalize)
 
     def destroy(self) -> None:
         """Frees local resources without talking to anybody."""
-        if self._handle:
-            self._free_requests()
-            handle, self._handle = self._handle, None
-            lib.banyan_comm_destroy(handle)
+        self._end(lib.banyan_comm_destroy)
 
-    def _free_requests(self) -> None:
-        for request in list(self._requests):
-            request.free()
+    def _end(self, function: Callable[[c_void_p], int]) -> None:
+        if self._handle:
+            for request in list(self._requests):
+                request.free()
+            rc = function(self._handle)
+            if rc != -EBUSY:  # which ends nothing
+                self._handle = None
+            check(rc)
 
     def mem_alloc(self, nbytes: int) -> memoryview:
         """Zeroed memory that other ranks of this host can map, so that sums of it are copied less. Any collective takes it,

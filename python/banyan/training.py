@@ -131,8 +131,8 @@ class _Model:
     def free(self) -> None:
         """Before the communicator ends. Does nothing the second time."""
         if self._handle:
-            handle, self._handle, self._keep = self._handle, c_void_p(), None
-            check(self._call("free", handle))
+            check(self._call("free", self._handle))
+            self._handle, self._keep = c_void_p(), None
 
     def __enter__(self) -> Any:
         return self

@@ -150,6 +150,24 @@ class InFlight(unittest.TestCase):
         self.assertIsNone(lives())
 
 
+    def test_a_refused_end_may_be_called_again(self):
+        comm = COMM.dup()
+        request = comm.recv_init(numpy.zeros(1), comm.rank).start()
+        for end in comm.finalize, comm.destroy:
+            with self.assertRaises(banyan.Error) as caught:
+                end()
+            self.assertEqual(caught.exception.code, banyan.EBUSY)
+        comm.send(numpy.ones(1), comm.rank)
+        request.wait()
+        with self.assertRaises(banyan.Error) as caught, banyan.group():
+            comm.barrier()
+            comm.finalize()
+        self.assertEqual(caught.exception.code, banyan.EBUSY)
+        comm.barrier()
+        comm.finalize()
+        self.assertRaises(banyan.Error, comm.barrier)
+
+
 class Memory(unittest.TestCase):
     def test_shared_memory_in_collectives(self):
         memory = COMM.mem_alloc(1 << 20)

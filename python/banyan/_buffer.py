@@ -95,9 +95,18 @@ class Buffer:
         try:
             return self._export_buffer(obj, writable)
         except (BufferError, ValueError) as why:
+            if writable and self._exports_constant(obj):
+                raise BufferError(f"this {type(obj).__name__} is read-only") from why
             if hasattr(obj, "__dlpack__"):  # numpy's bfloat16 has no letter in the buffer protocol
                 return self._export_dlpack(obj, writable)
             raise _strided(obj) if "contiguous" in str(why) else why
+
+    def _exports_constant(self, obj: Any) -> bool:
+        """Whether the buffer protocol lends obj to readers: DLPack before version 1 does not say what is read-only."""
+        try:
+            return bool(self._export_buffer(obj, False))
+        except (BufferError, ValueError):
+            return False
 
     def _export_buffer(self, obj: Any, writable: bool) -> Tuple[str, int, int]:
         self._view = _PyBuffer()

@@ -111,6 +111,19 @@ class Arrays(unittest.TestCase):
             COMM.allreduce(mine, out)
             self.assertEqual(out.tolist(), [COMM.size] * 3)
 
+    def test_a_read_only_buffer_is_refused_whatever_dlpack_gives(self):
+        class Constant(bytes):
+            def __dlpack_device__(self):
+                return 1, 0
+
+            def __dlpack__(self, **_):
+                raise AssertionError("__dlpack__ was asked for what the buffer protocol refused")
+
+        with self.assertRaises(BufferError):
+            COMM.allreduce(Constant(8))
+        COMM.allreduce(Constant(8), out := bytearray(8))
+        self.assertEqual(out, bytes(8))
+
     def test_device_memory_is_refused(self):
         with self.assertRaisesRegex(TypeError, "device"):
             COMM.allreduce(OnDevice(numpy.ones(3)))

@@ -124,8 +124,9 @@ class Request:
     def __enter__(self) -> "Request":
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.free()
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        with contextlib.suppress(*[Error] if kind else []):  # which would replace the body's exception
+            self.free()
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
@@ -397,7 +398,8 @@ class Comm(Collectives):
         elif self._handle:
             # An error of the communicator itself is known everywhere; anything else is news to the others.
             if not isinstance(value, Error) or self.async_error() is None:
-                self.abort(f"rank {self.rank} leaves with {kind.__name__}")
+                # Unchecked: a forked child, for one, has nothing to abort, and its exception goes on.
+                lib.banyan_abort(self._handle, c_char_p(f"rank {self.rank} leaves with {kind.__name__}".encode()))
             handle, self._handle = self._handle, None
             for request in list(self._requests):
                 lib.banyan_request_free(request._handle)

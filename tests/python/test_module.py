@@ -5,6 +5,7 @@ import ctypes
 import gc
 import inspect
 import os
+import sys
 import unittest
 import weakref
 
@@ -166,6 +167,27 @@ class InFlight(unittest.TestCase):
         comm.barrier()
         comm.finalize()
         self.assertRaises(banyan.Error, comm.barrier)
+
+
+class Exceptions(unittest.TestCase):
+    def test_a_forked_child_exits_as_it_says(self):
+        parent = os.getpid()
+        try:
+            with COMM.dup() as comm, comm.barrier_init():
+                child = os.fork()
+                if child == 0:
+                    sys.exit(7)
+        except BaseException as why:
+            if os.getpid() == parent:
+                raise
+            os._exit(why.code if isinstance(why, SystemExit) else 1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+
+    def test_an_exception_passes_a_request_in_flight(self):
+        with self.assertRaises(KeyError), COMM.dup() as comm, comm.recv_init(numpy.zeros(1), comm.rank) as request:
+            request.start()
+            raise KeyError("x")
+        COMM.barrier()
 
 
 class Memory(unittest.TestCase):

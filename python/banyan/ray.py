@@ -12,6 +12,7 @@ import ctypes
 import time
 from typing import Any, List, Optional
 
+import ray
 import ray.experimental.internal_kv as internal_kv
 from ray.util.collective.backend_registry import BackendRegistry, register_collective_backend
 from ray.util.collective.collective_group.base_collective_group import BaseGroup
@@ -32,7 +33,8 @@ class BanyanGroup(BaseGroup):
 
     def __init__(self, world_size: int, rank: int, group_name: str):
         super().__init__(world_size, rank, group_name)
-        key = f"banyan_group_{group_name}"
+        # The store is the cluster's, and other jobs have groups of this name.
+        key = f"banyan_group_{ray.get_runtime_context().get_job_id()}_{group_name}"
         ident = create_id() if rank == 0 else _wait_for(key, group_name)
         if rank == 0:
             internal_kv._internal_kv_put(key, ident, overwrite=True)

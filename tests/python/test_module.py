@@ -8,6 +8,7 @@ import os
 import sys
 import unittest
 import weakref
+from unittest import mock
 
 import banyan
 import banyan.training
@@ -188,6 +189,26 @@ class Exceptions(unittest.TestCase):
             request.start()
             raise KeyError("x")
         COMM.barrier()
+
+
+class Ray(unittest.TestCase):
+    def test_jobs_of_a_cluster_have_groups_of_the_same_name(self):
+        """On a stand-in for Ray: tests/frameworks/test_ray.py has Ray itself."""
+        names = "ray", "ray.experimental", "ray.experimental.internal_kv", "ray.util", "ray.util.collective", \
+            "ray.util.collective.backend_registry", "ray.util.collective.collective_group", \
+            "ray.util.collective.collective_group.base_collective_group", "ray.util.collective.types"
+        modules = {name: mock.MagicMock() for name in names}
+        kv = modules["ray"].experimental.internal_kv
+        modules["ray.util.collective.collective_group.base_collective_group"].BaseGroup = type("BaseGroup", (), {
+            "__init__": lambda self, size, rank, name: None})
+        with mock.patch.dict(sys.modules, modules):
+            from banyan.ray import BanyanGroup
+            for job in "01000000", "02000000":
+                modules["ray"].get_runtime_context().get_job_id.return_value = job
+                BanyanGroup(1, 0, "default").destroy_group()
+        keys = [call.args[0] for call in kv._internal_kv_put.call_args_list]
+        self.assertEqual(keys, [call.args[0] for call in kv._internal_kv_del.call_args_list])
+        self.assertEqual(len(set(keys)), 2)
 
 
 class Memory(unittest.TestCase):

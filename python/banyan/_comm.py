@@ -101,7 +101,7 @@ class Request:
 
     def __await__(self) -> Iterator[Any]:
         if not self.test():
-            yield from self._comm._watcher().future(self).__await__()
+            yield from self._comm._watcher().wait(self)
         return self.result
 
     def stats(self) -> Dict[str, int]:
@@ -134,31 +134,37 @@ class Request:
 
 
 class _Watcher:
-    """Completes the futures of awaited requests of one communicator in one event loop."""
+    """Completes the futures of awaited requests of one communicator in one event loop. It holds the loop only while a
+    coroutine waits: it is a value of Comm._watchers, which would never let the loop go."""
 
-    def __init__(self, comm: "Comm", loop: asyncio.AbstractEventLoop):
-        self.comm, self.loop, self.futures = comm, loop, {}
+    def __init__(self, comm: "Comm"):
+        self.comm, self.futures = comm, {}  # future -> its request; several coroutines may await one
         self.fd = check(lib.banyan_progress_fd(comm._live()))
 
-    def future(self, request: Request) -> asyncio.Future:
+    def wait(self, request: Request) -> Iterator[Any]:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
         if not self.futures:
-            self.loop.add_reader(self.fd, self.look)
-        future = self.futures[request] = self.loop.create_future()
-        return future
+            loop.add_reader(self.fd, self.look)
+        self.futures[future] = request
+        try:
+            yield from future.__await__()
+        finally:
+            del self.futures[future]
+            if not self.futures and not loop.is_closed():
+                loop.remove_reader(self.fd)
 
     def look(self) -> None:
         if self.comm._handle:
             lib.banyan_progress(self.comm._handle)
-        for request, future in list(self.futures.items()):
+        for request in set(self.futures.values()):
             try:
-                if future.cancelled() or request.test():
-                    del self.futures[request]
-                    future.done() or future.set_result(None)
+                done, error = request.test(), None
             except Exception as why:
-                del self.futures[request]
-                future.set_exception(why)
-        if not self.futures:
-            self.loop.remove_reader(self.fd)
+                done, error = True, why
+            for future, awaited in self.futures.items():
+                if done and awaited is request and not future.done():
+                    future.set_exception(error) if error else future.set_result(None)
 
 
 def wait_all(requests: Iterable[Request], timeout: Optional[float] = None) -> None:
@@ -249,7 +255,7 @@ class Comm(Collectives):
     def _watcher(self) -> _Watcher:
         loop = asyncio.get_running_loop()
         if loop not in self._watchers:
-            self._watchers[loop] = _Watcher(self, loop)
+            self._watchers[loop] = _Watcher(self)
         return self._watchers[loop]
 
     def _request(self, handle: c_void_p, keep: Any, result: Any) -> Request:

@@ -311,6 +311,40 @@ class Asyncio(unittest.TestCase):
 
         self.assertEqual(asyncio.run(main()), [COMM.size, 2 * COMM.size])
 
+    def test_two_coroutines_await_one_request(self):
+        """And a third one, which is cancelled."""
+        async def main():
+            async def wait():
+                return (await request)[0]
+
+            with COMM.recv_init(numpy.zeros(1), COMM.rank) as request:
+                request.start()
+                tasks = [asyncio.ensure_future(wait()) for _ in range(3)]
+                await asyncio.sleep(0)  # they wait
+                tasks[0].cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await tasks[0]
+                COMM.send(numpy.ones(1), COMM.rank)
+                return await asyncio.wait_for(asyncio.gather(*tasks[1:]), 60)
+
+        self.assertEqual(asyncio.run(main()), [1, 1])
+
+    def test_a_communicator_holds_no_loop(self):
+        async def main():
+            async def wait():
+                await request.start()
+
+            with COMM.recv_init(numpy.zeros(1), COMM.rank) as request:
+                task = asyncio.ensure_future(wait())
+                await asyncio.sleep(0)
+                COMM.send(numpy.ones(1), COMM.rank)
+                await task
+            return weakref.ref(asyncio.get_running_loop())
+
+        loop = asyncio.run(main())
+        gc.collect()
+        self.assertIsNone(loop())
+
     def test_an_error_is_raised_where_it_is_awaited(self):
         async def main(comm):
             request = comm.recv_init(numpy.zeros(1), comm.rank).start()

@@ -331,6 +331,7 @@ class Collectives:
 
     def broadcast_object(self, obj: Any = None, root: int = 0) -> Any:
         """root's object, on every rank."""
+        self._no_group("broadcast_object")
         data = bytearray(pickle.dumps(obj) if self.rank == root else b"")
         count = (c_int64 * 1)(len(data))
         self.broadcast(count, root=root, dtype=I64)
@@ -340,6 +341,7 @@ class Collectives:
 
     def allgather_object(self, obj: Any) -> List[Any]:
         """A list of every rank's object, in rank order."""
+        self._no_group("allgather_object")
         data = pickle.dumps(obj)
         counts = (c_int64 * self.size)()
         self.allgather((c_int64 * 1)(len(data)), counts, dtype=I64)
@@ -356,6 +358,7 @@ class Collectives:
 
     def recv_object(self, peer: int, tag: int = 0) -> Any:
         """The object that peer sent with send_object."""
+        self._no_group("recv_object")
         count = (c_int64 * 1)()
         self.recv(count, peer, dtype=I64, tag=tag)
         data = bytearray(count[0])

@@ -266,6 +266,11 @@ class Comm(Collectives):
         if getattr(_grouped, "keep", None) is not None:
             _grouped.keep += keep
 
+    def _no_group(self, what: str) -> None:
+        if getattr(_grouped, "keep", None) is not None:
+            raise Error(EBUSY, f"{what} on rank {self.rank}: the call waits for the object's length, and calls inside "
+                        "banyan.group() only queue; call it before or behind the group")
+
     def dup(self) -> "Comm":
         """A communicator of the same ranks with its own order of operations. Collective."""
         handle = c_void_p()

@@ -112,6 +112,16 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(COMM.recv_object(0, tag=2), ("whatever", [1]))
         COMM.barrier()
 
+    def test_objects_in_a_group_are_refused(self):
+        for call in (COMM.broadcast_object, 1), (COMM.allgather_object, 1), (COMM.recv_object, COMM.rank):
+            with self.assertRaisesRegex(banyan.Error, f"{call[0].__name__} on rank {COMM.rank}.* before or behind") as caught, banyan.group():
+                call[0](*call[1:])
+            self.assertEqual(caught.exception.code, banyan.EBUSY)
+        with banyan.group():
+            COMM.send_object([COMM.rank], COMM.rank, tag=5)  # which waits for nothing
+        self.assertEqual(COMM.recv_object(COMM.rank, tag=5), [COMM.rank])
+        self.assertEqual(COMM.allgather_object(COMM.rank), list(range(COMM.size)))
+
     def test_stats_and_plan(self):
         before = COMM.stats()["ops"]
         COMM.allreduce(numpy.zeros(10))

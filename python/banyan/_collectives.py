@@ -313,7 +313,7 @@ class Collectives:
     send, send_init = _forms(_args_send)
 
     def _args_recv(self, buf: Any, peer: int, dtype: Any = None) -> _Arguments:
-        """Receives into buf from peer."""
+        """Receives into buf from peer, or from any rank with banyan.ANY_SOURCE: Request.source() of recv_init says which."""
         b = Buffer(buf, True, dtype)
         return [b.pointer, c_size_t(b.count), c_int(b.dtype), as_int(peer, "peer")], buf, [b]
 
@@ -357,10 +357,12 @@ class Collectives:
         self.send(data, peer, dtype=U8, tag=tag)
 
     def recv_object(self, peer: int, tag: int = 0) -> Any:
-        """The object that peer sent with send_object."""
+        """The object that peer, or a rank with banyan.ANY_SOURCE, sent with send_object."""
         self._no_group("recv_object")
         count = (c_int64 * 1)()
-        self.recv(count, peer, dtype=I64, tag=tag)
+        with self.recv_init(count, peer, dtype=I64, tag=tag) as request:
+            request.start().wait()
+            peer, _ = request.source()
         data = bytearray(count[0])
         self.recv(data, peer, dtype=U8, tag=tag)
         return pickle.loads(data)

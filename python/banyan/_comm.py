@@ -11,8 +11,8 @@ from ctypes import byref, c_char, c_char_p, c_double, c_int, c_size_t, c_void_p
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from ._collectives import Collectives
-from ._lib import (DTYPES, EBUSY, EINVAL, Allgather, Config, Error, Id, ProgressHook, RequestStats, Stats, as_int, as_size, check, fill, lib,
-                   named, text, whole)
+from ._lib import (ANY_SOURCE, DTYPES, EBUSY, EINVAL, Allgather, Config, Error, Id, ProgressHook, RequestStats, Stats, as_int,
+                   as_size, check, fill, lib, named, text, whole)
 from ._state import Op
 
 _grouped = threading.local()
@@ -107,6 +107,11 @@ class Request:
     def stats(self) -> Dict[str, int]:
         """A dict of the latest run: wire_bytes, start_ns, end_ns. Times are measured from the first call of stats() on."""
         return fill(RequestStats, lib.banyan_request_stats, self._live())
+
+    def source(self) -> Tuple[int, int]:
+        """(the rank that a completed receive was from, its bytes)."""
+        nbytes = c_size_t()
+        return check(lib.banyan_request_source(self._live(), byref(nbytes))), nbytes.value
 
     def free(self) -> None:
         """Frees it; it must not be active. Does nothing the second time."""
@@ -395,6 +400,13 @@ class Comm(Collectives):
         blamed, said = c_int(-1), ctypes.create_string_buffer(512)
         rc = lib.banyan_async_error(self._live(), byref(blamed), said, c_size_t(len(said)))
         return None if rc == 0 else (-rc, blamed.value, said.value.decode("utf-8", "replace"))
+
+    def probe(self, peer: int = ANY_SOURCE, tag: int = 0) -> Optional[Tuple[int, int]]:
+        """(rank, bytes) of the message with this tag that a recv called now would get; None: there is none so far."""
+        source, nbytes = c_int(), c_size_t()
+        found = check(lib.banyan_probe(self._live(), as_int(peer, "peer"), ctypes.c_uint32(whole(tag, 32, False, "tag")),
+                                       byref(source), byref(nbytes)))
+        return (source.value, nbytes.value) if found else None
 
     def progress(self) -> int:
         """Progresses everything in flight once; the number of events."""

@@ -126,13 +126,13 @@ class RandomArguments(unittest.TestCase):
         twin = COMM.dup()
         request = twin.allreduce_init(floats(6))
         request.free()
-        for name in "start", "test", "wait":
+        for name in "start", "test", "wait", "source":
             self.refused(name, getattr(request, name))
         twin.finalize()
         for name, (positional, keywords) in collectives().items():
             for form in "", "_init":
                 self.refused(name + form, getattr(twin, name + form), *(v for _, v in positional), **{k: v for k, (_, v) in keywords.items()})
-        for name, args in (("dup", ()), ("split", (0,)), ("abort", ("",)), ("async_error", ()), ("progress", ())):
+        for name, args in (("dup", ()), ("split", (0,)), ("abort", ("",)), ("async_error", ()), ("progress", ()), ("probe", ())):
             self.refused(name, getattr(twin, name), *args)
         self.assertIsNone(twin.finalize())
 
@@ -142,6 +142,10 @@ class RandomArguments(unittest.TestCase):
             self.refused(f"split key {wrong!r}", COMM.split, 0, wrong)
         for wrong in 5, b"why", "a\0b", ["x"]:
             self.refused(f"abort {wrong!r}", COMM.abort, wrong)
+        for wrong in WRONG["rank"]:
+            self.refused(f"probe {wrong()!r}", COMM.probe, wrong())
+        for wrong in WRONG["tag"]:
+            self.refused(f"probe tag {wrong()!r}", COMM.probe, 0, wrong())
         with COMM.barrier_init() as request:
             request.start()
             for wrong in "1", [], b"1":

@@ -112,6 +112,25 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(COMM.recv_object(0, tag=2), ("whatever", [1]))
         COMM.barrier()
 
+    def test_any_source(self):
+        self.assertIsNone(COMM.probe(COMM.rank, tag=8))
+        COMM.send(numpy.full(2, COMM.rank), 0, tag=8)
+        COMM.send_object({"from": COMM.rank, "text": "x" * 100}, 0, tag=9)
+        if COMM.rank == 0:
+            seen = set()
+            for _ in range(COMM.size):
+                with COMM.recv_init(numpy.zeros(2, "int64"), banyan.ANY_SOURCE, tag=8) as request:
+                    rank = request.start().wait()[0]
+                    self.assertEqual(request.source(), (rank, 16))
+                while COMM.probe(tag=9) is None:
+                    pass
+                source, nbytes = COMM.probe(banyan.ANY_SOURCE, 9)
+                self.assertEqual((COMM.probe(source, 9), nbytes), ((source, 8), 8))
+                seen.add((rank, COMM.recv_object(banyan.ANY_SOURCE, tag=9)["from"]))
+            for place in 0, 1:
+                self.assertEqual({ranks[place] for ranks in seen}, set(range(COMM.size)))
+        COMM.barrier()
+
     def test_objects_in_a_group_are_refused(self):
         for call in (COMM.broadcast_object, 1), (COMM.allgather_object, 1), (COMM.recv_object, COMM.rank):
             with self.assertRaisesRegex(banyan.Error, f"{call[0].__name__} on rank {COMM.rank}.* before or behind") as caught, banyan.group():

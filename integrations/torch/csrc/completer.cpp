@@ -2,6 +2,7 @@
 #include "completer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <sched.h>
 #include <unistd.h>
 
@@ -13,11 +14,22 @@ static constexpr auto kNap = std::chrono::microseconds(20);
 static constexpr int kIdleNaps = 20; // before it sleeps until the next work
 static constexpr int kYields = 300;  // without a completion, before it naps between its looks
 
+Completer::Completer() : pid_(getpid())
+{
+}
+
 // It is never destroyed: threads may use it until the process ends.
 Completer &Completer::of_process()
 {
-    static auto *completer = new Completer;
+    static std::atomic<Completer *> current{ new Completer };
+    Completer *completer = current;
 
+    if (completer->pid_ != getpid()) {
+        auto *mine = new Completer;
+        if (current.compare_exchange_strong(completer, mine))
+            return *mine;
+        delete mine;
+    }
     return *completer;
 }
 
@@ -28,12 +40,10 @@ void Completer::add(c10::intrusive_ptr<c10d::Work> work)
     if (stop_)
         return;
     added_.push_back(std::move(work));
-    if (!thread_.joinable()) {
-        pid_ = getpid();
+    if (!thread_.joinable())
         thread_ = std::thread([this] { main(); });
-    } else if (asleep_) {
+    else if (asleep_)
         wake_.notify_one();
-    }
 }
 
 // Sleeps while there is nothing to do.
@@ -84,8 +94,6 @@ void Completer::main()
 
 void Completer::stop()
 {
-    if (getpid() != pid_)
-        return;
     {
         std::lock_guard<std::mutex> lock(mutex_);
         stop_ = true;

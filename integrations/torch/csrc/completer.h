@@ -16,13 +16,15 @@ namespace banyan_torch
 class Completer
 {
   public:
+    // A forked child gets one of its own, as it has no threads of its parent.
     static Completer &of_process();
     // `work` was started.
     void add(c10::intrusive_ptr<c10d::Work> work);
-    // Ends the thread; works that are in flight stay as they are. Nothing in a forked child.
+    // Ends the thread; works that are in flight stay as they are.
     void stop();
 
   private:
+    Completer();
     using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
     void take_added(Works *works);
     void main();
@@ -30,7 +32,7 @@ class Completer
     std::condition_variable wake_;
     Works added_;
     std::thread thread_;
-    pid_t pid_ = 0; // whose thread it is
+    const pid_t pid_; // whose thread it is
     bool asleep_ = false, stop_ = false;
 };
 

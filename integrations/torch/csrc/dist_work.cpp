@@ -4,6 +4,7 @@
 #include "completer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <algorithm>
 
 namespace banyan_torch
 {
@@ -38,6 +39,7 @@ void Work::run()
     banyan_opts opts = options_of(call_);
     int rc = 0;
 
+    lane_.started++;
     {
         std::lock_guard<std::mutex> lock(lane_.blocking);
         for (size_t i = 0; i < call_.steps.size() && rc >= 0; i++)
@@ -46,6 +48,7 @@ void Work::run()
             why_ = failure(rc, call_.title);
     }
     end();
+    lane_.started--;
     check_ended();
 }
 
@@ -143,9 +146,12 @@ void Work::end()
 
 void Work::free_requests()
 {
-    for (auto *req : requests_)
-        banyan_request_free(req);
-    requests_.clear();
+    // One that another thread still uses stays for the destructor.
+    requests_.erase(std::remove_if(requests_.begin(), requests_.end(),
+                                   [](banyan_request *req) {
+                                       return banyan_request_free(req) != -BANYAN_EBUSY;
+                                   }),
+                    requests_.end());
 }
 
 bool Work::is_over() const

@@ -3,8 +3,6 @@
 
 #include "dist_work.h"
 
-#include <unistd.h>
-
 namespace banyan_torch
 {
 
@@ -23,33 +21,31 @@ int Futures::current_lane()
 
 void Futures::add(c10::intrusive_ptr<c10d::Work> work)
 {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<std::mutex> lock(state_->mutex);
 
-    waiting_.push_back({ std::move(work), python.is_caller && python.is_caller() });
-    if (!thread_.joinable() && !stop_) {
-        pid_ = getpid();
-        thread_ = std::thread([this] { main(); });
-    }
-    wake_.notify_one();
+    state_->waiting.push_back({ std::move(work), python.is_caller && python.is_caller() });
+    if (!thread_.joinable() && !state_->stop)
+        thread_ = std::thread(main, state_, lane_);
+    state_->wake.notify_one();
 }
 
 void Futures::notify()
 {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<std::mutex> lock(state_->mutex);
 
-    wake_.notify_one();
+    state_->wake.notify_one();
 }
 
 // The first work that may complete its future: any message, and the first of the collectives.
-bool Futures::next(Entry *out)
+bool Futures::next(State &state, Entry *out)
 {
     bool is_first = true;
 
-    for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
+    for (auto at = state.waiting.begin(); at != state.waiting.end(); ++at) {
         auto *work = static_cast<Work *>(at->work.get());
         if ((is_first || work->is_message()) && work->is_over()) {
             *out = std::move(*at);
-            waiting_.erase(at);
+            state.waiting.erase(at);
             return true;
         }
         if (!work->is_message())
@@ -58,38 +54,34 @@ bool Futures::next(Entry *out)
     return false;
 }
 
-void Futures::main()
+void Futures::main(std::shared_ptr<State> state, int lane)
 {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(state->mutex);
 
-    lane_of_thread = lane_;
+    lane_of_thread = lane;
     for (;;) {
         Entry entry;
-        if (next(&entry)) {
+        if (next(*state, &entry)) {
             lock.unlock();
             if (entry.from_python)
                 python.take_turn();
             static_cast<Work *>(entry.work.get())->complete_future();
             entry.work.reset();
             lock.lock();
-        } else if (stop_) {
+        } else if (state->stop) {
             return;
         } else {
-            wake_.wait(lock);
+            state->wake.wait(lock);
         }
     }
 }
 
 void Futures::stop()
 {
-    if (thread_.joinable() && getpid() != pid_) {
-        thread_.detach(); // a forked child has no such thread
-        return;
-    }
     {
-        std::lock_guard<std::mutex> lock(mutex_);
-        stop_ = true;
-        wake_.notify_one();
+        std::lock_guard<std::mutex> lock(state_->mutex);
+        state_->stop = true;
+        state_->wake.notify_one();
     }
     if (!thread_.joinable())
         return;

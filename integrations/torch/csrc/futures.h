@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -45,15 +46,18 @@ class Futures
         c10::intrusive_ptr<c10d::Work> work;
         bool from_python;
     };
-    bool next(Entry *out);
-    void main();
+    // What the thread uses also when its last work takes the group, and this object, with it.
+    struct State {
+        std::mutex mutex;
+        std::condition_variable wake;
+        std::deque<Entry> waiting;
+        bool stop = false;
+    };
+    static bool next(State &state, Entry *out);
+    static void main(std::shared_ptr<State> state, int lane);
     const int lane_;
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    std::deque<Entry> waiting_;
+    const std::shared_ptr<State> state_ = std::make_shared<State>();
     std::thread thread_;
-    pid_t pid_ = 0; // whose thread it is
-    bool stop_ = false;
 };
 
 } // namespace banyan_torch

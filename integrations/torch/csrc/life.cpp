@@ -244,7 +244,7 @@ static std::string sentence_of(const std::vector<int> &late, milliseconds timeou
 void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks)
 {
     auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
-    std::string key = c10::str("banyan/monitored/", monitored_++, "/");
+    std::string key = c10::str("banyan/monitored/", group_->name(), "/", monitored_++, "/");
 
     if (rank_ == 0) {
         auto late = late_ranks(*store_, key, size_, timeout, wait_all_ranks);

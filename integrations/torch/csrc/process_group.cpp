@@ -11,7 +11,10 @@
 namespace banyan_torch
 {
 
-static constexpr double kPatience = 10; // seconds that the end of a group waits for others
+using Clock = std::chrono::steady_clock;
+
+// How long the end of a group waits for operations, and then for the other ranks.
+static constexpr auto kPatience = std::chrono::seconds(10);
 static const char kKey[] = "banyan/id";
 
 // Groups that live, for shutdown_all(). Never destroyed: groups may outlive static objects.
@@ -52,17 +55,32 @@ static banyan_id share_id(c10d::Store &store, int rank, std::chrono::millisecond
     return id;
 }
 
+// A digest: names go where the id's secret must not.
+static std::string name_of(const banyan_id &id)
+{
+    std::string_view bytes(reinterpret_cast<const char *>(id.bytes), sizeof id.bytes);
+
+    return std::to_string(std::hash<std::string_view>()(bytes));
+}
+
 std::shared_ptr<Group> Group::join(c10d::Store &store, int rank, int size,
                                    std::chrono::milliseconds timeout)
 {
-    auto group = std::make_shared<Group>();
+    // A forked child leaves what it inherits as it is: its threads are the parent's.
+    std::shared_ptr<Group> group(new Group, [](Group *g) {
+        if (getpid() == g->pid_)
+            delete g;
+    });
     banyan_config cfg = BANYAN_CONFIG_INIT;
     banyan_id id = share_id(store, rank, timeout);
 
     cfg.init_timeout_s = cfg.op_timeout_s = static_cast<double>(timeout.count()) * 1e-3;
     cfg.progress_thread = 0; // see completer.h
-    check(banyan_comm_init(&group->lanes_[0].comm, &id, size, rank, &cfg),
-          "init_process_group");
+    group->name_ = name_of(id);
+    int rc = banyan_comm_init(&group->lanes_[0].comm, &id, size, rank, &cfg);
+    if (rank == 0)
+        store.deleteKey(kKey); // the next group over this store must not find it
+    check(rc, "init_process_group");
     check(banyan_comm_dup(group->lanes_[0].comm, &group->lanes_[1].comm), "init_process_group");
     std::lock_guard<std::mutex> lock(living().mutex);
     living().groups.insert(group.get());
@@ -79,8 +97,6 @@ Group::~Group()
         std::lock_guard<std::mutex> lock(living().mutex);
         living().groups.erase(this);
     }
-    if (getpid() != pid_)
-        return;
     for (auto &lane : lanes_)
         lane.futures.stop();
     for (auto &lane : lanes_)
@@ -131,18 +147,17 @@ void Group::completed(uint64_t key)
         hook.second({ key, std::nullopt });
 }
 
-// Whether all that was started on the lane is over, within `seconds`.
-static bool is_quiet(Lane &lane, double seconds)
+// Whether all that was started on the lane is over, by `end`.
+static bool is_quiet(Lane &lane, Clock::time_point end)
 {
-    for (double waited = 0; lane.started > 0 && waited < seconds; waited += 1e-3)
+    while (lane.started > 0 && Clock::now() < end)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return lane.started == 0;
 }
 
 void Group::wait_quiet()
 {
-    while (!is_quiet(lanes_[0], kPatience))
-        ;
+    is_quiet(lanes_[0], Clock::time_point::max());
 }
 
 std::unordered_map<std::string, uint64_t> Group::stats()
@@ -164,13 +179,17 @@ std::unordered_map<std::string, uint64_t> Group::stats()
     return all;
 }
 
-void Group::finish_lane(Lane &lane)
+void Group::finish_lanes()
 {
-    if (!is_quiet(lane, kPatience)) {
-        banyan_abort(lane.comm, "the group ended with operations in flight");
-        is_quiet(lane, 1);
-    }
-    lane.futures.stop();
+    auto end = Clock::now() + kPatience;
+
+    for (auto &lane : lanes_)
+        if (!is_quiet(lane, end)) {
+            banyan_abort(lane.comm, "the group ended with operations in flight");
+            is_quiet(lane, Clock::now() + std::chrono::seconds(1));
+        }
+    for (auto &lane : lanes_)
+        lane.futures.stop(); // its callbacks may be in operations of the other lane
 }
 
 void Group::shutdown()
@@ -181,11 +200,12 @@ void Group::shutdown()
             return;
         closed_ = true;
     }
-    for (auto &lane : lanes_)
-        finish_lane(lane);
+    finish_lanes();
+    auto end = Clock::now() + kPatience;
     for (auto *lane : { &lanes_[1], &lanes_[0] }) {
         std::lock_guard<std::mutex> lock(lane->blocking);
-        banyan_comm_finalize_within(lane->comm, kPatience);
+        std::chrono::duration<double> left = end - Clock::now();
+        banyan_comm_finalize_within(lane->comm, std::max(left.count(), 0.0));
         lane->comm = nullptr;
     }
 }

@@ -21,7 +21,7 @@ namespace banyan_torch
 struct Lane {
     banyan_comm *comm = nullptr;
     std::mutex blocking;           // one thread at a time makes blocking calls
-    std::atomic<int> started{ 0 }; // operations in flight
+    std::atomic<int> started{ 0 }; // operations in flight, also blocking ones
     Futures futures{ 1 };
 };
 
@@ -33,6 +33,11 @@ class Group : public std::enable_shared_from_this<Group>
     static std::shared_ptr<Group> join(c10d::Store &store, int rank, int size,
                                        std::chrono::milliseconds timeout);
     ~Group();
+    // The same on all ranks, and another than that of earlier groups over the same store.
+    const std::string &name() const
+    {
+        return name_;
+    }
     // The lane of the calling thread. Throws after shutdown().
     Lane &lane();
     // The lane of the user's threads, whichever thread calls.
@@ -42,8 +47,9 @@ class Group : public std::enable_shared_from_this<Group>
     }
     // Fails what is in flight, here and on the other ranks. Any thread; returns at once.
     void abort(const char *reason);
-    // Waits, for some seconds at most, for what is in flight and for the other ranks, then
-    // destroys the communicators. Any thread; a second call does nothing.
+    // Waits some seconds at most for what is in flight, aborts what is left, waits some seconds
+    // at most for the other ranks, then destroys the communicators. Any thread; a second call
+    // does nothing.
     void shutdown();
     // Waits until nothing is in flight on the user's lane.
     void wait_quiet();
@@ -57,8 +63,9 @@ class Group : public std::enable_shared_from_this<Group>
     void completed(uint64_t key);
 
   private:
-    void finish_lane(Lane &lane);
+    void finish_lanes();
     Lane lanes_[2];
+    std::string name_;
     std::mutex life_; // guards the change of closed_
     std::atomic<bool> closed_{ false };
     std::mutex hooks_mutex_;

@@ -14,17 +14,6 @@ using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<std::vector<at::Tensor>>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-template <typename Opts> Call call_of(c10d::OpType type, const char *title, const Opts &opts)
-{
-    Call call;
-
-    call.type = type;
-    call.title = title;
-    call.timeout = opts.timeout;
-    call.async = opts.asyncOp;
-    return call;
-}
-
 class Backend : public c10d::Backend
 {
   public:
@@ -71,6 +60,7 @@ class Backend : public c10d::Backend
     void waitForPendingWorks() override;
     // The counters of struct banyan_stats.
     std::unordered_map<std::string, uint64_t> stats();
+    void give_up_block();
 
     // codec_state.cpp
     // The mean over the ranks of each piece, in place, by its own codec.
@@ -116,16 +106,31 @@ class Backend : public c10d::Backend
     WorkPtr recvAnysource(Tensors &tensors, int tag) override;
 
   private:
+    // A call to be issued. Its end without that gives up the caller's block.
+    Call call_of(c10d::OpType type, const char *title);
+    template <typename Opts>
+    Call call_of(c10d::OpType type, const char *title, const Opts &opts)
+    {
+        Call call = call_of(type, title);
+
+        call.timeout = opts.timeout;
+        call.async = opts.asyncOp;
+        return call;
+    }
+    Call message(c10d::OpType type, const char *title, const Tensors &tensors, int tag);
     // Runs or starts it, or keeps it for endCoalescing().
     WorkPtr issue(Call &&call);
+    // Whether the calling thread is between startCoalescing and endCoalescing.
+    bool in_block();
     at::Tensor all_rows(const at::Tensor &mine, const std::vector<int64_t> &rows,
                         std::chrono::milliseconds timeout);
     c10::intrusive_ptr<c10d::Store> store_;
     c10::intrusive_ptr<Options> options_;
     std::shared_ptr<Group> group_;
     std::atomic<uint64_t> sequence_{ 0 };
-    uint64_t monitored_ = 0;          // monitored barriers so far
-    std::unique_ptr<Call> coalesced_; // between startCoalescing and endCoalescing
+    uint64_t monitored_ = 0; // monitored barriers so far
+    std::mutex blocks_mutex_;
+    std::unordered_map<std::thread::id, Call> blocks_; // each thread's, until endCoalescing
     std::mutex hooks_mutex_;
     std::unordered_map<int64_t, c10d::AbortHook> abort_hooks_;
 };

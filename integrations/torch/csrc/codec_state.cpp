@@ -76,10 +76,8 @@ static Step coded(const Piece &piece, const Elements &e)
 
 WorkPtr Backend::average(const std::vector<Piece> &pieces)
 {
-    Call call;
+    Call call = call_of(c10d::OpType::ALLREDUCE, "all_reduce");
 
-    call.type = c10d::OpType::ALLREDUCE;
-    call.title = "all_reduce";
     for (const auto &piece : pieces) {
         check_tensor(piece.data);
         TORCH_CHECK_VALUE(piece.data.is_contiguous(), "banyan: a bucket's piece has gaps");

@@ -23,6 +23,13 @@ template <auto Block, auto Init, typename... Args> Step step(Args... args)
     };
 }
 
+class Backend;
+
+// Gives up the block of startCoalescing that the calling thread is in.
+struct GiveUpBlock {
+    void operator()(Backend *backend) const;
+};
+
 struct Call {
     c10d::OpType type = c10d::OpType::UNKNOWN;
     const char *title = "";                    // "all_reduce", for profilers and errors
@@ -35,6 +42,8 @@ struct Call {
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
     bool async = true;
     int source = -1; // of a message that is received
+    // Until the call is issued. A caller whose call is refused does not come to endCoalescing.
+    std::unique_ptr<Backend, GiveUpBlock> refused;
 };
 
 class Work : public c10d::Work

@@ -54,9 +54,20 @@ template <typename T> static void append(std::vector<T> &to, std::vector<T> &fro
               std::make_move_iterator(from.end()));
 }
 
-// Both run together.
+static Step with_timeout(milliseconds timeout, Step run)
+{
+    return [=](banyan_comm *comm, const banyan_opts *opts, banyan_request **req) {
+        banyan_opts own = *opts;
+        own.timeout_s = static_cast<double>(timeout.count()) * 1e-3;
+        return run(comm, &own, req);
+    };
+}
+
+// Both run together, each with its own timeout.
 static void add_call(Call &to, Call &from)
 {
+    for (auto &run : from.steps)
+        run = with_timeout(from.timeout, std::move(run));
     append(to.inputs, from.inputs);
     append(to.outputs, from.outputs);
     append(to.buffers, from.buffers);
@@ -65,13 +76,47 @@ static void add_call(Call &to, Call &from)
     append(to.ops, from.ops);
 }
 
+Call Backend::call_of(c10d::OpType type, const char *title)
+{
+    Call call;
+
+    call.type = type;
+    call.title = title;
+    call.refused.reset(this);
+    return call;
+}
+
+void GiveUpBlock::operator()(Backend *backend) const
+{
+    backend->give_up_block();
+}
+
+void Backend::give_up_block()
+{
+    std::lock_guard<std::mutex> lock(blocks_mutex_);
+
+    blocks_.erase(std::this_thread::get_id());
+}
+
+bool Backend::in_block()
+{
+    std::lock_guard<std::mutex> lock(blocks_mutex_);
+
+    return blocks_.count(std::this_thread::get_id()) > 0;
+}
+
 WorkPtr Backend::issue(Call &&call)
 {
+    call.refused.release();
     if (call.timeout == c10d::kUnsetTimeout)
         call.timeout = options_->timeout;
-    if (coalesced_) {
-        add_call(*coalesced_, call);
-        return done();
+    {
+        std::lock_guard<std::mutex> lock(blocks_mutex_);
+        auto block = blocks_.find(std::this_thread::get_id());
+        if (block != blocks_.end()) {
+            add_call(block->second, call);
+            return done();
+        }
     }
     bool async = call.async;
     std::string title = options_->backend + ":" + call.title;
@@ -90,17 +135,23 @@ bool Backend::supportsCoalescing() const
 
 void Backend::startCoalescing()
 {
-    TORCH_CHECK(!coalesced_, "banyan: startCoalescing: it was called twice");
-    coalesced_ = std::make_unique<Call>();
-    coalesced_->type = c10d::OpType::COALESCED;
-    coalesced_->title = "coalesced";
+    std::lock_guard<std::mutex> lock(blocks_mutex_);
+    auto [block, is_new] = blocks_.try_emplace(std::this_thread::get_id());
+
+    TORCH_CHECK(is_new, "banyan: startCoalescing: it was called twice");
+    block->second.type = c10d::OpType::COALESCED;
+    block->second.title = "coalesced";
 }
 
 WorkPtr Backend::endCoalescing()
 {
-    TORCH_CHECK(coalesced_, "banyan: endCoalescing: call startCoalescing first");
-    std::unique_ptr<Call> call = std::move(coalesced_);
-    return issue(std::move(*call));
+    std::unique_lock<std::mutex> lock(blocks_mutex_);
+    auto block = blocks_.extract(std::this_thread::get_id());
+
+    lock.unlock();
+    TORCH_CHECK(block, "banyan: endCoalescing: no block is open, or one of its calls was "
+                       "refused, so that none of them ran; call startCoalescing first");
+    return issue(std::move(block.mapped()));
 }
 
 bool Backend::supportsSplitting() const

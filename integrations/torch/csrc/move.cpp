@@ -380,15 +380,13 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAl
     return issue(std::move(call));
 }
 
-static Call message(c10d::OpType type, const char *title, const Tensors &tensors, int tag)
+Call Backend::message(c10d::OpType type, const char *title, const Tensors &tensors, int tag)
 {
-    Call call;
+    Call call = call_of(type, title);
 
     check_tensors(tensors);
     TORCH_CHECK_VALUE(tensors.size() == 1, "banyan: ", title, ": takes a single tensor");
     TORCH_CHECK_VALUE(tag >= 0, "Tag must be nonnegative, it is ", tag);
-    call.type = type;
-    call.title = title;
     call.inputs = call.outputs = tensors;
     return call;
 }

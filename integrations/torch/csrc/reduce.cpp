@@ -43,10 +43,9 @@ static void add_allreduces(Call &call, const Tensors &tensors, const c10d::Reduc
 
 WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
-    Call call = call_of(c10d::OpType::ALLREDUCE, "all_reduce", opts);
-
     if (!tensors.empty() && tensors[0].is_sparse())
         return allreduce_sparse(tensors, opts);
+    Call call = call_of(c10d::OpType::ALLREDUCE, "all_reduce", opts);
     add_allreduces(call, tensors, opts.reduceOp);
     return issue(std::move(call));
 }
@@ -84,6 +83,9 @@ at::Tensor Backend::all_rows(const at::Tensor &mine, const std::vector<int64_t> 
 // opts.asyncOp: each of its three steps needs the one before.
 WorkPtr Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
+    // Its steps need each other's results, which a block has only at its end.
+    Call call = call_of(c10d::OpType::_ALLREDUCE_SPARSE, "sparse_all_reduce", opts);
+    TORCH_CHECK(!in_block(), "banyan: sparse allreduce cannot be coalesced; call it alone");
     TORCH_CHECK(tensors.size() == 1 && opts.reduceOp == c10d::ReduceOp::SUM,
                 "banyan: sparse allreduce sums one tensor a call");
     at::Tensor mine = tensors[0].coalesce();
@@ -96,7 +98,6 @@ WorkPtr Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions
     at::Tensor sum = at::sparse_coo_tensor(indices.t(), values, mine.sizes(), mine.options());
     at::NoGradGuard no_grad;
     tensors[0].copy_(sum.coalesce());
-    Call call = call_of(c10d::OpType::_ALLREDUCE_SPARSE, "sparse_all_reduce", opts);
     call.outputs = tensors;
     call.async = false;
     return issue(std::move(call));

@@ -80,7 +80,7 @@ WorkPtr Backend::average(const std::vector<Piece> &pieces)
 
     for (const auto &piece : pieces) {
         check_tensor(piece.data);
-        TORCH_CHECK_VALUE(piece.data.is_contiguous(), "banyan: a bucket's piece has gaps");
+        TORCH_CHECK_VALUE(is_plain(piece.data), "banyan: a bucket's piece has gaps");
         call.steps.push_back(coded(piece, elements(piece.data, c10d::ReduceOp::AVG)));
         call.outputs.push_back(piece.data);
     }

@@ -115,6 +115,7 @@ void Work::count(size_t steps, std::exception_ptr why)
 void Work::copy_results()
 {
     at::NoGradGuard no_grad;
+    c10::InferenceMode mode(call_.inference);
 
     try {
         for (size_t i = 0; !why_ && i < call_.afters.size(); i++)

@@ -6,6 +6,7 @@
 #include "types.h"
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/InferenceMode.h>
 #include <functional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -41,7 +42,8 @@ struct Call {
     std::vector<std::shared_ptr<Op>> ops;      // which the steps use
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
     bool async = true;
-    int source = -1; // of a message that is received
+    bool inference = c10::InferenceMode::is_enabled(); // the mode of the caller
+    int source = -1;                                   // of a message that is received
     // Until the call is issued. A caller whose call is refused does not come to endCoalescing.
     std::unique_ptr<Backend, GiveUpBlock> refused;
 };

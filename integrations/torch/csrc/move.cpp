@@ -18,16 +18,16 @@ static size_t bytes_of(const at::Tensor &t)
 // A tensor that is sent, without gaps.
 static void *source_of(Call &call, const at::Tensor &t)
 {
-    call.buffers.push_back(t.contiguous());
+    call.buffers.push_back(plain(t));
     return call.buffers.back().data_ptr();
 }
 
 // A tensor that is received into: itself, or a buffer that is copied to it after the call.
 static void *target_of(Call &call, const at::Tensor &t, bool keeps_content = false)
 {
-    if (t.is_contiguous())
+    if (is_plain(t))
         return t.data_ptr();
-    at::Tensor buffer = keeps_content ? t.contiguous() : at::empty(t.sizes(), t.options());
+    at::Tensor buffer = keeps_content ? plain(t) : at::empty(t.sizes(), t.options());
     call.buffers.push_back(buffer);
     call.afters.push_back([t, buffer] { t.copy_(buffer); });
     return buffer.data_ptr();
@@ -65,7 +65,7 @@ static Packed pack(Call &call, const Tensors &list)
     int64_t at = 0;
 
     for (const auto &t : list) {
-        at::Tensor from = t.contiguous();
+        at::Tensor from = plain(t);
         int64_t n = static_cast<int64_t>(bytes_of(t));
         packed.bytes.narrow(0, at, n).copy_(as_bytes(from));
         at += n;
@@ -80,9 +80,9 @@ static void unpack(const at::Tensor &bytes, const Tensors &list)
 
     for (const auto &t : list) {
         int64_t n = static_cast<int64_t>(bytes_of(t));
-        at::Tensor to = t.is_contiguous() ? t : at::empty(t.sizes(), t.options());
+        at::Tensor to = is_plain(t) ? t : at::empty(t.sizes(), t.options());
         as_bytes(to).copy_(bytes.narrow(0, at, n));
-        if (!t.is_contiguous())
+        if (!is_plain(t))
             t.copy_(to);
         at += n;
     }
@@ -103,6 +103,14 @@ static void check_list(const Tensors &list, int size, const char *what)
     check_tensors(list);
     TORCH_CHECK_VALUE(list.size() == static_cast<size_t>(size), "banyan: ", what,
                       ": the list has ", list.size(), " tensors for ", size, " ranks");
+}
+
+// What a rank sends to itself.
+static void check_own(const at::Tensor &output, const at::Tensor &input, const char *what)
+{
+    TORCH_CHECK_VALUE(bytes_of(output) == bytes_of(input), "banyan: ", what,
+                      ": this rank's output has ", bytes_of(output), " bytes, its input ",
+                      bytes_of(input));
 }
 
 static int root_of(int64_t root, int size, const char *what)
@@ -187,10 +195,7 @@ WorkPtr Backend::allgather(TensorLists &outputs, Tensors &inputs,
                       "same length");
     for (size_t i = 0; i < inputs.size(); i++) {
         check_list(outputs[i], size_, "all_gather");
-        TORCH_CHECK_VALUE(bytes_of(outputs[i][static_cast<size_t>(rank_)]) ==
-                              bytes_of(inputs[i]),
-                          "banyan: all_gather: this rank's output has another size than its "
-                          "input");
+        check_own(outputs[i][static_cast<size_t>(rank_)], inputs[i], "all_gather");
         Packed to = receive(call, outputs[i]);
         add_allgatherv(call, to, source_of(call, inputs[i]), to.sizes);
         call.outputs.insert(call.outputs.end(), outputs[i].begin(), outputs[i].end());
@@ -220,6 +225,8 @@ WorkPtr Backend::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
         sizes->push_back(total);
         all.insert(all.end(), list.begin(), list.end());
     }
+    for (size_t i = 0; i < inputs.size(); i++)
+        check_own(outputs[static_cast<size_t>(rank_)][i], inputs[i], "all_gather_coalesced");
     Packed from = pack(call, inputs);
     Packed to = receive(call, all);
     add_allgatherv(call, to, from.bytes.data_ptr(), sizes);
@@ -261,6 +268,7 @@ WorkPtr Backend::gather(TensorLists &outputs, Tensors &inputs, const c10d::Gathe
                       "list containing a list with ",
                       size_, " tensors");
     check_list(outputs[0], size_, "gather");
+    check_own(outputs[0][static_cast<size_t>(rank_)], inputs[0], "gather");
     Packed to = receive(call, outputs[0]);
     add_gather(call, &to, inputs[0], root);
     call.outputs = outputs[0];
@@ -279,6 +287,9 @@ WorkPtr Backend::gather_single(at::Tensor &output, at::Tensor &input,
         add_gather(call, nullptr, input, root);
         return issue(std::move(call));
     }
+    check_tensor(output);
+    TORCH_CHECK(output.scalar_type() == input.scalar_type(),
+                "output tensor must have the same type as input tensor");
     TORCH_CHECK_VALUE(output.numel() == input.numel() * size_,
                       "output tensor size must be equal to world_size times input tensor size");
     Packed to = receive(call, { output });
@@ -305,6 +316,7 @@ WorkPtr Backend::scatter(Tensors &outputs, TensorLists &inputs,
                           "input list containing a list with ",
                           size_, " tensors");
         check_list(inputs[0], size_, "scatter");
+        check_own(outputs[0], inputs[0][static_cast<size_t>(rank_)], "scatter");
         Packed packed = pack(call, inputs[0]);
         from = packed.bytes.data_ptr();
         sizes = packed.sizes;
@@ -373,6 +385,8 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAl
 
     check_list(outputs, size_, "all_to_all");
     check_list(inputs, size_, "all_to_all");
+    check_own(outputs[static_cast<size_t>(rank_)], inputs[static_cast<size_t>(rank_)],
+              "all_to_all");
     Packed from = pack(call, inputs), to = receive(call, outputs);
     add_alltoall(call, from.bytes.data_ptr(), from.sizes, to.bytes.data_ptr(), to.sizes);
     call.inputs = inputs;

@@ -17,9 +17,9 @@ static banyan_op op_of(Call &call, const c10d::ReduceOp &op, const at::Tensor &t
 // t itself, or its elements in memory without gaps, which go back to t after the call.
 static at::Tensor in_place(Call &call, const at::Tensor &t)
 {
-    if (t.is_contiguous())
+    if (is_plain(t))
         return t;
-    at::Tensor buffer = t.contiguous();
+    at::Tensor buffer = plain(t);
     call.buffers.push_back(buffer);
     call.afters.push_back([t, buffer] { t.copy_(buffer); });
     return buffer;
@@ -124,7 +124,7 @@ WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
 static void add_reduce_scatter(Call &call, const at::Tensor &output, const at::Tensor &input,
                                std::vector<size_t> counts, const c10d::ReduceOp &op)
 {
-    at::Tensor from = input.contiguous();
+    at::Tensor from = plain(input);
     Elements in = elements(from, op);
     Elements out = elements(in_place(call, output), op);
     size_t parts = input.is_complex() ? 2 : 1;

@@ -46,10 +46,14 @@ static banyan_dtype dtype_of(at::ScalarType type)
     case at::kChar: return BANYAN_I8;
     case at::kBool:
     case at::kByte: return BANYAN_U8;
+    case at::kShort: return BANYAN_I16;
+    case at::kUInt16: return BANYAN_U16;
     case at::kInt: return BANYAN_I32;
     case at::kLong: return BANYAN_I64;
     case at::kUInt32: return BANYAN_U32;
     case at::kUInt64: return BANYAN_U64;
+    case at::kFloat8_e4m3fn: return BANYAN_F8E4M3;
+    case at::kFloat8_e5m2: return BANYAN_F8E5M2;
     default:
         TORCH_CHECK(false, "Invalid scalar type: banyan moves but does not reduce ", type,
                     "; convert the tensor to another type first");
@@ -89,7 +93,7 @@ static double factor_of(const c10d::ReduceOp &op)
     auto *with = dynamic_cast<c10d::PreMulSumSupplement *>(op.supplement_.get());
 
     TORCH_CHECK(with, "banyan: PREMUL_SUM without a factor; make it with "
-                      "torch.distributed._make_premul_sum");
+                      "torch.distributed._make_nccl_premul_sum");
     return with->tensor_factor.defined() ? with->tensor_factor.item<double>()
                                          : with->double_factor;
 }
@@ -124,6 +128,16 @@ Op::~Op()
 {
     if (made_)
         banyan_op_free(id_);
+}
+
+bool is_plain(const at::Tensor &t)
+{
+    return t.is_contiguous() && !t.is_conj() && !t.is_neg();
+}
+
+at::Tensor plain(const at::Tensor &t)
+{
+    return t.resolve_conj().resolve_neg().contiguous();
 }
 
 void check_tensor(const at::Tensor &t)

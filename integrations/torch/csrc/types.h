@@ -21,8 +21,8 @@ struct Elements {
     size_t count;
     banyan_dtype dtype;
 };
-// Throws for types that are only moved (int16, float8) and for `op` that the type has not.
-// t: contiguous, on the CPU.
+// Throws for types that are only moved (float8_e8m0fnu) and for `op` that the type has not.
+// t: plain, on the CPU.
 Elements elements(const at::Tensor &t, const c10d::ReduceOp &op);
 
 // An operation of c10d for one call. It owns what the library made for PREMUL_SUM.
@@ -42,6 +42,11 @@ class Op
     banyan_op id_ = BANYAN_SUM;
     bool made_ = false;
 };
+
+// Whether t's memory is its elements in order: no gaps, not conjugated or negated by a mark.
+bool is_plain(const at::Tensor &t);
+// t, or such a copy of it.
+at::Tensor plain(const at::Tensor &t);
 
 // Throws unless t lies in the CPU's memory, dense (not sparse).
 void check_tensor(const at::Tensor &t);

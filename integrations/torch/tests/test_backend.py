@@ -2,36 +2,45 @@
 """The backend's calls, against what they promise. PyTorch's own tests: pytorch_suite.py."""
 import atexit
 import datetime
+import gc
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch._C._distributed_c10d as c10d
 from torch import nn
 
 import common
 
 RANKS = pytest.mark.parametrize("size", [1, 2, 3])
-REDUCED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32,
-           torch.int64, torch.complex64, torch.complex128]
+REDUCED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16,
+           torch.int32, torch.int64, torch.complex64, torch.complex128, torch.uint16, torch.float8_e4m3fn,
+           torch.float8_e5m2]
 
 
 def here():
     return dist.get_rank(), dist.get_world_size()
 
 
+def cpu_backend():
+    return dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+
+
 def reductions():
     rank, size = here()
     for dtype in REDUCED:
         for asynchronous in (False, True):
-            x = torch.full((7,), rank + 1, dtype=dtype)
+            x = torch.full((7,), rank + 1.).to(dtype)
             work = dist.all_reduce(x, async_op=asynchronous)
             if asynchronous:
                 work.wait()
-            assert (x == size * (size + 1) // 2).all(), (dtype, x)
+            assert (x.to(torch.complex128) == size * (size + 1) // 2).all(), (dtype, x)
     for op, wanted in ((dist.ReduceOp.MAX, size), (dist.ReduceOp.MIN, 1), (dist.ReduceOp.AVG, (size + 1) / 2)):
         x = torch.full((3,), float(rank + 1))
         dist.all_reduce(x, op)
@@ -140,6 +149,57 @@ def coalesced():
     assert all((out.reshape(size, -1)[r] == r).all() for out in outs for r in range(size))
 
 
+def views():
+    """Conjugated and negated views are sent and received by value."""
+    rank, size = here()
+    cpu = cpu_backend()
+    mine = torch.full((3,), complex(rank + 1, rank + 1))
+    x = mine.clone()
+    cpu.allreduce([x.conj()]).wait()
+    assert (x == complex(size * (size + 1) / 2, size * (size + 1) / 2)).all()
+    x = mine.clone()
+    cpu.broadcast([x.conj()], c10d.BroadcastOptions()).wait()
+    assert (x == 1 + 1j).all()
+    outs = [torch.empty(3, dtype=torch.complex64).conj() for _ in range(size)]
+    cpu.allgather([outs], [mine.conj()]).wait()
+    assert all((outs[r] == complex(r + 1, -r - 1)).all() for r in range(size))
+    flat = torch.empty(3 * size)
+    dist.all_gather_into_tensor(flat, mine.conj().imag)    # a negated view
+    assert flat.tolist() == [-r - 1.0 for r in range(size) for _ in range(3)]
+    cpu.allreduce([mine.conj().imag]).wait()
+    assert (mine.imag == size * (size + 1) / 2).all()
+
+
+def inference():
+    """A call of inference mode may end outside of it."""
+    rank, size = here()
+    if rank == size - 1:
+        for r in range(size - 1):
+            dist.recv(torch.empty(1), r)                   # the others are outside
+    with torch.inference_mode():
+        x = torch.full((2, 3), float(rank + 1)).t()
+        work = dist.all_reduce(x, async_op=True)
+    if rank < size - 1:
+        dist.send(torch.ones(1), size - 1)
+    work.wait()
+    assert (x == size * (size + 1) / 2).all()
+
+
+def threads():
+    """What another thread issues does not fall into this one's block."""
+    rank, size = here()
+    backend = cpu_backend()
+    x, y = torch.full((3,), float(rank + 1)), torch.full((3,), float(rank + 1))
+    backend._start_coalescing()
+    backend.allreduce([x])
+    thread = threading.Thread(target=lambda: backend.allreduce([y]).wait())
+    thread.start()
+    thread.join()
+    assert (y == size * (size + 1) / 2).all() and (x == rank + 1).all()
+    backend._end_coalescing().wait()
+    assert (x == size * (size + 1) / 2).all()
+
+
 def sparse():
     rank, size = here()
     x = torch.sparse_coo_tensor([[0, rank + 1]], [1.0, 2.0], (size + 1,))
@@ -187,28 +247,60 @@ def futures():
 
 
 @RANKS
-@pytest.mark.parametrize("fn", [reductions, scatters, gathers, all_to_all, messages, any_source, coalesced, sparse, groups,
-                                futures], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("fn", [reductions, scatters, gathers, all_to_all, messages, any_source, coalesced, threads,
+                                views, inference, sparse, groups, futures], ids=lambda fn: fn.__name__)
 def test_calls(fn, size):
     common.run(fn, size)
 
 
 def errors():
-    with pytest.raises(RuntimeError, match="Short"):
-        dist.all_reduce(torch.ones(3, dtype=torch.int16))
+    with pytest.raises(RuntimeError, match="Float8_e8m0fnu"):
+        dist.all_reduce(torch.ones(3).to(torch.float8_e8m0fnu))
     with pytest.raises(RuntimeError, match="non-integral"):
         dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND)
     with pytest.raises(ValueError, match="world size"):
         dist.reduce_scatter_tensor(torch.empty(3), torch.empty(4))
+    rank, size = here()
+    with pytest.raises(ValueError, match="this rank's output has 12 bytes, its input 16"):
+        dist.gather(torch.ones(4), [torch.ones(3) for _ in range(size)], dst=rank)
+    with pytest.raises(ValueError, match="this rank's output has 16 bytes, its input 12"):
+        dist.scatter(torch.ones(4), [torch.ones(3) for _ in range(size)], src=rank)
+    with pytest.raises(ValueError, match="this rank's output has 16 bytes, its input 12"):
+        dist.all_to_all([torch.ones(4) for _ in range(size)], [torch.ones(3) for _ in range(size)])
+    with pytest.raises(ValueError, match="this rank's output has 8 bytes, its input 12"):
+        dist.all_gather_coalesced([[torch.ones(2)] for _ in range(size)], [torch.ones(3)])
+    opts = c10d.GatherOptions()
+    opts.rootRank = rank
+    with pytest.raises(RuntimeError, match="same type"):
+        cpu_backend().gather_single(torch.ones(3 * size, dtype=torch.float64), torch.ones(3), opts)
     x = torch.ones(1)
     dist.all_reduce(x)                                     # no error above has harmed the group
+
+
+def refused_in_a_block():
+    """A call that is refused ends the block: later calls run at once again."""
+    rank, _ = here()
+    cpu = cpu_backend()
+    x = torch.full((3,), 1.0)
+    for refused in (lambda: cpu.send([x], 1 - rank, -1), lambda: cpu.recv([x], -1, 0),
+                    lambda: cpu.allgather([[x]], [x]), lambda: cpu.allreduce([x.to(torch.float8_e8m0fnu)]),
+                    lambda: cpu.allreduce([torch.sparse_coo_tensor([[0]], [1.0], (2,))])):
+        cpu._start_coalescing()
+        cpu.allreduce([x.clone()])
+        with pytest.raises((RuntimeError, ValueError)):
+            refused()
+        y = torch.ones(3)
+        dist.all_reduce(y)
+        assert (y == 2).all()
+        with pytest.raises(RuntimeError, match="refused"):
+            cpu._end_coalescing()
 
 
 def mismatch():
     rank, _ = here()
     with pytest.raises(dist.DistBackendError, match="rank 0 called .* rank 1 called"):
         dist.all_reduce(torch.ones(3 + rank))
-    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    backend = cpu_backend()
     assert str(backend.get_error()) != "ErrorType.SUCCESS"
 
 
@@ -252,7 +344,33 @@ def late():
     assert x.item() == 2
 
 
-@pytest.mark.parametrize("fn", [errors, mismatch, death, aborted, late], ids=lambda fn: fn.__name__)
+def destroyed_while_another_thread_blocks():
+    """The end of the group aborts blocking calls that nobody will answer."""
+    rank, _ = here()
+    if rank == 1:
+        dist.recv(torch.empty(1), 0, tag=1)
+        return
+    issued, said = threading.Event(), []
+    cpu, x, opts = cpu_backend(), [torch.ones(1)], c10d.BroadcastOptions()
+    opts.rootRank, opts.asyncOp = 1, False
+
+    def blocked():
+        issued.set()
+        try:
+            cpu.broadcast(x, opts)
+        except RuntimeError as why:
+            said.append(str(why))
+    thread = threading.Thread(target=blocked)
+    thread.start()
+    issued.wait()
+    dist.send(torch.ones(1), 1, tag=1)
+    dist.destroy_process_group()
+    thread.join()
+    assert "in flight" in said[0] or "was shut down" in said[0], said  # the latter if it came too late
+
+
+@pytest.mark.parametrize("fn", [errors, refused_in_a_block, mismatch, death, aborted, late,
+                                destroyed_while_another_thread_blocks], ids=lambda fn: fn.__name__)
 def test_failures(fn):
     common.run(fn, 2)
 
@@ -335,10 +453,60 @@ def forked():
     child = os.fork()
     if child == 0:
         atexit._run_exitfuncs()
-        dist.distributed_c10d._world.pg_map.clear()
+        dist.destroy_process_group()
+        gc.collect()                                       # which destroys the group
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     dist.barrier()
+
+
+def group_of_children():
+    """A forked child makes a group of its own, in which operations complete though nobody waits for them."""
+    rank, size = here()
+    dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
+    folder = [tempfile.mkdtemp() if rank == 0 else None]
+    dist.broadcast_object_list(folder)
+    child = os.fork()
+    if child == 0:
+        dist.destroy_process_group()
+        dist.init_process_group("banyan", init_method=f"file://{folder[0]}/store", rank=rank, world_size=size)
+        x = torch.ones(1)
+        dist.all_reduce(x, async_op=True).get_future().wait()
+        assert x == size
+        dist.destroy_process_group()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(folder[0])
+
+
+def again(path):
+    """A group over the store of an earlier one does not read what that has left there."""
+    rank, size = int(os.environ["RANK"]), 2
+    store = dist.FileStore(path, size)
+    for turn in range(10):
+        if rank == 0:
+            store.wait([f"turn {turn}"])                   # so the other rank asks for the id first
+        else:
+            store.set(f"turn {turn}", "")
+        dist.init_process_group("banyan", store=store, rank=rank, world_size=size)
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        assert x == size
+        if turn % 2 == 0:
+            dist.monitored_barrier()
+        elif rank == 0:
+            with pytest.raises(RuntimeError, match="Rank 1 failed to pass"):
+                dist.monitored_barrier(timeout=datetime.timedelta(milliseconds=50))
+            dist.barrier()
+        else:
+            dist.barrier()
+        dist.destroy_process_group()
+
+
+def test_init_twice_over_one_store(tmp_path):
+    common.run(again, 2, str(tmp_path / "store"), backend=None)
 
 
 def new_groups():
@@ -348,6 +516,7 @@ def new_groups():
         dist.destroy_process_group(group)
 
 
-@pytest.mark.parametrize("fn", [ddp_as_gloo, fsdp2, data_loader, forked, new_groups], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("fn", [ddp_as_gloo, fsdp2, data_loader, forked, group_of_children, new_groups],
+                         ids=lambda fn: fn.__name__)
 def test_training(fn):
     common.run(fn, 2)

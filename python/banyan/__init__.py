@@ -32,3 +32,7 @@ __all__ = [
     "OK", "EINVAL", "ENOMEM", "ETIMEDOUT", "ERANKDEAD", "EMISMATCH", "EABORTED", "EPROTO", "ENOTSUP", "ESYSTEM", "EFORK", "EBUSY",
     "EVERSION", "ECONFIG",
 ]
+
+for _public in Comm, CodecState, Error, Op, Request:
+    _public.__module__ = __name__  # tracebacks and help() name what users import
+del _public

@@ -33,7 +33,9 @@ def library():
     if not os.environ.get("BANYAN_PREFIX") and lib and list(lib.glob("libbanyan.so.*")):
         return [str(lib.parent / "include"), TREE], str(sorted(lib.glob("libbanyan.so.*"))[0]), "$ORIGIN/../banyan/lib"
     includes = [o[2:] for o in pkg_config("--cflags-only-I")] + [TREE]
-    libdirs = [pathlib.Path(o[2:]) for o in pkg_config("--libs-only-L")] or [pathlib.Path("/usr/lib")]
+    # pkg-config leaves out -L of the system's folders; a build folder's libdir does not exist.
+    libdirs = [pathlib.Path(o[2:]) for o in pkg_config("--libs-only-L")]
+    libdirs += map(pathlib.Path, pkg_config("--variable=libdir"))
     for folder in libdirs + [d.parent for d in libdirs]:
         if (folder / "libbanyan.so").exists():
             return includes, str(folder / "libbanyan.so"), str(folder)

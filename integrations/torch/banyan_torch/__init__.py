@@ -34,7 +34,8 @@ def create(opts, options=None):
     if not isinstance(timeout, datetime.timedelta):
         timeout = datetime.timedelta(seconds=timeout)
     if not isinstance(options, native.Options):
-        options = native.Options(timeout)
+        options = native.Options()
+    options._timeout = timeout  # as for torch's own backends, whose options have another default
     options.global_ranks_in_group = opts.global_ranks_in_group
     options.group_name = opts.group_id
     return native.Backend(opts.store, opts.group_rank, opts.group_size, options)
@@ -45,14 +46,3 @@ def register():
     import torch.distributed as dist
     if "BANYAN" not in dist.Backend._plugins:
         dist.Backend.register_backend("banyan", create, extended_api=True, devices=["cpu"])
-
-
-def _autoload():
-    """`import torch` calls this, so it must not fail; torch 2.15 and later ask register() by name."""
-    try:
-        import torch.distributed as dist
-        if dist.is_available() and not hasattr(dist.Backend, "_ensure_backend_registered"):
-            register()
-    except Exception as why:  # an error here would break `import torch`
-        import warnings
-        warnings.warn(f"banyan: the backend is not available: {why}")

@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch._C._distributed_c10d as c10d
 from torch import nn
 
+import banyan_torch
 import common
 
 RANKS = pytest.mark.parametrize("size", [1, 2, 3])
@@ -217,6 +218,8 @@ def groups():
         assert (x == (size + 1) // 2).all()
     if rank == size - 1:
         dist.barrier(group=odd)
+    given = dist.new_group(timeout=datetime.timedelta(seconds=77), pg_options=banyan_torch._native().Options())
+    assert given._get_backend(torch.device("cpu")).options._timeout == datetime.timedelta(seconds=77)
     mine, _ = dist.new_subgroups(group_size=1)
     dist.barrier(group=mine)
     dist.barrier()

@@ -167,14 +167,15 @@ static void print_initial(const char *name, const void *whole, size_t bytes)
     printf("\n");
 }
 
-/* Addresses differ from process to process: Accordion's texts are printed apart. */
+/* Static: bytes between members are 0 then. Addresses differ from process to process, so
+ * Accordion's texts are printed apart. */
 static void print_all_initial(void)
 {
-    const struct banyan_config config = BANYAN_CONFIG_INIT;
-    const struct banyan_opts opts = BANYAN_OPTS_INIT;
-    const struct banyan_buckets_config buckets_config = BANYAN_BUCKETS_CONFIG_INIT;
-    const struct banyan_local_sgd_config local_sgd_config = BANYAN_LOCAL_SGD_CONFIG_INIT;
-    struct banyan_accordion_config accordion_config = BANYAN_ACCORDION_CONFIG_INIT;
+    static const struct banyan_config config = BANYAN_CONFIG_INIT;
+    static const struct banyan_opts opts = BANYAN_OPTS_INIT;
+    static const struct banyan_buckets_config buckets_config = BANYAN_BUCKETS_CONFIG_INIT;
+    static const struct banyan_local_sgd_config local_sgd_config = BANYAN_LOCAL_SGD_CONFIG_INIT;
+    static struct banyan_accordion_config accordion_config = BANYAN_ACCORDION_CONFIG_INIT;
 
     print_initial("config", &config, sizeof config);
     print_initial("opts", &opts, sizeof opts);

@@ -62,9 +62,8 @@ static const struct param params[] = {
       "threads of a rank that encode ahead of the wire; -1: CPUs beyond one a rank, at most 2",
       -1, 16 },
     { "BANYAN_LINK_GBPS", "Gbit/s", "0",
-      "speed of a rank's link, for the choice of schedules and codecs; 0: codecs go by what "
-      "calls "
-      "measure",
+      "speed of a rank's link, for the choice of schedules and codecs; 0: codecs go by "
+      "what calls measure",
       0, 0 },
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
     { "BANYAN_IFNAME", "list", "",

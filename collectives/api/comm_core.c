@@ -264,8 +264,7 @@ int bny_comm_give_up(struct banyan_comm *comm, const char *what, const char *did
     if (rc)
         return rc < 0 ? rc : 0;
     w = comm->world;
-    if (bny_inside ==
-        BNY_IN_USER_OP) { /* of this world's: there is only this thread, with the lock */
+    if (bny_inside == BNY_IN_USER_OP) { /* of this world's: this thread holds its lock */
         w->has_local_failure = 1;
         w->local_failure = f;
         return 0;

@@ -137,9 +137,8 @@ static void drop_orphan(struct banyan_request *req)
     bny_request_drop(req);
 }
 
-/* The result of a request that is not active any more; it may be started again, or was for
- * once.
- */
+/* The result of a request that is not active any more. It may be started again; one that was
+ * started once is freed. */
 static int harvest(struct banyan_request *req)
 {
     int rc = req->op.result, was = BNY_OP_DONE;
@@ -158,7 +157,7 @@ static int harvest(struct banyan_request *req)
 static int request_start(struct banyan_request *req, int once, const char *what)
 {
     struct bny_world *w;
-    int rc = request_check(req, what), is_told;
+    int rc = request_check(req, what), is_told, was_started;
 
     if (rc == 0 && req->op.call.state)
         rc = bny_state_check(req->op.call.state, "banyan_start: opts.codec_state");
@@ -172,17 +171,20 @@ static int request_start(struct banyan_request *req, int once, const char *what)
     is_told = req == told;
     if (is_told)
         told = NULL;
-    req->is_once = (uint8_t)once; /* it may be over, and gone, when this returns */
+    was_started = req->was_started;
+    req->was_started = 1; /* its function may run on another thread before this returns */
+    req->is_once = (uint8_t)once;
     w = req->op.comm->world;
     bny_world_lock(w);
     if (!req->kind)
         bny_world_poll_membership_before(&req->op);
     rc = req->kind ? req->kind->start(req) : bny_op_start(&req->op);
-    req->is_once = (uint8_t)(once && rc == 0);
-    req->was_started |= rc == 0;
+    if (rc) {
+        req->is_once = 0;
+        req->was_started = (uint8_t)was_started;
+        told = is_told ? req : told;
+    }
     bny_world_unlock(w);
-    if (rc && is_told)
-        told = req;
     bny_completed_call();
     return rc;
 }

@@ -113,7 +113,7 @@ static void others_keep_the_law(const char *codec, const char *schedule)
     o.codec = codec;
     o.schedule = schedule;
     o.chunk_bytes = 1024;
-    for (int step = 0; step < 10; step++) {
+    for (int step = 0; step < 20; step++) {
         fill(&g);
         for (int r = 0; r < N; r++) {
             o.codec_state = g.state[r];

@@ -151,9 +151,10 @@ struct banyan_request {
     struct bny_op op;
     const struct bny_request_kind *kind; /* NULL: an operation */
     void *of_kind;
-    uint8_t is_once;     /* it frees itself: banyan_start_once() */
-    uint8_t was_started; /* at least once */
-    banyan_done_fn done; /* NULL: none */
+    uint8_t is_once;        /* it frees itself: banyan_start_once() */
+    uint8_t was_started;    /* at least once */
+    const void *started_by; /* the thread that started it last: an address of its own */
+    banyan_done_fn done;    /* NULL: none */
     void *done_ctx;
 };
 /* request.c: an inactive request, or NULL. */

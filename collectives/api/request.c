@@ -172,6 +172,7 @@ static int request_start(struct banyan_request *req, int once, const char *what)
     if (is_told)
         told = NULL;
     was_started = req->was_started;
+    req->started_by = &told;
     req->was_started = 1; /* its function may run on another thread before this returns */
     req->is_once = (uint8_t)once;
     w = req->op.comm->world;
@@ -280,7 +281,8 @@ int banyan_wait_for(struct banyan_request *req, double seconds, int *done)
     if (is_active(req))
         bny_world_poll(req->op.comm->world);
     *done = !is_active(req) ||
-            (seconds > 0 && bny_op_wait_until(&req->op, bny_deadline_in(seconds)));
+            (seconds > 0 &&
+             bny_op_wait_until(&req->op, bny_deadline_in(seconds), req->started_by != &told));
     return *done ? harvest(req) : 0;
 }
 

@@ -68,8 +68,9 @@ void bny_failure_adopt(struct bny_world *w);
 /* ---- wait.c ---- */
 
 int bny_op_wait(struct bny_op *op, uint64_t deadline_ns);
-/* Waits until then; 0: as long as it takes. 1: it is over. */
-int bny_op_wait_until(struct bny_op *op, uint64_t until_ns);
+/* Waits until then; 0: as long as it takes. aside: another thread started it, and may compute.
+ * 1: it is over. */
+int bny_op_wait_until(struct bny_op *op, uint64_t until_ns, int aside);
 /* The operation fails when it is not done by then; 0 keeps the communicator's deadline. Takes
  * the lock. */
 void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns);
@@ -87,6 +88,7 @@ void bny_world_disarm(struct bny_world *w); /* behind the sleep; lock held */
 struct bny_waiter {
     uint32_t spins, yields, yields_max, finds, nap_ns;
     int napped, yielded; /* yielded: in the turn before, as it spun */
+    int aside;           /* other threads of the rank compute: it does not keep a CPU */
     uint64_t last_tick_ns;
 };
 void bny_wait_init(struct bny_waiter *wt);

@@ -6,6 +6,7 @@
  * plane, the only part of a short wait that makes system calls. */
 #include <poll.h>
 #include <sched.h>
+#include <time.h>
 
 #include "base/cpu.h"
 #include "collectives/progress/progress.h"
@@ -15,6 +16,7 @@
 #define CHECK_EVERY   256u
 #define SPINS         20000u /* turns of up to 16 looks: 5-20 ms with a CPU of one's own */
 #define SPINS_SHARED  0u     /* when CPUs are shared: whom we wait for may need this one */
+#define SPINS_ASIDE   100u   /* behind what was found, as the peer's answer may be near */
 #define YIELDS        2000u
 #define YIELDS_SHARED 1000u /* as long as they pay: see bny_wait_found */
 #define YIELDS_MIN    8u
@@ -291,6 +293,26 @@ static void spin(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm 
     }
 }
 
+/* A thread that waits aside sleeps, but for a while behind what it found. While another thread
+ * waits, that one makes the progress. */
+static void turn_aside(struct bny_waiter *wt, struct bny_world *w)
+{
+    struct timespec ts = { .tv_nsec = NAP_MIN_NS };
+
+    if (atomic_load_explicit(&w->waiters, memory_order_relaxed) > 0) {
+        nanosleep(&ts, NULL);
+        return;
+    }
+    if (wt->finds && wt->spins < SPINS_ASIDE) {
+        wt->spins++;
+        bny_pause();
+        return;
+    }
+    tick_if_due(wt, w);
+    wt->napped = 1;
+    nap(wt, w);
+}
+
 void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_comm *comm)
 {
     /* Threads that wait at the same time: one of them can look, and others, of this process or
@@ -303,6 +325,11 @@ void bny_wait_turn(struct bny_waiter *wt, struct bny_world *w, struct banyan_com
     /* No descriptor tells of what the hook drives. */
     int stays_awake = urgent || (has_hook(comm) && !shared && !dear);
 
+    if (wt->aside) {
+        call_hook(comm);
+        turn_aside(wt, w);
+        return;
+    }
     if (!shared || !wt->yields_max || wt->yields_max > yields_max)
         wt->yields_max = yields_max;
 
@@ -479,13 +506,15 @@ void bny_op_set_deadline(struct bny_op *op, uint64_t deadline_ns)
     bny_world_unlock(op->comm->world);
 }
 
-int bny_op_wait_until(struct bny_op *op, uint64_t until_ns)
+int bny_op_wait_until(struct bny_op *op, uint64_t until_ns, int aside)
 {
     struct bny_world *w = op->comm->world;
     struct bny_waiter wt;
 
     bny_wait_init(&wt);
-    atomic_fetch_add_explicit(&w->waiters, 1, memory_order_relaxed);
+    wt.aside = aside;
+    if (!aside)
+        atomic_fetch_add_explicit(&w->waiters, 1, memory_order_relaxed);
     while (bny_op_is_under_way(op) && (!until_ns || !bny_deadline_passed(until_ns))) {
         int n = 0;
         bny_wait_turn(
@@ -502,7 +531,8 @@ int bny_op_wait_until(struct bny_op *op, uint64_t until_ns)
         if (n > 0)
             bny_wait_found(&wt, w);
     }
-    atomic_fetch_sub_explicit(&w->waiters, 1, memory_order_relaxed);
+    if (!aside)
+        atomic_fetch_sub_explicit(&w->waiters, 1, memory_order_relaxed);
     return !bny_op_is_under_way(op);
 }
 
@@ -511,7 +541,7 @@ int bny_op_wait(struct bny_op *op, uint64_t deadline_ns)
     if (!bny_op_is_under_way(op))
         return op->result;
     bny_op_set_deadline(op, deadline_ns);
-    bny_op_wait_until(op, 0);
+    bny_op_wait_until(op, 0, 0);
     if (op->result)
         bny_comm_error(op->comm);
     return op->result;

@@ -806,7 +806,9 @@ typedef void (*banyan_done_fn)(void *ctx, struct banyan_request *req, int rc);
 BANYAN_API int banyan_request_on_done(struct banyan_request *req, banyan_done_fn fn, void *ctx);
 /* Waits until complete, at most so many seconds: *done says whether it is. It fails nothing,
  * and several threads may wait for one request, which none of them starts or frees before all
- * have returned. Returns 0, or the operation's error. */
+ * have returned. A thread that did not start the request takes little of the processor that the
+ * others compute on: it sleeps where banyan_wait would spin. Returns 0, or the operation's
+ * error. */
 BANYAN_API int banyan_wait_for(struct banyan_request *req, double seconds, int *done);
 /* Waits until complete. timeout_s < 0: the operation's own deadline; passing it fails the comm.
  */

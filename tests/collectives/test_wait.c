@@ -204,6 +204,33 @@ Test(wait, one_dear_yield_among_cheap_ones_changes_nothing, .timeout = 60)
     bny_world_free(w);
 }
 
+Test(wait, a_thread_beside_the_starter_leaves_it_the_cpu, .timeout = 60)
+{
+    struct bny_world *w = virtual_world(0);
+    struct bny_waiter wt;
+    uint64_t yielded = nyields, sleeps;
+
+    bny_wait_init(&wt);
+    wt.aside = 1;
+    for (int i = 0; i < 100; i++)
+        bny_wait_turn(&wt, w, NULL);
+    cr_expect_eq(atomic_load(&w->sleeps), 100, "it spun where nothing had come");
+    bny_wait_found(&wt, w);
+    for (int i = 0; i < 10; i++)
+        bny_wait_turn(&wt, w, NULL);
+    cr_expect_eq(atomic_load(&w->sleeps), 100, "it slept though the answer may be near");
+    for (int i = 0; i < 1000; i++)
+        bny_wait_turn(&wt, w, NULL);
+    cr_expect_gt(atomic_load(&w->sleeps), 1000, "it spun on");
+    sleeps = atomic_load(&w->sleeps);
+    atomic_fetch_add(&w->waiters, 1);
+    for (int i = 0; i < 10; i++)
+        bny_wait_turn(&wt, w, NULL);
+    cr_expect_eq(atomic_load(&w->sleeps), sleeps, "it armed the descriptors");
+    cr_expect_eq(nyields, yielded, "it yielded");
+    bny_world_free(w);
+}
+
 /* ---- the progress hook ---- */
 
 static uint64_t ncalls;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "completer.h"
 
+#include "dist_work.h"
+
 #include <algorithm>
 #include <atomic>
-#include <sched.h>
 #include <unistd.h>
 
 namespace banyan_torch
 {
 
 // Who starts an operation often waits for it at once, so the thread leaves it alone for a nap.
-static constexpr auto kNap = std::chrono::microseconds(20);
-static constexpr int kIdleNaps = 20; // before it sleeps until the next work
-static constexpr int kYields = 300;  // without a completion, before it naps between its looks
+static constexpr auto kNap = std::chrono::microseconds(50);
+static constexpr int kIdleNaps = 10;  // before it sleeps until the next work
+static constexpr double kTurn = 1e-3; // seconds for one operation before it looks at the others
 
 Completer::Completer() : pid_(getpid())
 {
@@ -74,21 +75,15 @@ void Completer::take_added(Works *works)
 void Completer::main()
 {
     Works works;
-    int turns = 0;
 
     for (;;) {
         take_added(&works);
         if (works.empty())
             return;
-        size_t before = works.size();
+        static_cast<Work *>(works.front().get())->wait_requests(kTurn);
         works.erase(std::remove_if(works.begin(), works.end(),
                                    [](const auto &work) { return work->isCompleted(); }),
                     works.end());
-        turns = works.size() < before ? 0 : turns + 1;
-        if (turns < kYields)
-            sched_yield();
-        else
-            std::this_thread::sleep_for(kNap);
     }
 }
 

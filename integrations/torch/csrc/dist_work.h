@@ -70,6 +70,8 @@ class Work : public c10d::Work
     std::vector<at::Tensor> result() override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
+    // For the completer: waits at most so long. Returns is_over().
+    bool wait_requests(double seconds);
     // For Futures.
     bool is_over() const;
     bool is_message() const;
@@ -80,7 +82,6 @@ class Work : public c10d::Work
     int start_step(const Step &step, const banyan_opts *opts);
     // `steps` more are over, the first failure of all being why.
     void count(size_t steps, std::exception_ptr why);
-    bool wait_requests(double seconds);
     void copy_results();
     void end();
     void check_ended() const;

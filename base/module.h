@@ -4,12 +4,16 @@
 #ifndef BNY_BASE_MODULE_H
 #define BNY_BASE_MODULE_H
 
+#include <limits.h>
 #include <stddef.h>
 
 /* Location of a module: next to libbanyan, in ../lib of a program with the library inside, or
- * in `folder` of a build ("transport/dpdk/module/", with the slash). Writes the path, or the
- * bare file name, which the loader then searches. Any thread. */
-void bny_module_find(char *path, size_t cap, const char *file, const char *folder);
+ * in `folder` of a build ("methods/lgc/module/", with the slash). Writes the path, or the bare
+ * file name, which the loader then searches. -1: others than this user, root and who may change
+ * libbanyan can change the file at the path, or its folder. Any thread. */
+int bny_module_find(char path[PATH_MAX], const char *file, const char *folder);
+/* Loads it for good. NULL: why[cap] says the reason, else the path. Any thread. */
+void *bny_module_load(const char *file, const char *folder, char *why, size_t cap);
 
 /* 1: this program has no dynamic linker. It can load small C libraries, but those with threads
  * or C++ inside (oneDNN) crash in it. Any thread. */

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/nearest.h"
+#include "base/privileged.h"
 #include "base/text.h"
 
 extern char **environ;
@@ -267,7 +268,7 @@ static void text_of(const struct param *p, char out[PARAM_TEXT])
     char variable[32];
 
     snprintf(variable, sizeof variable, "%.*s", (int)strcspn(p->name, "="), p->name);
-    text = getenv(variable);
+    text = secure_getenv(variable);
     if (!key && text && *text)
         snprintf(out, PARAM_TEXT, "%s", text);
     else
@@ -282,14 +283,14 @@ static void text_of(const struct param *p, char out[PARAM_TEXT])
 const char *bny_param_str(const char *name)
 {
     const struct param *p = param_find(name);
-    const char *text = getenv(name);
+    const char *text = secure_getenv(name);
 
     return text && *text ? text : p->def;
 }
 
 int bny_param_is_set(const char *name)
 {
-    const char *text = getenv(param_find(name)->name);
+    const char *text = secure_getenv(param_find(name)->name);
 
     return text && *text;
 }
@@ -513,11 +514,19 @@ static void check_unknown(void)
 {
     const char *value;
     char name[64];
+    int ignored = 0;
 
+    for (char **e = environ; bny_privileged() && e && *e; e++)
+        ignored += !strncmp(*e, "BANYAN_", 7);
+    if (ignored)
+        bny_warn(
+            "this program is set-uid or has file capabilities: the %d BANYAN_ variables of "
+            "its environment are not read",
+            ignored);
     if (bny_log_level_named(bny_param_str("BANYAN_DEBUG")) < 0)
         bny_warn("BANYAN_DEBUG=%s is none of error, warn, info and debug; using warn",
                  bny_param_str("BANYAN_DEBUG"));
-    for (char **e = environ; e && *e; e++)
+    for (char **e = environ; !ignored && e && *e; e++)
         if (is_unknown(*e, name, &value) && !moved_to(name))
             bny_warn("unknown variable %s%s", name, bny_did_you_mean(name, name_at, NULL));
 }
@@ -528,7 +537,7 @@ static int check_moved(void)
     const char *value;
     char name[64];
 
-    for (char **e = environ; e && *e; e++)
+    for (char **e = environ; !bny_privileged() && e && *e; e++)
         if (is_unknown(*e, name, &value) && *value && (p = moved_to(name)))
             return bny_fail(BANYAN_ECONFIG, "there is no variable %s now: set %s=%.200s", name,
                             p->name, value);

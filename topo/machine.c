@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/lazy_hwloc.h"
+#include "base/privileged.h"
 
 /* hwloc 3 has a set of kinds for each device, hwloc 2 one kind. */
 #if HWLOC_API_VERSION >= 0x00030000
@@ -198,6 +199,10 @@ static int machine_load(struct bny_machine **out, const char *synthetic)
     int e = 0;
 
     *out = NULL;
+    if (bny_privileged()) /* HWLOC_PLUGINS_PATH and others */
+        return bny_fail(BANYAN_ENOTSUP,
+                        "hwloc reads its caller's environment, and this program is set-uid or "
+                        "has file capabilities: the machine is not looked at");
     e = bny_lazy_hwloc();
     if (e)
         return e;

@@ -10,24 +10,25 @@
 
 int bny_lgc_net_load(const struct bny_lgc_net_ops **out, const char *path)
 {
-    char found[4200];
+    char found[400];
     bny_lgc_net_fn *get;
-    void *lib, *symbol;
+    void *lib = NULL, *symbol;
 
     if (bny_module_static_program())
         return bny_fail(BANYAN_ENOTSUP, "LGC: a static program cannot load oneDNN, which its "
                                         "autoencoder needs; link the shared libraries");
-    if (path)
-        snprintf(found, sizeof found, "%s", path);
-    else
-        bny_module_find(found, sizeof found, "libbanyan-lgc.so", "methods/lgc/module/");
-    lib = dlopen(found, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (path) {
+        lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        snprintf(found, sizeof found, "%s", lib ? path : dlerror());
+    } else {
+        lib = bny_module_load("libbanyan-lgc.so", "methods/lgc/module/", found, sizeof found);
+    }
     if (!lib)
         return bny_fail(BANYAN_ENOTSUP,
                         "LGC: the module of its autoencoder cannot be loaded (%.300s); on "
                         "Debian: apt-get install libdnnl-dev, then build banyan again, or "
                         "install libdnnl2",
-                        dlerror());
+                        found);
     symbol = dlsym(lib, "bny_lgc_module");
     memcpy(&get, &symbol, sizeof get);
     *out = symbol ? get() : NULL;

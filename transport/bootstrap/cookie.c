@@ -136,7 +136,7 @@ static int take_or_make(const char *path, uint8_t out[BNY_COOKIE_BYTES], int *wh
 
 int bny_cookie_read(uint8_t out[BNY_COOKIE_BYTES], char path[BNY_COOKIE_PATH])
 {
-    const char *home = getenv("HOME");
+    const char *home = secure_getenv("HOME");
     int why = ENOENT, rc = 1;
     struct stat st;
 

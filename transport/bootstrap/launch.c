@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "base/privileged.h"
 #include "transport/bootstrap/cookie.h"
 #include "transport/bootstrap/id.h"
 
@@ -27,7 +28,7 @@
 
 const char *bny_launch_get(const char *name)
 {
-    const char *text = strncmp(name, "BANYAN_", 7) ? getenv(name) : bny_param_str(name);
+    const char *text = strncmp(name, "BANYAN_", 7) ? secure_getenv(name) : bny_param_str(name);
 
     return text && *text ? text : NULL;
 }
@@ -334,6 +335,24 @@ static int launch_openmpi_without_pmix(void)
         bny_launch_get("OMPI_COMM_WORLD_RANK"));
 }
 
+/* A privileged program cannot believe what a launcher's variables say: each rank would else be
+ * a job of one. */
+static int check_privileges(void)
+{
+    static const char *const names[] = { "BANYAN_ID", "RANK", "PMIX_RANK", "PMI_FD",
+                                         "SLURM_PROCID" };
+
+    for (size_t i = 0; bny_privileged() && i < sizeof names / sizeof names[0]; i++)
+        if (getenv(names[i]))
+            return bny_fail(
+                BANYAN_ECONFIG,
+                "this program is set-uid or has file capabilities, so banyan does not read its "
+                "environment, %s neither: give the capabilities to the launcher instead "
+                "(setpriv --ambient-caps), or call banyan_comm_init with an id",
+                names[i]);
+    return 0;
+}
+
 int bny_launch_env(struct bny_launch *out, const char *ifname, const char *port_range,
                    uint64_t deadline_ns)
 {
@@ -343,8 +362,10 @@ int bny_launch_env(struct bny_launch *out, const char *ifname, const char *port_
     };
     struct bny_launch_in in = { ifname ? ifname : "", port_range ? port_range : "",
                                 deadline_ns };
-    int rc = bny_id_sodium();
+    int rc = check_privileges();
 
+    if (rc == 0)
+        rc = bny_id_sodium();
     memset(out, 0, sizeof *out);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && rc == 0; i++)
         rc = kinds[i](out, &in);

@@ -17,17 +17,15 @@ static const struct bny_dgram_driver *dpdk_load_load(void)
 {
     const struct bny_dgram_driver *d;
     bny_dgram_driver_fn *get;
-    char path[4200];
-    void *lib, *symbol;
+    char path[400];
+    void *lib = bny_module_load(MODULE, "transport/dpdk/module/", path, sizeof path), *symbol;
 
-    bny_module_find(path, sizeof path, MODULE, "transport/dpdk/module/");
-    lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!lib) {
         bny_fail(
             BANYAN_ENOTSUP,
             "transport dpdk: its module cannot be loaded (%.300s); on Debian: apt-get install "
             "libdpdk-dev, then build banyan again, or install what is missing",
-            dlerror());
+            path);
         return NULL;
     }
     symbol = dlsym(lib, "bny_dpdk_module");

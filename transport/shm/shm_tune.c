@@ -337,8 +337,8 @@ uint64_t bny_shm_tune_host(void)
 /* Without the variable, a file in the user's cache for each host. */
 int bny_shm_tune_path(char *path, size_t cap)
 {
-    const char *named = bny_param_str("BANYAN_TUNE"), *xdg = getenv("XDG_CACHE_HOME"),
-               *home = getenv("HOME");
+    const char *named = bny_param_str("BANYAN_TUNE"), *xdg = secure_getenv("XDG_CACHE_HOME"),
+               *home = secure_getenv("HOME");
     uint64_t host = bny_shm_tune_host();
     int n;
 

@@ -91,10 +91,10 @@ int bny_verbs_near_local(int rank)
 {
     static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                          "PALS_LOCAL_RANKID", "LOCAL_RANK", "SLURM_LOCALID" };
-    const char *own = getenv("BANYAN_RANK");
+    const char *own = secure_getenv("BANYAN_RANK");
 
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !(own && *own); i++) {
-        const char *text = getenv(names[i]);
+        const char *text = secure_getenv(names[i]);
         char *end;
         long v = text ? strtol(text, &end, 10) : -1;
 

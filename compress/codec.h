@@ -138,6 +138,8 @@ struct bny_codec_ops {
     /* After its last chunk: stats of the nchunks encodings, stats_bytes apart, in order of
      * index. */
     void (*end)(const struct bny_codec *c, void *track, const void *stats, size_t nchunks);
+    /* Can these bytes, of a file, any alignment, be what operations left in track? */
+    int (*track_ok)(const void *track);
 
     const struct bny_linear_ops *linear; /* LINEAR only: linear.h */
 };

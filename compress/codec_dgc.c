@@ -104,4 +104,5 @@ const struct bny_codec_ops bny_codec_dgc = {
     .stats_bytes = sizeof(struct bny_track_stats),
     .elem_floats = 1,
     .end = bny_track_end,
+    .track_ok = bny_track_ok,
 };

@@ -6,6 +6,7 @@
  *
  * Wire: sparse.h. The residual keeps the rest. */
 #include <math.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "compress/codecs.h"
@@ -143,6 +144,17 @@ static void sidco_end(const struct bny_codec *codec, void *track, const void *st
     t->calls = 0;
 }
 
+static int sidco_ok(const void *track)
+{
+    struct control t;
+
+    memcpy(&t, track, sizeof t);
+    if (t.stages < 0 || t.stages > 3 || t.calls >= PERIOD || !isfinite(t.kept) || t.kept < 0 ||
+        !isfinite(t.asked) || t.asked < 0 || !isfinite(t.deviation))
+        return 0;
+    return t.direction == 1 || t.direction == -1 || (t.stages == 0 && t.direction == 0);
+}
+
 const struct bny_codec_ops bny_codec_sidco = {
     .name = "sidco",
     .family = BNY_CODEC_SPARSE,
@@ -164,4 +176,5 @@ const struct bny_codec_ops bny_codec_sidco = {
     .track_bytes = sizeof(struct control),
     .stats_bytes = sizeof(struct count),
     .end = sidco_end,
+    .track_ok = sidco_ok,
 };

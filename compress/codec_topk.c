@@ -40,4 +40,5 @@ const struct bny_codec_ops bny_codec_topk = {
     .track_bytes = sizeof(struct bny_track),
     .stats_bytes = sizeof(struct bny_track_stats),
     .end = bny_track_end,
+    .track_ok = bny_track_ok,
 };

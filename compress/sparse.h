@@ -120,7 +120,8 @@ float bny_track_eta(const struct bny_enc *e, double delta, double l1, const void
                     size_t n);
 void bny_track_note(const struct bny_enc *e, double delta, double l1, float eta,
                     const struct bny_selection *sel, size_t n);
-/* bny_codec_ops.end. */
+/* bny_codec_ops.track_ok and .end. */
+int bny_track_ok(const void *track);
 void bny_track_end(const struct bny_codec *c, void *track, const void *stats, size_t nchunks);
 /* All of encode() for fraction delta of the elements: -BANYAN_ENOTSUP if they are not
  * finite. */

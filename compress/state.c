@@ -280,6 +280,7 @@ static int check_saved(const struct banyan_codec_state *st, struct saved *h,
                        const struct bny_codec **codec, const char *buf, size_t bytes)
 {
     size_t rest = bytes - sizeof *h, planes;
+    const char *at;
     int64_t cells;
     uint32_t crc;
     int rc;
@@ -315,12 +316,17 @@ static int check_saved(const struct banyan_codec_state *st, struct saved *h,
         return rc;
     if (h->track_bytes != 0 && h->track_bytes != (*codec)->ops->track_bytes)
         return state_bad("the length of its codec's statistics");
+    at = buf + sizeof *h + planes;
+    if (h->track_bytes && !(*codec)->ops->track_ok(at))
+        return state_bad("its codec's statistics");
     if (h->keep_bytes &&
         (h->rows < 0 || h->cols < 0 || !(*codec)->ops->linear ||
          __builtin_mul_overflow(h->rows, h->cols, &cells) || (uint64_t)cells != st->count ||
          (*codec)->ops->linear->keep_bytes(*codec, st->count, h->rows, h->cols) !=
              h->keep_bytes))
         return state_bad("the length of its codec's matrices");
+    if (!all_finite(at + h->track_bytes, h->keep_bytes / sizeof(float)))
+        return state_bad("its codec's matrices are not finite");
     return 0;
 }
 

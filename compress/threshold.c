@@ -2,6 +2,7 @@
 /* Thresholds for a requested number of elements: exact by radix, or tracked from one operation
  * to the next. */
 #include <math.h>
+#include <string.h>
 
 #include "compress/sparse.h"
 
@@ -63,10 +64,33 @@ static float below(uint32_t bits)
 /* The chunk's mean in the previous operation; 0: unknown. */
 static float mean_then(const struct bny_track_side *t, uint64_t index)
 {
-    for (uint32_t i = 0; i < t->nchunks; i++)
+    for (uint32_t i = 0; i < t->nchunks && i < BNY_TRACK_CHUNKS; i++)
         if (t->chunk[i].index == index)
             return t->chunk[i].mean;
     return 0;
+}
+
+static int is_amount(double v)
+{
+    return isfinite(v) && v >= 0;
+}
+
+static int side_ok(const struct bny_track_side *t)
+{
+    int ok = is_amount((double)t->c) && is_amount((double)t->mean) && is_amount(t->delta) &&
+             t->fresh <= FRESH && t->nchunks <= BNY_TRACK_CHUNKS;
+
+    for (uint32_t i = 0; ok && i < t->nchunks; i++)
+        ok = is_amount((double)t->chunk[i].mean);
+    return ok;
+}
+
+int bny_track_ok(const void *track)
+{
+    struct bny_track t;
+
+    memcpy(&t, track, sizeof t);
+    return side_ok(&t.side[0]) && side_ok(&t.side[1]);
 }
 
 float bny_track_eta(const struct bny_enc *e, double delta, double l1, const void *src, size_t n)

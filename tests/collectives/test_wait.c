@@ -89,6 +89,9 @@ int __real_sched_yield(void);
 int __wrap_sched_yield(void);
 int __real_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask);
 int __wrap_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask);
+/* What a compiler's checks of array bounds make of it. */
+int __wrap___ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *ts,
+                       const sigset_t *mask, size_t bytes);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
 {
@@ -115,6 +118,12 @@ int __wrap_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const 
         return __real_ppoll(fds, n, ts, mask);
     virtual_ns += (uint64_t)ts->tv_nsec;
     return 0;
+}
+
+int __wrap___ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *ts,
+                       const sigset_t *mask, size_t bytes)
+{
+    return __wrap_ppoll(fds, n, ts, mask);
 }
 
 /* Sleeps and yields of so many turns of one wait that finds nothing. */

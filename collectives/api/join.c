@@ -353,6 +353,9 @@ static int user_secret(struct bny_init *in, struct bny_id *id)
         crypto_generichash(id->secret, 32, all, (size_t)n * 32, NULL, 0);
         crypto_generichash(id->job, sizeof id->job, id->secret, 32, NULL, 0);
     }
+    sodium_memzero(mine, sizeof mine);
+    if (all)
+        sodium_memzero(all, (size_t)n * 32);
     free(all);
     return rc;
 }

@@ -109,7 +109,7 @@ class Secrets(unittest.TestCase):
 
     def test_a_secret_on_one_rank_only(self):
         port = tap.free_port()
-        jobs = [self.rank(torchrun(0, 2, port), BANYAN_SECRET="hush"), self.rank(torchrun(1, 2, port))]
+        jobs = [self.rank(torchrun(0, 2, port), BANYAN_SECRET="hush-hush-hush-hush"), self.rank(torchrun(1, 2, port))]
         for status, _, err in tap.finish(jobs, LIMIT_S):
             self.assertEqual(status, 1)
             self.assertRegex(err, "rank 1.* has another secret than rank 0 .*BANYAN_SECRET_FILE alike on all ranks")

@@ -11,11 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <sodium.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/privileged.h"
@@ -23,6 +25,8 @@
 #include "transport/bootstrap/id.h"
 
 #define SECRET_FILE_MAX 4096
+#define SECRET_MIN      16 /* characters that cannot be guessed one by one at the network */
+#define SECRET_KEY      32 /* characters that are taken for a key */
 
 /* ---- shared ---- */
 
@@ -83,36 +87,85 @@ const char *bny_launch_ifname(const struct bny_launch_in *in, const char *local_
     return "lo";
 }
 
+/* The file's bytes, without white space at the end. It is this user's, or root's as mounted
+ * secrets are, whose group may be ours; nobody else has read it. */
+static int read_secret_file(const char *path, char *text, size_t cap, size_t *out)
+{
+    int fd = bny_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    struct stat st;
+    ssize_t n;
+
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        int why = fd < 0 ? errno : EINVAL;
+
+        if (fd >= 0)
+            close(fd);
+        return bny_fail(BANYAN_ECONFIG,
+                        "BANYAN_SECRET_FILE=%.200s cannot be read (%s); every rank needs it",
+                        path, strerror(why));
+    }
+    n = read(fd, text, cap);
+    close(fd);
+    if ((st.st_uid != 0 && st.st_uid != geteuid()) || st.st_mode & (st.st_uid ? 077 : 027))
+        return bny_fail(
+            BANYAN_ECONFIG,
+            "BANYAN_SECRET_FILE=%.200s has mode %03o and owner %u, so others may know "
+            "it: chmod 600, or 440 for a mounted secret of root's",
+            path, (unsigned)st.st_mode & 0777, (unsigned)st.st_uid);
+    if (n < 0 || (size_t)n == cap)
+        return bny_fail(BANYAN_ECONFIG, "BANYAN_SECRET_FILE=%.200s %s", path,
+                        n < 0 ? "cannot be read; every rank needs it"
+                              : "is too long for a secret");
+    while (n && strchr(" \r\n\t", text[n - 1]))
+        --n;
+    *out = (size_t)n;
+    return 0;
+}
+
 /* text[cap] from BANYAN_SECRET or the file BANYAN_SECRET_FILE; *out its length, 0: neither is
  * set. */
 static int read_secret(char *text, size_t cap, size_t *out)
 {
     const char *secret = bny_launch_get("BANYAN_SECRET");
     const char *path = bny_launch_get("BANYAN_SECRET_FILE");
-    FILE *f;
+    int rc = 0;
 
     *out = 0;
     if (secret) {
         *out = (size_t)snprintf(text, cap, "%s", secret);
         if (*out >= cap)
             return bny_fail(BANYAN_ECONFIG, "BANYAN_SECRET is longer than %zu bytes", cap - 1);
+    } else if (path) {
+        rc = read_secret_file(path, text, cap, out);
+    } else {
         return 0;
     }
-    if (!path)
-        return 0;
-    f = fopen(path, "re");
-    if (f) {
-        *out = fread(text, 1, cap, f);
-        fclose(f);
-    }
-    if (!f || *out == cap)
-        return bny_fail(BANYAN_ECONFIG, "BANYAN_SECRET_FILE=%.200s %s", path,
-                        f ? "is too long for a secret" : "cannot be read; every rank needs it");
-    while (*out && strchr(" \r\n\t", text[*out - 1]))
-        --*out;
-    if (!*out)
-        return bny_fail(BANYAN_ECONFIG, "BANYAN_SECRET_FILE=%.200s holds no secret", path);
-    return 0;
+    if (rc == 0 && *out < SECRET_MIN)
+        rc = bny_fail(BANYAN_ECONFIG,
+                      "%s has %zu characters, so that it can be guessed; it needs at least %d, "
+                      "as openssl rand -hex 32 makes",
+                      secret ? "BANYAN_SECRET" : "BANYAN_SECRET_FILE", *out, SECRET_MIN);
+    return rc;
+}
+
+/* A secret shorter than a key, in whose place a guess costs 64 MiB and 0.1 s: who is told rank
+ * 0's proof could else try a thousand million a second. */
+static int stretch(char *text, size_t *len, const char *job)
+{
+    uint8_t salt[crypto_pwhash_SALTBYTES], key[SECRET_KEY];
+    int rc;
+
+    crypto_generichash(salt, sizeof salt, (const uint8_t *)job, strlen(job), NULL, 0);
+    rc = crypto_pwhash(key, sizeof key, text, *len, salt, crypto_pwhash_OPSLIMIT_INTERACTIVE,
+                       crypto_pwhash_MEMLIMIT_INTERACTIVE, crypto_pwhash_ALG_ARGON2ID13);
+    memcpy(text, key, sizeof key);
+    *len = sizeof key;
+    sodium_memzero(key, sizeof key);
+    return rc ? bny_fail(BANYAN_ENOMEM,
+                         "no 64 MiB of memory to derive a key from the job's secret; one of %d "
+                         "characters needs none",
+                         SECRET_KEY)
+              : 0;
 }
 
 /* A text that only the job's user knows, for the key; *from: enum bny_key_from. */
@@ -197,6 +250,8 @@ int bny_launch_derive(struct bny_launch *out, const struct bny_launch_in *in, co
     if (rc != 0 || out->nranks == 1)
         return rc;
     rc = job_secret(secret, sizeof secret, &len, &from);
+    if (rc == 0 && from == BNY_KEY_SECRET && len < SECRET_KEY)
+        rc = stretch(secret, &len, job);
     if (rc == 0)
         rc = candidate_ports(in->port_range, job, &port, &span);
     if (rc == 0)

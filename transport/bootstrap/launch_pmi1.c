@@ -58,6 +58,15 @@ static int wait_fd(short events, uint64_t deadline_ns)
     }
 }
 
+/* Of a line, what a sentence may show: not the value, which may be an id with its secret. */
+static int shown(const char *line)
+{
+    const char *value = strstr(line, " value=");
+    size_t len = value ? (size_t)(value - line) : strlen(line);
+
+    return (int)(len < 100 ? len : 100);
+}
+
 /* Sends one line and reads the answer, which must begin with "cmd=<expect>". */
 static int ask(const char *request, const char *expect, char answer[LINE_MAX_BYTES],
                uint64_t deadline_ns)
@@ -99,8 +108,8 @@ static int ask(const char *request, const char *expect, char answer[LINE_MAX_BYT
     snprintf(want, sizeof want, "cmd=%s", expect);
     if (strncmp(answer, want, strlen(want)) != 0 || strstr(answer, " rc=-"))
         return bny_fail(BANYAN_ESYSTEM,
-                        "rank %d: the launcher's PMI answered \"%.100s\" instead of %s",
-                        pmi.rank, answer, want);
+                        "rank %d: the launcher's PMI answered \"%.*s\" instead of %s", pmi.rank,
+                        shown(answer), answer, want);
     return 0;
 }
 
@@ -184,8 +193,8 @@ static int launch_pmi1_exchange(struct bny_launch *out, const struct bny_launch_
     rc = ask(request, "get_result", line, in->deadline_ns);
     if (rc == 0 &&
         (field(line, "value", hex, sizeof hex) != 0 || bny_id_from_hex(&out->id, hex) != 0))
-        rc = bny_fail(BANYAN_ESYSTEM, "rank %d: the launcher's PMI gave no id: %.100s",
-                      out->rank, line);
+        rc = bny_fail(BANYAN_ESYSTEM, "rank %d: the launcher's PMI gave no id: %.*s", out->rank,
+                      shown(line), line);
     return rc;
 }
 

@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <sodium.h>
+
 #include "base/clock.h"
 #include "support.h"
 #include "transport/bootstrap/cookie.h"
@@ -110,6 +112,9 @@ ParameterizedTestParameters(launch, a_wrong_environment_names_variable_and_value
         { "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 "
           "BANYAN_SECRET_FILE=/nonexistent",
           "BANYAN_SECRET_FILE=/nonexistent", "read" },
+        { "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 "
+          "BANYAN_SECRET=fifteen-letters",
+          "15 characters", "openssl rand" },
         { "BANYAN_RANK=0 BANYAN_WORLD_SIZE=2", "BANYAN_ID is not set", "banyan_run" },
         { "BANYAN_ID=12 BANYAN_RANK=0 BANYAN_WORLD_SIZE=2", "BANYAN_ID=12", "banyan_run" },
         { "BANYAN_ID=12 BANYAN_RANK=5 BANYAN_WORLD_SIZE=2", "BANYAN_RANK=5", "ranks 0 to 1" },
@@ -145,7 +150,7 @@ ParameterizedTest(struct wrong *w, launch, a_wrong_environment_names_variable_an
 Test(launch, of_two_launchers_the_inner_one_counts)
 {
     const char *pmi = "PMI_FD=6 PMI_RANK=0 PMI_SIZE=1 RANK=1 WORLD_SIZE=2 "
-                      "MASTER_ADDR=localhost MASTER_PORT=1 BANYAN_SECRET=x";
+                      "MASTER_ADDR=localhost MASTER_PORT=1 BANYAN_SECRET=x-x-x-x-x-x-x-x-x";
     char env[300];
     struct bny_launch l;
 
@@ -180,7 +185,7 @@ Test(launch, torchrun_ranks_derive_the_same_id)
     cr_assert_eq(memcmp(&a.id, &b.id, sizeof a.id), 0);
     cr_assert(a.id.port == 29501 && a.id.span == 16);
     cr_assert_eq(launch(&c, "RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "
-                            "BANYAN_SECRET=hush"),
+                            "BANYAN_SECRET=hush-hush-hush-hush"),
                  0);
     cr_assert_neq(memcmp(a.id.secret, c.id.secret, 32), 0, "the secret matters");
     cr_assert_eq(launch(&d, "RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=65535"), 0);
@@ -194,7 +199,7 @@ Test(launch, a_secret_file_counts_without_its_newline)
     struct bny_launch a, b;
     int fd = mkstemp(path);
 
-    cr_assert_eq(write(fd, "hush\n", 5), 5);
+    cr_assert_eq(write(fd, "hush-hush-hush-hush\n", 20), 20);
     close(fd);
     snprintf(env, sizeof env,
              "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 "
@@ -202,11 +207,62 @@ Test(launch, a_secret_file_counts_without_its_newline)
              path);
     cr_assert_eq(launch(&a, env), 0, "%s", banyan_last_error());
     unlink(path);
-    cr_assert_eq(
-        launch(&b,
-               "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 BANYAN_SECRET=hush"),
-        0);
+    cr_assert_eq(launch(&b, "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 "
+                            "BANYAN_SECRET=hush-hush-hush-hush"),
+                 0);
     cr_assert_eq(memcmp(a.id.secret, b.id.secret, 32), 0);
+}
+
+Test(launch, a_secret_file_that_others_can_read_is_refused)
+{
+    char path[] = "/tmp/banyan-test-XXXXXX", env[300];
+    struct bny_launch l;
+    int fd = mkstemp(path);
+
+    cr_assert_eq(write(fd, "hush-hush-hush-hush\n", 20), 20);
+    snprintf(env, sizeof env,
+             "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 "
+             "BANYAN_SECRET_FILE=%s",
+             path);
+    cr_assert_eq(fchmod(fd, 0644), 0);
+    cr_expect_eq(launch(&l, env), -BANYAN_ECONFIG);
+    cr_expect(strstr(banyan_last_error(), "mode 644"), "%s", banyan_last_error());
+    cr_assert_eq(fchmod(fd, 0440), 0); /* a mounted secret of root's */
+    cr_expect_eq(launch(&l, env), geteuid() == 0 ? 0 : -BANYAN_ECONFIG);
+    cr_assert_eq(fchmod(fd, 0400), 0);
+    cr_expect_eq(launch(&l, env), 0, "%s", banyan_last_error());
+    if (geteuid() == 0 && fchown(fd, 12345, 0) == 0) {
+        cr_expect_eq(launch(&l, env), -BANYAN_ECONFIG);
+        cr_expect(strstr(banyan_last_error(), "owner 12345"), "%s", banyan_last_error());
+    }
+    close(fd);
+    unlink(path);
+}
+
+/* As long as a key it is used as one; a shorter text costs who guesses it. */
+Test(launch, a_short_secret_is_stretched)
+{
+    static const char key[] = "banyan job secret, version 1", *const secrets[] = {
+        "hush-hush-hush-hush", "0123456789abcdef0123456789abcdef"
+    };
+
+    for (int k = 0; k < 2; k++) {
+        const char *job = "torchrun 127.0.0.1 5  ";
+        char env[300];
+        uint8_t plain[32];
+        crypto_generichash_state st;
+        struct bny_launch l;
+
+        snprintf(env, sizeof env,
+                 "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=5 BANYAN_SECRET=%s",
+                 secrets[k]);
+        cr_assert_eq(launch(&l, env), 0, "%s", banyan_last_error());
+        crypto_generichash_init(&st, (const uint8_t *)key, sizeof key - 1, 32);
+        crypto_generichash_update(&st, (const uint8_t *)job, strlen(job) + 1);
+        crypto_generichash_update(&st, (const uint8_t *)secrets[k], strlen(secrets[k]));
+        crypto_generichash_final(&st, plain, 32);
+        cr_expect_eq(memcmp(plain, l.id.secret, 32) == 0, k == 1, "secret %d", k);
+    }
 }
 
 /* ---- cookies ---- */
@@ -282,7 +338,8 @@ Test(launch, a_cookie_that_others_may_know_is_refused)
     refused("no ordinary file");
     cr_assert_eq(unlink(in_home(".banyan-cookie")), 0);
     /* A secret needs no cookie. */
-    cr_assert_eq(launch(&l, JOB " BANYAN_SECRET=hush"), 0, "%s", banyan_last_error());
+    cr_assert_eq(launch(&l, JOB " BANYAN_SECRET=hush-hush-hush-hush"), 0, "%s",
+                 banyan_last_error());
     cr_assert_eq(l.id.key_from, BNY_KEY_SECRET);
     unsetenv("BANYAN_SECRET");
     cr_assert_eq(launch(&l, JOB " BANYAN_INSECURE=1"), 0, "%s", banyan_last_error());

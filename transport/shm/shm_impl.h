@@ -166,6 +166,7 @@ struct shm_ep {
     uint32_t slots_free;     /* bit mask */
 
     pid_t pid;
+    pid_t card_pid; /* by its address, of the process whose memory `copy` accesses */
     struct shm_conn *out_conn, *in_conn, *pid_conn;
     uint8_t *tiles;                     /* [BNY_CHANNELS * SHM_TILE] */
     struct shm_peer_arena *peer_arenas; /* [SHM_ARENAS] or NULL */
@@ -199,8 +200,9 @@ struct shm_arena {
 
 struct shm_tp {
     struct bny_tp base;
-    struct shm_ep **peers; /* [nranks] or NULL each */
-    struct shm_ep **eps;   /* [neps] opened ones with pending work: bny_shm_enlist() */
+    struct shm_tp *next_live; /* of this process: tp_shm.c */
+    struct shm_ep **peers;    /* [nranks] or NULL each */
+    struct shm_ep **eps;      /* [neps] opened ones with pending work: bny_shm_enlist() */
     int neps, next_ep;
     uint32_t polls, idle;
     uint64_t serviced_ns, period_ns;
@@ -254,6 +256,9 @@ void bny_shm_peer_free(struct shm_ep *ep);
 void bny_shm_enlist(struct shm_ep *ep);
 /* Returns 0, or the error for the resource that this process lacks. */
 int bny_shm_starves(const struct shm_tp *tp);
+/* pid: the peer's process, by the kernel. If its address names another one's memory, the peer
+ * is marked as gone, and that memory is never accessed. Returns 0 or an error. */
+int bny_shm_ep_check(struct shm_ep *ep, pid_t pid);
 /* Marks the peer as gone for a reason, which poll reports. Returns bny_fail(code, the
  * reason). */
 int bny_shm_ep_fail(struct shm_ep *ep, int code, const char *fmt, ...)

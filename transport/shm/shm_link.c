@@ -261,6 +261,16 @@ int bny_shm_ep_process_gone(struct shm_ep *ep)
     return bny_shm_ep_gone(ep);
 }
 
+int bny_shm_ep_check(struct shm_ep *ep, pid_t pid)
+{
+    if (ep->copy == SHM_COPY_NONE || pid == ep->card_pid)
+        return 0;
+    ep->copy = SHM_COPY_NONE;
+    return bny_shm_ep_fail(ep, BANYAN_EPROTO,
+                           "is process %d, but its address names the memory of process %d",
+                           (int)pid, (int)ep->card_pid);
+}
+
 /* Records the peer's process and watches it. */
 static void ep_watch(struct shm_ep *ep, pid_t pid)
 {
@@ -363,6 +373,8 @@ static const char *hello(struct shm_tp *tp, struct shm_conn *c, const struct shm
         tp->starved = ep ? EMFILE : ENOMEM;
         return NULL;
     }
+    if (bny_shm_ep_check(ep, c->pid) != 0)
+        return "it is another process than its rank's address names";
     have = fcntl(fd, F_GET_SEALS);
     if (have < 0 || (have & seals) != seals || fstat(fd, &st) != 0 ||
         st.st_size != (off_t)sizeof *seg)
@@ -637,7 +649,11 @@ static int dial(struct shm_ep *ep, pid_t *pid)
                                (int)who.uid);
     }
     *pid = who.pid;
-    return fd;
+    e = bny_shm_ep_check(ep, who.pid);
+    if (e == 0)
+        return fd;
+    close(fd);
+    return e;
 }
 
 int bny_shm_open_out(struct shm_ep *ep)

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/filesize.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "transport/shm/shm_impl.h"
@@ -25,6 +26,30 @@
 
 /* Longest useful sleep: the cost of a missed doorbell (see bny_shm_post). */
 #define SLEEP_NS 1000000u
+
+/* The transports of this process. Each change is one store, so that a child of fork finds a
+ * list. */
+static struct bny_lock live_lock = BNY_LOCK(NULL);
+static struct shm_tp *live;
+
+static void live_add(struct shm_tp *tp)
+{
+    bny_lock_take(&live_lock);
+    tp->next_live = live;
+    live = tp;
+    bny_lock_give(&live_lock);
+}
+
+static void live_remove(const struct shm_tp *tp)
+{
+    bny_lock_take(&live_lock);
+    for (struct shm_tp **at = &live; *at; at = &(*at)->next_live)
+        if (*at == tp) {
+            *at = tp->next_live;
+            break;
+        }
+    bny_lock_give(&live_lock);
+}
 
 /* First bytes of a small file, NUL-terminated, without the newline; "" if it cannot be read. */
 static void read_line(const char *path, char *buf, size_t cap)
@@ -88,6 +113,7 @@ static void shm_destroy(struct bny_tp *btp)
 
     if (!tp)
         return;
+    live_remove(tp);
     bny_shm_link_destroy(tp);
     bny_shm_mem_destroy(tp);
     bny_shm_areas_destroy(tp);
@@ -140,6 +166,7 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
         shm_destroy(&tp->base);
         return rc;
     }
+    live_add(tp);
     *out = &tp->base;
     return 0;
 }
@@ -192,38 +219,39 @@ static int shm_reachable(struct bny_tp *tp, int peer, const void *blob, size_t l
     return shm_parse((struct shm_tp *)tp, blob, len, &b);
 }
 
-/* Is its nonce in memory of this process? The kernel reads it, so an invalid address is
- * harmless. No descriptors: no. */
-static int is_own(const struct shm_blob *b)
+/* Is it the address of another transport of this process? The address alone proves nothing, as
+ * every rank sees ours. */
+static int is_own(const struct shm_tp *tp, const struct shm_blob *b)
 {
-    uint8_t seen[sizeof b->nonce];
-    int ends[2], own;
+    int own = 0;
 
-    if (b->pid != (uint32_t)getpid() || pipe2(ends, O_CLOEXEC) != 0)
+    if (b->pid != (uint32_t)getpid())
         return 0;
-    ends[0] = bny_fd_high(ends[0]);
-    ends[1] = bny_fd_high(ends[1]);
-    own = write(ends[1], (const void *)(uintptr_t)b->probe, sizeof seen) == sizeof seen &&
-          read(ends[0], seen, sizeof seen) == sizeof seen &&
-          memcmp(seen, b->nonce, sizeof seen) == 0;
-    close(ends[0]);
-    close(ends[1]);
+    bny_lock_take(&live_lock);
+    for (const struct shm_tp *t = live; t && !own; t = t->next_live)
+        own = t != tp && memcmp(t->nonce, b->nonce, sizeof t->nonce) == 0 &&
+              strcmp(t->name, b->name) == 0;
+    bny_lock_give(&live_lock);
     return own;
 }
 
 /* How bytes get from one rank's private memory to the other's. The nonce proves that the pid
- * names the same process here as there (pid namespaces may differ). */
+ * names the same process here as there (pid namespaces may differ); the kernel's word about the
+ * peer's connections must agree (bny_shm_ep_check). */
 static enum shm_copy probe(const struct shm_tp *tp, const struct shm_blob *b)
 {
     uint8_t seen[sizeof b->nonce];
     struct iovec local = { seen, sizeof seen };
     struct iovec remote = { (void *)(uintptr_t)b->probe, sizeof seen };
+    int own = is_own(tp, b);
 
+    if (b->pid == (uint32_t)getpid() && !own)
+        return SHM_COPY_NONE;
     if (tp->may_be_read && b->cma && b->rights == tp->rights &&
         process_vm_readv((pid_t)b->pid, &local, 1, &remote, 1, 0) == (ssize_t)sizeof seen &&
         memcmp(seen, b->nonce, sizeof seen) == 0)
         return SHM_COPY_CMA;
-    return is_own(b) ? SHM_COPY_DIRECT : SHM_COPY_NONE;
+    return own ? SHM_COPY_DIRECT : SHM_COPY_NONE;
 }
 
 /* Smallest size that peers pull: this host's own number, looked up with the others at the first
@@ -257,9 +285,12 @@ static int shm_connect(struct bny_tp *btp, int peer, const void *blob, size_t le
     if (ep->opened)
         return 0;
     memcpy(ep->name, b.name, sizeof ep->name);
+    ep->card_pid = (pid_t)b.pid;
+    ep->copy = (uint8_t)probe(tp, &b);
+    if (ep->in) /* its hello came first */
+        bny_shm_ep_check(ep, ep->pid);
     if (!ep->pid)
         ep->pid = (pid_t)b.pid;
-    ep->copy = (uint8_t)probe(tp, &b);
     ep->base.zcopy_min = ep->copy == SHM_COPY_NONE ? UINT32_MAX : zcopy_min(tp);
     if (ep->copy == SHM_COPY_NONE)
         bny_info(

@@ -311,8 +311,8 @@ struct child {
 
 extern char **environ;
 
-/* Starts the worker as rank 1 of 2 and connects with it. */
-static void child_start(struct child *c, const char *how, struct bny_tp *tp, struct bny_ep **ep)
+/* Starts the worker as rank 1 of 2. Returns its address. */
+static struct shm_blob child_spawn(struct child *c, const char *how, struct bny_tp *tp)
 {
     char *argv[] = { (char *)(uintptr_t)SHM_WORKER, (char *)(uintptr_t)how, NULL };
     posix_spawn_file_actions_t fa;
@@ -331,6 +331,14 @@ static void child_start(struct child *c, const char *how, struct bny_tp *tp, str
     cr_assert_eq(bny_shm_ops.address(tp, &b, sizeof b), (int)sizeof b);
     cr_assert_eq(send(c->sock, &b, sizeof b, 0), (ssize_t)sizeof b);
     cr_assert_eq(recv(c->sock, &b, sizeof b, 0), (ssize_t)sizeof b);
+    return b;
+}
+
+/* And connects with it. */
+static void child_start(struct child *c, const char *how, struct bny_tp *tp, struct bny_ep **ep)
+{
+    struct shm_blob b = child_spawn(c, how, tp);
+
     cr_assert_eq(bny_shm_ops.reachable(tp, 1, &b, sizeof b), 1);
     cr_assert_eq(bny_shm_ops.connect(tp, 1, &b, sizeof b, ep), 0, "%s", banyan_last_error());
 }
@@ -342,6 +350,92 @@ static int child_end(struct child *c)
     waitpid(c->pid, &status, 0);
     close(c->sock);
     return status;
+}
+
+/* A rank of another process that knows addresses of this one. */
+enum claim {
+    CLAIM_OURS,          /* the process and nonce of who reads its card */
+    CLAIM_OURS_READABLE, /* the same, and that its memory may be read */
+    CLAIM_SIBLING,       /* the whole card of another rank in this process */
+    CLAIMS
+};
+
+static const struct claimed {
+    enum claim what;
+    int hello_first; /* its hello comes before its card */
+} claims[] = { { CLAIM_OURS, 0 },          { CLAIM_OURS, 1 },    { CLAIM_OURS_READABLE, 0 },
+               { CLAIM_OURS_READABLE, 1 }, { CLAIM_SIBLING, 0 }, { CLAIM_SIBLING, 1 } };
+
+static int has_hello(struct bny_tp *tp)
+{
+    const struct shm_ep *ep = ((struct shm_tp *)tp)->peers[1];
+
+    return ep && ep->in;
+}
+
+ParameterizedTestParameters(shm_peers, who_claims_our_memory_does_not_get_it)
+{
+    return cr_make_param_array(struct claimed, (void *)(uintptr_t)claims,
+                               sizeof claims / sizeof claims[0]);
+}
+
+/* The kernel knows better. An honest rank of this process is believed (pair_open). */
+ParameterizedTest(struct claimed *k, shm_peers, who_claims_our_memory_does_not_get_it,
+                  .timeout = 60)
+{
+    struct bny_tp *tp = end_open(0, 2), *sibling = end_open(1, 2);
+    struct shm_blob card, ours;
+    struct bny_event ev;
+    struct bny_ep *ep;
+    struct child c;
+
+    card = child_spawn(&c, "slow", tp);
+    bny_shm_ops.address(k->what == CLAIM_SIBLING ? sibling : tp, &ours, sizeof ours);
+    if (k->what != CLAIM_SIBLING)
+        memcpy(ours.name, card.name, sizeof ours.name);
+    ours.cma = k->what != CLAIM_OURS;
+    while (k->hello_first && !has_hello(tp))
+        cr_assert_eq(bny_shm_ops.poll(tp, &ev, 1), 0);
+    cr_assert_eq(bny_shm_ops.connect(tp, 1, &ours, sizeof ours, &ep), 0, "%s",
+                 banyan_last_error());
+    cr_assert(next_event(tp, &ev));
+    if (k->what == CLAIM_SIBLING) {
+        cr_assert_eq(ev.kind, BNY_EV_DOWN, "a rank of process %d lends memory of this one",
+                     (int)c.pid);
+        cr_assert(strstr(ev.reason, "names the memory of"), "%s", ev.reason);
+        cr_assert_eq(bny_shm_ops.eager(ep, &(struct bny_hdr){ 0 }, NULL), -BANYAN_EPROTO);
+    } else {
+        cr_assert_eq(ev.kind, BNY_EV_MSG);
+        bny_shm_ops.release(ev.msg);
+    }
+    cr_assert_eq(((struct shm_ep *)ep)->copy, SHM_COPY_NONE);
+    kill(c.pid, SIGKILL);
+    child_end(&c);
+    bny_shm_ops.destroy(sibling);
+    bny_shm_ops.destroy(tp);
+}
+
+/* The same, where this rank calls it first: what listens there is another process. */
+Test(shm_peers, who_listens_for_another_process_is_not_believed, .timeout = 60)
+{
+    struct bny_tp *tp = end_open(0, 2), *sibling = end_open(1, 2);
+    struct shm_blob card, ours;
+    struct bny_ep *ep;
+    struct child c;
+
+    card = child_spawn(&c, "echo", tp);
+    bny_shm_ops.address(sibling, &ours, sizeof ours);
+    memcpy(card.nonce, ours.nonce, sizeof card.nonce);
+    card.pid = ours.pid;
+    card.probe = ours.probe;
+    cr_assert_eq(bny_shm_ops.connect(tp, 1, &card, sizeof card, &ep), 0);
+    ((struct shm_ep *)ep)->copy = SHM_COPY_DIRECT; /* as if its name were the sibling's, too */
+    cr_assert_eq(bny_shm_ops.eager(ep, &(struct bny_hdr){ 0 }, NULL), -BANYAN_EPROTO);
+    cr_assert(strstr(banyan_last_error(), "names the memory of"), "%s", banyan_last_error());
+    kill(c.pid, SIGKILL);
+    child_end(&c);
+    bny_shm_ops.destroy(sibling);
+    bny_shm_ops.destroy(tp);
 }
 
 /* Names in a folder, without those of Criterion programs that run beside this one. */

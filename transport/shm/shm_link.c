@@ -31,6 +31,7 @@
 #define STRANGER_NS   5000000000u /* time limit for that */
 #define LACKS_NS      2000000000u /* how long a connecting peer waits for our memory */
 #define EVENTS        32
+#define FOREIGN_MAX   64 /* connections of other users that one call drops */
 
 enum conn_kind { CONN_LISTEN, CONN_STRANGER, CONN_IN, CONN_OUT, CONN_PID };
 struct shm_conn {
@@ -514,11 +515,12 @@ static int may_accept(struct shm_tp *tp)
 
 static void accept_all(struct shm_tp *tp)
 {
-    int strangers = 0;
+    int strangers = 0, foreign = 0;
 
     for (struct shm_conn *c = tp->conns; c; c = c->next)
         strangers += c->kind == CONN_STRANGER;
-    while (strangers < STRANGERS_MAX && may_accept(tp)) {
+    /* Others may connect as fast as we accept: the rest stays for the next call. */
+    while (strangers < STRANGERS_MAX && foreign < FOREIGN_MAX && may_accept(tp)) {
         struct ucred who = { 0 };
         socklen_t len = sizeof who;
         struct shm_conn *c;
@@ -532,6 +534,7 @@ static void accept_all(struct shm_tp *tp)
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || who.uid != geteuid()) {
             foreign_drop(tp, who.uid, who.pid, "it is another user's");
             close(fd);
+            foreign++;
             continue;
         }
         c = conn_begin(tp, tp->spare, CONN_STRANGER, fd, NULL);

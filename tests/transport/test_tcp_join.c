@@ -3,6 +3,8 @@
  * is waited for, whatever it is that it does not do; who is not there is told of. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -262,6 +264,72 @@ Test(tcp_join, a_silent_stranger_is_passed_over)
     join(1);
     expect_message();
     close(fd);
+    tear_down();
+}
+
+/* Connections that wait for rank 1 to accept them, and the most that may. */
+static void waiting(uint32_t *now, uint32_t *most)
+{
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof info;
+
+    cr_assert_eq(getsockopt(((struct tcp_tp *)ranks[1].tp)->listeners[0], IPPROTO_TCP, TCP_INFO,
+                            &info, &len),
+                 0);
+    *now = info.tcpi_unacked;
+    *most = info.tcpi_sacked;
+}
+
+static int call_rank_1(void)
+{
+    int fd = bny_net_connect(&ranks[1].blob.addrs[0]);
+
+    cr_assert_geq(fd, 0, "%s", strerror(-fd));
+    return fd;
+}
+
+/* Strangers fill the queue of a rank that computes: its kernel answers nobody then. */
+Test(tcp_join, a_rank_whose_queue_strangers_filled_is_waited_for)
+{
+    uint32_t now = 0, most = 1;
+
+    set_up();
+    join(0);
+    join(1);
+    for (int i = 0; i < 8192 && now <= most; i++) {
+        close(call_rank_1());
+        waiting(&now, &most);
+    }
+    cr_assert_gt(now, most, "the queue has room");
+    cr_assert_eq(send_from(0), BNY_AGAIN);
+    pass(0, AWAY);
+    cr_assert_eq(stage(), TCP_CONNECTING);
+    cr_assert_not(ranks[0].down, "%s", ranks[0].reason);
+    expect_message();
+    tear_down();
+}
+
+/* More silent strangers than there are places, and no time passes: they delay nobody. */
+Test(tcp_join, silent_strangers_do_not_delay_a_rank)
+{
+    enum { STRANGERS = 500 };
+    int fds[STRANGERS];
+
+    set_up();
+    join(0);
+    join(1);
+    for (int i = 0; i < STRANGERS; i++)
+        fds[i] = call_rank_1();
+    send_from(0);
+    for (int i = 0, sent = 0; i < 50 && !ranks[1].got; i++) {
+        sent = sent || send_from(0) == 0;
+        look_often(0);
+        look_often(1);
+    }
+    cr_assert_eq(ranks[1].got, 1, "strangers keep a rank out");
+    cr_assert_leq(((struct tcp_tp *)ranks[1].tp)->nhalf, TCP_STRANGERS_MAX);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
     tear_down();
 }
 

@@ -43,6 +43,7 @@
 #define TCP_ITEMS_SOFT    64u  /* limit of eager and send; the rest is for commit, farewell */
 #define TCP_COPY_BYTES    262144u /* eager payload waiting for the socket, per connection */
 #define TCP_HALF_MAX      128     /* accepted connections not yet authenticated */
+#define TCP_STRANGERS_MAX 16      /* those of them that have not named this process */
 #define TCP_HANDSHAKE_NS  5000000000u
 #define TCP_STARVED_NS    2000000000u /* without a descriptor or memory for a connection */
 #define TCP_CONNECT_NS    15000000000u
@@ -150,6 +151,7 @@ struct tcp_conn {
         **at_connecting; /* in tp's list; at NULL: it is in none */
     int farewell_sent, farewell_seen;
     /* handshake */
+    int names_us; /* incoming: its hello has our instance, which only cards tell */
     struct tcp_hello hello;
     struct tcp_answer answer;
     struct tcp_secure *sec; /* NULL: plain */
@@ -161,6 +163,7 @@ struct tcp_conn {
     int spared; /* an attempt of this round failed through no fault of the peer: do not count it
                  */
     int silences; /* attempts that the peer's kernel accepted but the peer did not answer */
+    int unheard;  /* attempts that the peer's kernel did not answer either */
     char why[64]; /* why the latest attempt failed */
     int lacks;    /* errno if a local resource was missing; else 0 */
     uint64_t lacks_ns; /* since when all attempts lack it; 0: the latest did not */

@@ -4,9 +4,14 @@
  * deadline, and their number is bounded, so that port scanners and garbage cost a log line.
  *
  * A rank that computes, or has no CPU, neither answers nor sends a hello, but its kernel
- * connects and accepts. So silence after that is no failure, nor is an attempt that expired
- * while this rank was away: the operation's deadline bounds the wait, and a dying peer closes
- * its sockets. Refusals, and networks that drop packets, are failures.
+ * connects and accepts, until its queue is full: then it does not answer either. So silence is
+ * no failure of a first connection, nor is an attempt that expired while this rank was away:
+ * the control plane detects a dead process or host, the operation's deadline bounds the wait.
+ * Refusals are failures; a lost connection must be replaced in time (resume.c).
+ *
+ * Strangers may connect all the time. A connection is a stranger's until its hello has the
+ * random number of our card; strangers have few places, and lose the oldest at once for a new
+ * one.
  *
  * H: the hello (ranks, lane, epoch, the addressed process, fresh nonce of the connecting rank),
  * A: the answer (fresh nonce of the accepting rank, how much of the lane it has, or that it is
@@ -31,12 +36,13 @@
 #include "transport/tcp/tcp.h"
 
 #define CONNECT_AGAIN_NS                                                                       \
-    500000000u             /* for a lost connection: the path may be back at any moment */
+    500000000u /* for a lost connection, or after silence: the peer may be back at any moment  \
+                */
 #define ROUNDS_MAX       6 /* times that all addresses of a peer may fail */
 #define ROUNDS_MIN       2 /* however late it is: we may have been away since the first */
 #define BACKOFF_NS       20000000u /* after the first round; doubles */
 #define AGAIN_SHIFT_MAX  3         /* limit of that for a lost connection */
-#define ACCEPTS_PER_POLL 16
+#define ACCEPTS_PER_POLL 64
 #define STARVED_LOOK_NS  1000000u
 
 static struct bny_transcript said(const struct tcp_conn *c)
@@ -235,7 +241,7 @@ static void try_candidate(struct tcp_conn *c)
     c->lacks_ns = 0;
     c->state = TCP_CONNECTING;
     c->begun_ns = now;
-    c->deadline_ns = now + (c->resuming ? CONNECT_AGAIN_NS : TCP_HANDSHAKE_NS);
+    c->deadline_ns = now + (c->resuming || c->unheard ? CONNECT_AGAIN_NS : TCP_HANDSHAKE_NS);
     bny_tcp_watch(c);
 }
 
@@ -247,13 +253,18 @@ static void cut_short(struct tcp_conn *c, const char *why)
     try_next(c, why);
 }
 
-/* No answer came in 5 s. If the peer has accepted before, a new attempt may find its queue
- * full. */
+/* No answer came in 5 s. Its kernel's queue of connections may be full, of strangers' if it has
+ * never accepted one. */
 static void not_answered(struct tcp_conn *c)
 {
     char text[BNY_ADDR_TEXT];
 
-    c->spared |= c->silences > 0;
+    c->spared |= c->silences > 0 || !c->resuming;
+    if (c->state == TCP_CONNECTING && !c->resuming && c->unheard++ == (int)c->ep->naddrs)
+        bny_warn(
+            "tcp: rank %d at %s does not answer connection attempts; waiting for it. If it "
+            "does not compute: check for a firewall",
+            c->ep->ep.peer, bny_addr_text(&c->addr, text));
     if (c->state == TCP_CHALLENGE) {
         if (c->silences++ == 0)
             bny_info("tcp: rank %d at %s accepts connections and does not answer yet; waiting "
@@ -270,7 +281,7 @@ static void not_answered(struct tcp_conn *c)
 
 void bny_tcp_start_connect(struct tcp_conn *c)
 {
-    c->candidate = c->round = c->spared = c->silences = 0;
+    c->candidate = c->round = c->spared = c->silences = c->unheard = 0;
     c->tried = c->refused = 0;
     randombytes_buf(c->random, sizeof c->random);
     snprintf(c->why, sizeof c->why, "none of its addresses is of use here");
@@ -428,24 +439,61 @@ static void drop_half(struct tcp_conn *c, const char *why)
     bury(c);
 }
 
+/* The oldest half-open connection of a stranger, or of a process that has named us; NULL: none.
+ * Counts these. */
+static struct tcp_conn *oldest_half(const struct tcp_tp *t, int names_us, int *count)
+{
+    struct tcp_conn *oldest = NULL;
+
+    *count = 0;
+    for (int i = 0; i < t->nhalf; i++) {
+        struct tcp_conn *c = t->half[i];
+
+        if (c->names_us != names_us)
+            continue;
+        ++*count;
+        if (!oldest || c->deadline_ns < oldest->deadline_ns)
+            oldest = c;
+    }
+    return oldest;
+}
+
+/* The connection that loses its place to a new one; NULL: there is room. */
+static struct tcp_conn *loser(const struct tcp_tp *t)
+{
+    int strangers, ranks;
+    struct tcp_conn *stranger = oldest_half(t, 0, &strangers);
+
+    if (strangers < TCP_STRANGERS_MAX && t->nhalf < TCP_HALF_MAX)
+        return NULL;
+    return stranger ? stranger : oldest_half(t, 1, &ranks);
+}
+
+/* An honest handshake takes milliseconds; allow a burst of them one second. */
+static int may_lose(const struct tcp_conn *c)
+{
+    return !c || !c->names_us ||
+           bny_now_ns() + TCP_HANDSHAKE_NS >= c->deadline_ns + 1000000000u;
+}
+
+static void make_room(struct tcp_tp *t)
+{
+    for (struct tcp_conn *c = loser(t); c; c = loser(t)) {
+        bny_tcp_join_event(c); /* its input that has arrived counts */
+        if (loser(t) != c)
+            continue;
+        drop_half(c, "too many half-open connections");
+        return;
+    }
+}
+
 void bny_tcp_accept(struct tcp_tp *t, int listener)
 {
-    for (int i = 0; i < ACCEPTS_PER_POLL; i++) {
+    for (int i = 0; i < ACCEPTS_PER_POLL && may_lose(loser(t)); i++) {
         struct bny_addr addr;
         struct tcp_conn *c;
         int fd;
 
-        if (t->nhalf == TCP_HALF_MAX) {
-            struct tcp_conn *oldest = t->half[0];
-
-            for (int k = 1; k < t->nhalf; k++)
-                if (t->half[k]->deadline_ns < oldest->deadline_ns)
-                    oldest = t->half[k];
-            /* An honest handshake takes milliseconds; allow a burst of them one second. */
-            if (bny_now_ns() + TCP_HANDSHAKE_NS < oldest->deadline_ns + 1000000000u)
-                return;
-            drop_half(oldest, "too many half-open connections");
-        }
         if (!t->spare)
             t->spare = calloc(1, sizeof *t->spare);
         c = t->spare; /* before the accept: closing an accepted connection costs a try */
@@ -454,6 +502,7 @@ void bny_tcp_accept(struct tcp_tp *t, int listener)
         t->starved_ns = !t->starved_by ? 0 : t->starved_ns ? t->starved_ns : bny_now_ns();
         if (fd < 0)
             return;
+        make_room(t);
         t->spare = NULL;
         c->fd = bny_fd_own(fd);
         c->tp = t;
@@ -500,7 +549,7 @@ static void take_proof(struct tcp_conn *c)
         drop_half(c, "it does not know the job's secret");
         return;
     }
-    if (means_another(c)) {
+    if (!c->names_us) {
         drop_half(c, "it looks for another process");
         return;
     }
@@ -606,11 +655,12 @@ static void take_hello(struct tcp_conn *c)
         drop_half(c, "it does not speak this protocol");
         return;
     }
-    if (!means_another(c) && refuses(c))
+    c->names_us = !means_another(c);
+    if (c->names_us && refuses(c))
         return;
     randombytes_buf(c->answer.nonce, sizeof c->answer.nonce);
     c->answer.cipher = (uint8_t)bny_tcp_cipher_choose(c->tp->ciphers, h->ciphers);
-    c->answer.got = means_another(c) ? TCP_NOT_ME : announce(c);
+    c->answer.got = c->names_us ? announce(c) : TCP_NOT_ME;
     memcpy(answer, &c->answer, sizeof c->answer);
     t = said(c);
     bny_proof_make(answer + sizeof c->answer, &t, BNY_PROOF_ANSWERER);

@@ -44,6 +44,36 @@ static void half_remove(struct bny_control *c, int i, const char *why)
     c->nhalf--;
 }
 
+/* Which connection loses its place to a new one: the oldest stranger's, at once; of those that
+ * know the job, as an honest handshake takes milliseconds, one that is a second old. -1: there
+ * is room, -2: none yet. */
+static int half_loser(const struct bny_control *c)
+{
+    int oldest = -1, strangers = 0;
+
+    for (int i = c->nhalf - 1; i >= 0; i--)
+        if (!c->half[i]->known) {
+            oldest = i;
+            strangers++;
+        }
+    if (strangers < HALF_STRANGERS && c->nhalf < HALF_MAX)
+        return -1;
+    if (oldest >= 0)
+        return oldest;
+    return bny_now_ns() - c->half[0]->since_ns >= 1000u * MS ? 0 : -2;
+}
+
+static void half_make_room(struct bny_control *c)
+{
+    for (int i = half_loser(c); i >= 0; i = half_loser(c)) {
+        bny_conn_progress(c->half[i]); /* its input that has arrived counts */
+        if (half_loser(c) != i)
+            continue;
+        half_remove(c, i, "too many connections without proof; it was the oldest");
+        return;
+    }
+}
+
 static int links_pending(const struct bny_control *c)
 {
     int pending = 0;
@@ -56,7 +86,7 @@ static int links_pending(const struct bny_control *c)
 static void accept_all(struct bny_control *c)
 {
     for (int k = 0; k < 2; k++) {
-        for (int i = 0; i < HALF_MAX && c->listen_fd[k] >= 0; i++) {
+        for (int i = 0; i < HALF_MAX && c->listen_fd[k] >= 0 && half_loser(c) != -2; i++) {
             struct bny_addr peer;
             struct bny_conn *conn;
             int fd = bny_net_accept(c->listen_fd[k], &peer);
@@ -66,8 +96,7 @@ static void accept_all(struct bny_control *c)
             if (fd < 0)
                 break;
             c->starved = 0;
-            if (c->nhalf == HALF_MAX)
-                half_remove(c, 0, "too many connections without proof; it was the oldest");
+            half_make_room(c);
             conn = bny_conn_new(fd, c->epfd, 0, &peer, &c->self,
                                 (uint32_t)bny_consensus_message_max(c->nranks));
             if (conn)

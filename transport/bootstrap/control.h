@@ -11,8 +11,9 @@
 #include "transport/bootstrap/conn.h"
 #include "transport/bootstrap/failures.h"
 
-#define LINKS_MAX BNY_CONSENSUS_LINKS /* 2 per power of two below 2^31, and two repaired */
-#define HALF_MAX  64                  /* connections not yet authenticated */
+#define LINKS_MAX      BNY_CONSENSUS_LINKS /* 2 per power of two below 2^31, and two repaired */
+#define HALF_MAX       64                  /* connections not yet authenticated */
+#define HALF_STRANGERS 16                  /* those of them that have not named the job */
 /* Longest silence of a link while it owes an answer. */
 #define CONTROL_QUIET_MS 3500
 #define FULL_MESH        8 /* up to this size all ranks are linked to each other */

@@ -474,6 +474,46 @@ Test(control, a_rank_that_looks_for_the_root_is_no_stranger)
     world_free(&w);
 }
 
+/* It has said who it is, and is slow to prove it, while more strangers come than there are
+ * places; no time passes. */
+Test(control, strangers_do_not_take_the_place_of_a_rank)
+{
+    enum { STRANGERS = 100 };
+    struct bny_conn_self self;
+    struct bny_conn *c;
+    struct bny_addr addr;
+    struct bny_id at;
+    struct world w;
+    int fds[STRANGERS], epfd = epoll_create1(EPOLL_CLOEXEC);
+
+    round_ns = now_ns = 1;
+    world_create(&w, 2, "lo");
+    memcpy(&addr, w.blobs, sizeof addr);
+    bny_id_set_addr(&at, &addr, 1);
+    bny_conn_self_init(&self, BNY_CONN_CONTROL, w.id.secret, w.id.job, 1, 2);
+    c = bny_conn_new(bny_net_connect(&addr), epfd, 1, &addr, &self, 1000);
+    cr_assert(c);
+    while (!w.c[0]->nhalf || !w.c[0]->half[0]->known) {
+        cr_assert_eq(bny_conn_progress(c), 0);
+        world_round(&w);
+    }
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = test_raw_connect(&at);
+        world_round(&w);
+    }
+    cr_assert_leq(w.c[0]->nhalf, 1 + HALF_STRANGERS);
+    while (bny_conn_progress(c) == 0)
+        world_round(&w);
+    cr_assert_eq(c->state, BNY_CONN_READY, "%s", c->why);
+    cr_assert_not(c->eof, "%s", c->why);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+    bny_conn_free(c);
+    close(epfd);
+    world_free(&w);
+    round_ns = 0;
+}
+
 Test(control, any_interface_works)
 {
     struct world w;

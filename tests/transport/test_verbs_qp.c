@@ -346,7 +346,7 @@ static int call_listener(struct tpset *s, int rank)
     return fd;
 }
 
-enum { OFFER = 28 + VB_GIDS * 24 + 64 };
+enum { OFFER = 28 + VB_GIDS * 24 + 64 + 32 };
 
 /* Bytes of strangers: by chance, and with what an offer begins with; whole, short, and too
  * long. The ranks do not mind, and nothing stays. */
@@ -380,6 +380,35 @@ Test(verbs_qp, strangers)
     cr_assert_gt(
         ((struct vb_tp *)s.tp[0])->turned_away + ((struct vb_tp *)s.tp[1])->turned_away, 10u);
     verbs_left(&s);
+}
+
+/* It speaks the protocol, but has another secret: it gets neither a queue pair nor memory. */
+Test(verbs_qp, who_proves_nothing_costs_nothing)
+{
+    struct tpset s;
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct bny_event ev = { .kind = BNY_EV_MSG };
+    struct bny_tp *stranger;
+    struct bny_ep *ep;
+
+    fresh();
+    tpset_open(&s, ops, 2, NULL);
+    cr_assert_eq(make(0, "lo", &stranger), 0, "%s", banyan_last_error());
+    ops->destroy(s.tp[0]);
+    s.tp[0] = stranger;
+    cr_assert_eq(ops->connect(stranger, 1, s.blob[1], (size_t)s.blob_len[1], &ep), 0);
+    for (int i = 0; i < 100000 && ev.kind != BNY_EV_DOWN; i++) {
+        struct bny_event none;
+
+        ops->eager(ep, &hdr, NULL);
+        cr_assert_eq(ops->poll(s.tp[1], &none, 1), 0);
+        cr_assert_eq(((struct vb_tp *)s.tp[1])->nhalf, 0u, "a stranger has a queue pair");
+        ops->poll(stranger, &ev, 1);
+    }
+    cr_assert_eq(ev.kind, BNY_EV_DOWN);
+    cr_assert(strstr(ev.reason, "another secret"), "%s", ev.reason);
+    cr_assert_eq(verbs_sim.by_hand, 0u);
+    tpset_close(&s);
 }
 
 /* They hold no places that ranks need: more of them than may ring at once. */

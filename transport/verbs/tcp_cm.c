@@ -3,10 +3,14 @@
  * verbs_join.c works with both. A TCP connection between the ranks, one for each queue pair,
  * carries what both ends must know of it:
  *
- *   asker: connects, sends its offer        answerer: takes one of the offered GIDs, makes its
- *                                           queue pair ready to receive and to send, and only
- *                                           then sends its own offer, or a refusal
- *   asker: makes its own ready; both are connected
+ *   asker: connects                         answerer: accepts, sends a nonce
+ *   asker: sends its offer, with a proof    answerer: checks it, takes one of the offered GIDs,
+ *   of the secret over nonce and offer      makes its queue pair ready to receive and to send,
+ * and only then sends its own offer, or a refusal asker: makes its own ready; both are
+ * connected
+ *
+ * So strangers get no queue pair and no locked memory. Over rdma_cm, whose first message is the
+ * request, they do.
  *
  * A packet for a queue pair that is not ready is lost silently, and retransmitted after the ack
  * timeout (1 s). This order avoids that, as the answerer sends nothing before the asker has.
@@ -14,17 +18,17 @@
  * The TCP connection stays open as long as the queue pair: its end is the queue pair's end, and
  * the kernel closes it when a process dies in any way. Each costs a descriptor.
  *
- * Compared with rdma_cm: one round trip, no subnet manager query for each path, no IPoIB, no
+ * Compared with rdma_cm: no subnet manager query for each path, no IPoIB, no
  * connection manager that a storm of requests or a down port can stop, and we choose GID,
  * partition key, flow label (one for each queue pair, for switches that hash it) and packet
  * numbers (random). iWARP has only rdma_cm.
  *
- * A computing rank accepts nothing, but its kernel does, and keeps the offer. So after TCP
- * connected, the asker waits through silence while the peer's kernel answers, and stays with
- * this device: an attempt that it gives up stays in that kernel's short queue.
+ * A computing rank accepts nothing, but its kernel does. So after TCP connected, the asker
+ * waits through silence while the peer's kernel answers, and stays with this device: an attempt
+ * that it gives up stays in that kernel's short queue.
  *
- * No input is trusted: an offer is checked, what it does not prove (verbs_join.c has the
- * proofs) opens nothing, and a connection without an offer is closed in time, at the latest
+ * No input is trusted: an offer is checked, without its proof it opens nothing (verbs_join.c
+ * has those that follow), and a connection without an offer is closed in time, at the latest
  * when others need its place. It is told to retry, but only after a last check for its offer:
  * both ends may have been away for longer than any timeout. */
 #include <errno.h>
@@ -46,6 +50,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "transport/proof.h"
 #include "transport/verbs/lane.h"
 
 #define CONTEXTS_MAX  32
@@ -57,6 +62,13 @@
 #define PRIVATE_MAX   64
 #define REFUSED       8  /* status of a rejection, as rdma_cm's: nobody listens there */
 #define SAID_NO       28 /* and: the listener refused */
+
+struct vb_greeting { /* wire format */
+    char magic[4];
+    uint16_t wire;
+    uint8_t reserved[2], nonce[24];
+};
+_Static_assert(sizeof(struct vb_greeting) == 32, "wire format");
 
 enum offer_kind { OFFER_ASKS = 1, OFFER_ANSWERS, OFFER_REFUSES };
 
@@ -72,14 +84,17 @@ struct vb_offer { /* wire format */
     uint8_t reserved[2];
     struct vb_gid gids[VB_GIDS];
     uint8_t private_data[PRIVATE_MAX];
+    uint8_t proof[BNY_PROOF_BYTES]; /* of the asker; covers the rest and the greeting */
 };
-_Static_assert(sizeof(struct vb_offer) == 28 + VB_GIDS * 24 + PRIVATE_MAX, "wire format");
+_Static_assert(sizeof(struct vb_offer) == 28 + VB_GIDS * 24 + PRIVATE_MAX + BNY_PROOF_BYTES,
+               "wire format");
 
 enum call_state {
     CALL_NEW,
     CALL_LISTENS,
     CALL_CONNECTS, /* asker: TCP is connecting */
     CALL_READY,    /* asker: TCP is connected */
+    CALL_HEARS,    /* asker: waits for the greeting to send its offer */
     CALL_WAITS,    /* asker: sent its offer */
     CALL_RINGS,    /* answerer: waits for the offer */
     CALL_ASKED,    /* answerer: verbs_join.c decides */
@@ -96,8 +111,10 @@ struct call {
     uint32_t psn;
     uint64_t deadline_ns; /* CONNECTS, RINGS */
     struct bny_addr addr;
+    struct vb_greeting greeting; /* of the answerer */
+    struct vb_offer mine;        /* asker: to be sent */
     struct vb_offer theirs;
-    size_t got; /* bytes of it received */
+    size_t greeted, got; /* bytes of greeting and theirs received */
 };
 
 struct told {
@@ -414,11 +431,23 @@ static int is_sound(const struct vb_offer *o)
            o->mtu >= IBV_MTU_256 && o->mtu <= IBV_MTU_4096 && o->lmc <= 7 && o->lane < VB_LANES;
 }
 
-/* 1: it is complete; -1: the other end is gone. */
-static int receive(struct call *c)
+/* Bytes of the secret that an offer proves: proof.h. Fills *o, which the transcript borrows. */
+static struct bny_transcript offer_said(const struct call *c, const struct vb_offer *sent,
+                                        struct vb_offer *o)
 {
-    ssize_t n =
-        recv(c->fd, (char *)&c->theirs + c->got, sizeof c->theirs - c->got, MSG_DONTWAIT);
+    *o = *sent;
+    memset(o->proof, 0, sizeof o->proof);
+    return (struct bny_transcript){ .secret = c->desk->t->secret,
+                                    .asked = o,
+                                    .asked_len = sizeof *o,
+                                    .answered = &c->greeting,
+                                    .answered_len = sizeof c->greeting };
+}
+
+/* Completes a part of the input. 1: it is complete; -1: the other end is gone. */
+static int receive_part(const struct call *c, void *part, size_t bytes, size_t *got)
+{
+    ssize_t n = recv(c->fd, (char *)part + *got, bytes - *got, MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
@@ -426,8 +455,13 @@ static int receive(struct call *c)
         errno = n ? errno : ECONNRESET;
         return -1;
     }
-    c->got += (size_t)n;
-    return c->got == sizeof c->theirs;
+    *got += (size_t)n;
+    return *got == bytes;
+}
+
+static int receive(struct call *c)
+{
+    return receive_part(c, &c->theirs, sizeof c->theirs, &c->got);
 }
 
 /* ---- asking ---- */
@@ -509,16 +543,13 @@ static void tcp_cm_connected(struct call *c)
 static int ask(struct rdma_cm_id *id, struct rdma_conn_param *p)
 {
     struct call *c = (struct call *)id;
-    struct vb_offer o;
 
     if (c->state != CALL_READY) {
         errno = ENOTCONN;
         return -1;
     }
-    tcp_cm_fill(c, OFFER_ASKS, p->private_data, p->private_data_len, &o);
-    if (send_offer(c, &o) != 0)
-        return -1;
-    c->state = CALL_WAITS;
+    tcp_cm_fill(c, OFFER_ASKS, p->private_data, p->private_data_len, &c->mine);
+    c->state = CALL_HEARS;
     keep_asking(c, 1);
     return tcp_cm_watch(c, EPOLLIN | EPOLLRDHUP);
 }
@@ -594,6 +625,15 @@ static __be16 get_src_port(struct rdma_cm_id *id)
     return htons(((struct call *)id)->addr.port);
 }
 
+/* An empty socket's buffer takes it; else the offer proves nothing. */
+static void greet(struct call *c)
+{
+    c->greeting = (struct vb_greeting){ .wire = BNY_WIRE_VERSION };
+    memcpy(c->greeting.magic, "bnyR", 4);
+    randombytes_buf(c->greeting.nonce, sizeof c->greeting.nonce);
+    (void)!send(c->fd, &c->greeting, sizeof c->greeting, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* Refuses a connection whose offer is undecided, for this reason. */
 static void say_no(struct call *c, enum vb_refusal why)
 {
@@ -606,7 +646,11 @@ static void say_no(struct call *c, enum vb_refusal why)
 
 static void asked(struct call *c)
 {
-    if (!is_sound(&c->theirs) || c->theirs.kind != OFFER_ASKS) {
+    struct vb_offer o;
+    struct bny_transcript t = offer_said(c, &c->theirs, &o);
+
+    if (!is_sound(&c->theirs) || c->theirs.kind != OFFER_ASKS ||
+        !bny_proof_is_good(c->theirs.proof, sizeof c->theirs.proof, &t, BNY_PROOF_ASKER)) {
         c->theirs.private_len = 0; /* counts as a request that is not from a rank of this job */
         c->theirs.ngids = 0;
     }
@@ -666,6 +710,7 @@ static void turn_away(struct desk *d, int listener)
     close(d->spare);
     c.fd = bny_net_accept(listener, &from);
     if (c.fd >= 0) {
+        greet(&c);
         say_no(&c, VB_NO_DESCRIPTOR);
         close(c.fd);
     }
@@ -700,6 +745,7 @@ static void rings(struct call *listener)
     c->id.verbs = listener->id.verbs;
     c->id.port_num = listener->id.port_num;
     c->state = CALL_RINGS;
+    greet(c);
     time_it(c, RINGING_S);
     if (tcp_cm_watch(c, EPOLLIN | EPOLLRDHUP) != 0)
         call_free(c);
@@ -815,9 +861,30 @@ static void cut(struct call *c)
         fails(c, RDMA_CM_EVENT_UNREACHABLE, -ECONNRESET, "it closed before it answered");
 }
 
+/* The answer, or the greeting, that the offer has to wait for. */
+static int hear(struct call *c)
+{
+    struct bny_transcript t;
+    struct vb_offer o;
+    int rc;
+
+    if (c->state == CALL_WAITS)
+        return receive(c);
+    rc = receive_part(c, &c->greeting, sizeof c->greeting, &c->greeted);
+    if (rc <= 0)
+        return rc;
+    c->state = CALL_WAITS;
+    rc = receive(c); /* a refusal may have come with it */
+    if (rc != 0)
+        return rc;
+    t = offer_said(c, &c->mine, &o);
+    bny_proof_make(c->mine.proof, &t, BNY_PROOF_ASKER);
+    return send_offer(c, &c->mine);
+}
+
 static void heard(struct call *c)
 {
-    int rc = receive(c);
+    int rc = hear(c);
 
     if (rc < 0 && errno == ETIMEDOUT)
         silent(c);
@@ -832,6 +899,7 @@ static void tcp_cm_look_at(struct call *c, uint32_t events)
     switch (c->state) {
     case CALL_LISTENS: rings(c); break;
     case CALL_CONNECTS: tcp_cm_connected(c); break;
+    case CALL_HEARS:
     case CALL_WAITS: heard(c); break;
     case CALL_RINGS: hear_ringing(c); break;
     case CALL_ASKED: /* only EPOLLERR and EPOLLHUP are reported: its answer will fail */

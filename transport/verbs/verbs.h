@@ -97,8 +97,8 @@
 #define VB_INLINE  220u /* requested; the device's actual value is read back */
 /* Time limit of a first connection: then the peer is down. */
 #define VB_JOIN_S 15.0
-/* The same if the peer's kernel does not answer TCP: this also happens while it computes and
- * its accept queue is full. */
+/* Time for the next attempt if the peer's kernel does not answer TCP: this also happens while
+ * it computes and its accept queue is full. */
 #define VB_SILENCE_S 60.0
 /* Unauthenticated incoming connections of a rank, by number of ranks: each locks memory
  * (VB_PEER_BYTES). Excess ones must retry. */

@@ -13,9 +13,9 @@
  *
  * A rank that computes, or has no CPU, answers nothing, but its kernel queues our request. So
  * silence after a request is no failure, nor is an attempt that expired while we were away: the
- * operation's deadline bounds the wait, and a dying peer closes its connections. Networks that
- * drop the request are failures: the kernel gives up after about a minute, and so do we if TCP
- * does not connect. */
+ * operation's deadline bounds the wait, and a dying peer closes its connections. So is a first
+ * TCP connection that nobody answers: the queue may be full. Networks of rdma_cm that drop the
+ * request are failures: the kernel gives up after about a minute. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -212,7 +212,12 @@ static void unreached(struct vb_lane *c, enum rdma_cm_event_type type, int statu
     struct vb_ep *e = c->e;
     int by_tcp = c->t->how == VB_HOW_QP;
 
-    if (by_tcp && status == -ETIMEDOUT && !e->conn && !e->unheard) {
+    /* Strangers may have filled its queue while it computes. If it has ended, the control plane
+     * knows. */
+    if (by_tcp && status == -ETIMEDOUT && !e->conn) {
+        if (!e->unheard)
+            bny_warn("verbs: rank %d at device %s: %s; waiting for it", e->ep.peer, c->rail->at,
+                     c->t->fn->rdma_event_str(type));
         e->unheard = 1;
         e->deadline_ns = bny_deadline_in(VB_SILENCE_S);
     }
@@ -417,8 +422,8 @@ static void rejected(struct vb_lane *c, const uint8_t *data, size_t len, int sta
         bny_verbs_down(e, "cannot take the connection of device %s; see its log", c->rail->at);
     else
         bny_verbs_down(e,
-                       "refuses the connection on device %s (status %d): it has ended, or is "
-                       "of another job",
+                       "refuses the connection on device %s (status %d): it has ended, or has "
+                       "another secret, that of another job",
                        c->rail->at, status);
 }
 

@@ -412,8 +412,10 @@ BANYAN_API int banyan_comm_plan(struct banyan_comm *comm, const char *collective
 BANYAN_API int banyan_mem_alloc(struct banyan_comm *comm, size_t bytes, void **out);
 /* Takes NULL. No operation that uses it may be in flight. Returns 0, -EINVAL. */
 BANYAN_API int banyan_mem_free(struct banyan_comm *comm, void *ptr);
-/* Registers [ptr, ptr+bytes), a shared mapping of fd at offset (memfd or tmpfs), or, with fd =
- * -1, memory for network devices. Borrows until deregistered. */
+/* Registers [ptr, ptr+bytes), a shared mapping of fd at offset, or, with fd = -1, memory for
+ * network devices. Borrows until deregistered. Ranks of the host map a memfd that was made with
+ * MFD_ALLOW_SEALING; this seals it against shrinking, so that none can harm the others. Memory
+ * of other files is sent like any other. */
 BANYAN_API int banyan_mem_register(struct banyan_comm *comm, void *ptr, size_t bytes, int fd,
                                    uint64_t offset);
 BANYAN_API int banyan_mem_deregister(struct banyan_comm *comm, void *ptr);

@@ -65,7 +65,7 @@ void image_free(struct image *im)
 
 static void *map_memfd(const struct test *t, struct banyan_comm *comm, size_t bytes)
 {
-    int fd = memfd_create("suite", MFD_CLOEXEC);
+    int fd = memfd_create("suite", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void *p;
 
     CHECK(t, fd >= 0 && ftruncate(fd, (off_t)bytes) == 0, "memfd");

@@ -23,6 +23,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/filesize.h"
+#include "base/log.h"
 #include "base/memcheck.h"
 
 #define PAGE      4096u
@@ -151,6 +152,15 @@ static int is_mapping(const void *ptr, int fd, const struct stat *st, uint64_t o
     return 1;
 }
 
+/* Can the file never shrink? Reading a mapping beyond the end of a file kills the reader, and
+ * only memfds can be sealed: pages of other files may never come. */
+static int is_lasting(int fd)
+{
+    int have = fcntl(fd, F_GET_SEALS);
+
+    return have >= 0 && (have & F_SEAL_SHRINK);
+}
+
 int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, uint64_t offset)
 {
     struct shm_tp *tp = (struct shm_tp *)btp;
@@ -173,6 +183,11 @@ int bny_shm_mem_register(struct bny_tp *btp, void *ptr, size_t bytes, int fd, ui
                         "shm: %p is no shared mapping of the registration's file at offset "
                         "%llu, or the file is not open for writing",
                         ptr, (unsigned long long)offset);
+    if (fd >= 0 && !is_lasting(fd) && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+        bny_info("shm: peers do not map the registered file, as it cannot be sealed against "
+                 "shrinking (make it by memfd_create with MFD_ALLOW_SEALING)");
+        fd = -1;
+    }
     a = arena_new(tp);
     if (!a)
         return bny_fail(BANYAN_ENOMEM, "shm: %u arenas are registered already", SHM_ARENAS);
@@ -278,7 +293,7 @@ int bny_shm_arena_packet(struct shm_ep *ep, const struct shm_packet *p, int fd)
         ep->peer_arenas = calloc(SHM_ARENAS, sizeof *ep->peer_arenas);
     if (!ep->peer_arenas)
         rc = ENOMEM;
-    else if (p->id >> SHM_ARENA_BITS && p->bytes && fstat(fd, &st) == 0 &&
+    else if (p->id >> SHM_ARENA_BITS && p->bytes && is_lasting(fd) && fstat(fd, &st) == 0 &&
              p->offset <= (uint64_t)st.st_size &&
              p->bytes <= (uint64_t)st.st_size - p->offset) {
         map = mmap(NULL, p->bytes + skip, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)start);

@@ -99,7 +99,7 @@ Test(shm_memory, registered_file_is_shared_at_its_offset)
     struct bny_msg *m;
     struct pair p;
     uint8_t *mem;
-    int fd = memfd_create("test", MFD_CLOEXEC);
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     pair_open(&p, "0");
     cr_assert_eq(ftruncate(fd, BYTES), 0);
@@ -114,6 +114,7 @@ Test(shm_memory, registered_file_is_shared_at_its_offset)
     cr_assert_eq(bny_shm_ops.shared->mem_register(p.tp[0], &p, 64, fd, 0), -BANYAN_EINVAL,
                  "no mapping");
     cr_assert_eq(bny_shm_ops.shared->mem_register(p.tp[0], mem + 5100, 70000, fd, 5100), 0);
+    cr_assert_lt(ftruncate(fd, 0), 0, "what peers map may shrink");
     close(fd);
     fill(mem + 5200, 1000, 8);
     m = send_shared(&p, mem + 5200, 1000, 8);
@@ -124,6 +125,59 @@ Test(shm_memory, registered_file_is_shared_at_its_offset)
                  "without a file");
     cr_assert_eq(bny_shm_ops.shared->mem_deregister(p.tp[0], mem), 0);
     munmap(mem, BYTES);
+    pair_close(&p);
+}
+
+/* It is memory as any other then: a peer that mapped it would die when it shrinks. */
+Test(shm_memory, a_registered_file_that_may_shrink_is_not_mapped)
+{
+    struct bny_hdr h = header(1000, 4);
+    struct bny_event ev;
+    struct pair p;
+    uint8_t *mem;
+    int fd = memfd_create("test", MFD_CLOEXEC);
+
+    pair_open(&p, "1");
+    cr_assert_eq(ftruncate(fd, BYTES), 0);
+    mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    cr_assert_eq(bny_shm_ops.shared->mem_register(p.tp[0], mem, BYTES, fd, 0), 0, "%s",
+                 banyan_last_error());
+    cr_assert_not(bny_shm_ops.shared->is_shared(p.tp[0], mem, BYTES));
+    fill(mem, 1000, 4);
+    cr_assert_eq(bny_shm_ops.send(p.ep[0], &h, mem, &h), 0, "%s", banyan_last_error());
+    cr_assert(next_event(p.tp[1], &ev) && ev.kind == BNY_EV_MSG);
+    cr_assert_eq(((struct shm_msg *)ev.msg)->segment, 0u);
+    bny_shm_ops.release(ev.msg);
+    cr_assert_eq(bny_shm_ops.shared->mem_deregister(p.tp[0], mem), 0);
+    munmap(mem, BYTES);
+    close(fd);
+    pair_close(&p);
+}
+
+/* A peer says that it shares a file, and can make it shorter whenever we read it. */
+Test(shm_memory, a_peers_file_that_may_shrink_is_refused)
+{
+    struct shm_packet packet = { .type = SHM_PKT_ARENA, .id = 1 << 8, .bytes = BYTES };
+    struct bny_hdr h = header(BYTES, 4);
+    struct bny_event ev;
+    struct shm_ep *ep;
+    struct pair p;
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    pair_open(&p, "1");
+    ep = (struct shm_ep *)p.ep[0];
+    cr_assert_eq(ftruncate(fd, BYTES), 0);
+    cr_assert_eq(bny_shm_open_out(ep), 0);
+    cr_assert_eq(bny_shm_packet(ep, &packet, fd), 0);
+    bny_shm_post(ep, &h, SHM_REC_DESC | (1u << 8) << 11, 0);
+    cr_assert(next_event(p.tp[1], &ev));
+    if (ev.kind == BNY_EV_MSG) {
+        cr_assert_eq(ftruncate(fd, 0), 0);
+        cr_assert_eq(((const volatile uint8_t *)ev.msg->data)[0], 0); /* dies here */
+    }
+    cr_assert_eq(ev.kind, BNY_EV_DOWN);
+    cr_assert_eq(bny_shm_ops.eager(p.ep[1], &h, NULL), -BANYAN_EPROTO);
+    close(fd);
     pair_close(&p);
 }
 

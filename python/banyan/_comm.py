@@ -316,7 +316,7 @@ class Comm(Collectives):
     def mem_alloc(self, nbytes: int) -> memoryview:
         """Zeroed memory that other ranks of this host can map, so that sums of it are copied less. Any collective takes it,
         also as numpy.frombuffer(memory, "float32"). It lives as long as a view of it, also behind the communicator's end."""
-        fd = os.memfd_create("banyan-python")
+        fd = os.memfd_create("banyan-python", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(fd, whole(nbytes, 63, False, "nbytes"))
             mapping = mmap.mmap(fd, nbytes)

@@ -30,7 +30,7 @@ struct slot {
     struct bny_id id;
 };
 
-struct bny_board {
+struct shared { /* the memfd's; any rank may write anything there */
     uint64_t magic;
     uint32_t nranks;
     _Atomic uint32_t posts;   /* so far */
@@ -38,44 +38,56 @@ struct bny_board {
     struct slot slot[];
 };
 
+struct bny_board {
+    struct shared *shared;
+    struct slot *slot;
+    uint32_t nranks; /* as the size of the file, which is sealed */
+};
+
 static size_t bytes_of(uint32_t nranks)
 {
-    return sizeof(struct bny_board) + nranks * sizeof(struct slot);
+    return sizeof(struct shared) + nranks * sizeof(struct slot);
 }
 
 static void board_changed(struct bny_board *b)
 {
-    atomic_fetch_add(&b->changes, 1);
-    syscall(SYS_futex, &b->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    atomic_fetch_add(&b->shared->changes, 1);
+    syscall(SYS_futex, &b->shared->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* ---- ranks ---- */
 
-static struct bny_board *inherited;
+static struct bny_board inherited; /* .shared NULL: none */
 static uint32_t own;
 
 static void board_look(void)
 {
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
     const char *text = bny_param_str("BANYAN_RANK");
     int64_t fd = bny_param_int("BANYAN_BOARD_FD"), rank = *text ? strtol(text, NULL, 10) : -1;
-    struct bny_board *b;
+    struct shared *m;
     struct stat st;
+    uint32_t nranks;
+    int have;
 
-    if (fd <= STDERR_FILENO || fd > INT_MAX || rank < 0 || fstat((int)fd, &st) != 0 ||
-        !S_ISREG(st.st_mode) || (size_t)st.st_size < sizeof *b ||
-        (size_t)st.st_size > bytes_of(RANKS_MAX))
+    if (fd <= STDERR_FILENO || fd > INT_MAX || rank < 0)
         return;
-    b = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
-    if (b == MAP_FAILED)
+    have = fcntl((int)fd, F_GET_SEALS); /* another file by now? */
+    if (have < 0 || (have & seals) != seals || fstat((int)fd, &st) != 0 ||
+        (size_t)st.st_size < sizeof *m || (size_t)st.st_size > bytes_of(RANKS_MAX))
         return;
-    if (b->magic != BOARD_MAGIC || (size_t)st.st_size != bytes_of(b->nranks) ||
-        rank >= b->nranks) { /* the number means another file by now */
-        munmap(b, (size_t)st.st_size);
+    nranks = (uint32_t)(((size_t)st.st_size - sizeof *m) / sizeof m->slot[0]);
+    m = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
+    if (m == MAP_FAILED)
+        return;
+    if (m->magic != BOARD_MAGIC || m->nranks != nranks ||
+        (size_t)st.st_size != bytes_of(nranks) || rank >= nranks) {
+        munmap(m, (size_t)st.st_size);
         return;
     }
     fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     own = (uint32_t)rank;
-    inherited = b;
+    inherited = (struct bny_board){ m, m->slot, nranks };
 }
 
 struct bny_board *bny_board_get(void)
@@ -83,7 +95,7 @@ struct bny_board *bny_board_get(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     pthread_once(&once, board_look);
-    return inherited;
+    return inherited.shared ? &inherited : NULL;
 }
 
 void bny_board_post(struct bny_board *b, const struct bny_id *id)
@@ -94,7 +106,7 @@ void bny_board_post(struct bny_board *b, const struct bny_id *id)
         return;
     atomic_store(&s->post, 0);
     s->id = *id;
-    atomic_store(&s->post, atomic_fetch_add(&b->posts, 1) + 1);
+    atomic_store(&s->post, atomic_fetch_add(&b->shared->posts, 1) + 1);
     board_changed(b);
 }
 
@@ -156,7 +168,7 @@ static int nobody_else(struct bny_board *b)
 int bny_board_await(struct bny_board *b, uint32_t *post, struct bny_id *id)
 {
     for (;;) {
-        uint32_t seen = atomic_load(&b->changes), p;
+        uint32_t seen = atomic_load(&b->shared->changes), p;
         struct timespec most = { .tv_sec = 1 };
         struct slot *s = latest(b);
 
@@ -173,7 +185,7 @@ int bny_board_await(struct bny_board *b, uint32_t *post, struct bny_id *id)
             return bny_fail(BANYAN_ERANKDEAD,
                             "banyan_comm_join: no member of the job is left that could let "
                             "this process in: the job has ended");
-        syscall(SYS_futex, &b->changes, FUTEX_WAIT, seen, &most, NULL, 0);
+        syscall(SYS_futex, &b->shared->changes, FUTEX_WAIT, seen, &most, NULL, 0);
     }
 }
 
@@ -182,19 +194,23 @@ int bny_board_await(struct bny_board *b, uint32_t *post, struct bny_id *id)
 struct bny_board *bny_board_make(int nranks, int *fd)
 {
     size_t bytes = bytes_of((uint32_t)nranks);
-    struct bny_board *b = MAP_FAILED;
+    struct bny_board *b = malloc(sizeof *b);
+    struct shared *m = MAP_FAILED;
 
-    *fd = bny_fd_high(memfd_create("banyan-board", MFD_CLOEXEC));
-    if (*fd >= 0 && bny_file_resize(*fd, (off_t)bytes) == 0)
-        b = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    if (b == MAP_FAILED) {
+    *fd = bny_fd_high(memfd_create("banyan-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (b && *fd >= 0 && bny_file_resize(*fd, (off_t)bytes) == 0 &&
+        fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        m = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (m == MAP_FAILED) {
         bny_fail_errno("a board for restarted ranks");
         if (*fd >= 0)
             close(*fd);
+        free(b);
         return NULL;
     }
-    b->magic = BOARD_MAGIC;
-    b->nranks = (uint32_t)nranks;
+    m->magic = BOARD_MAGIC;
+    m->nranks = (uint32_t)nranks;
+    *b = (struct bny_board){ m, m->slot, (uint32_t)nranks };
     return b;
 }
 
@@ -211,5 +227,6 @@ void bny_board_set_alive(struct bny_board *b, int r, int alive)
 void bny_board_free(struct bny_board *b)
 {
     if (b)
-        munmap(b, bytes_of(b->nranks));
+        munmap(b->shared, bytes_of(b->nranks));
+    free(b);
 }

@@ -287,15 +287,28 @@ static void ring_release(struct shm_ep *ep, uint32_t pos, uint32_t lines)
     }
 }
 
+/* Each word by one load: the peer may write it meanwhile, and what is checked must be what is
+ * used. */
+static inline void copy_header(struct bny_hdr *to, const struct bny_hdr *from)
+{
+    typedef uint64_t __attribute__((may_alias)) word;
+    const word *src = (const word *)from;
+    word *dst = (word *)to;
+
+    _Static_assert(sizeof *to % sizeof *dst == 0, "whole words");
+    for (size_t i = 0; i < sizeof *to / sizeof *dst; i++)
+        dst[i] = __atomic_load_n(&src[i], __ATOMIC_RELAXED);
+}
+
 /* Copies a record out and checks it. Returns NULL, or its fault. */
 static const char *shm_path_decode(struct shm_ep *ep, const struct shm_rec *rec,
                                    struct shm_msg *m)
 {
-    uint32_t info = rec->info, at;
+    uint32_t info = __atomic_load_n(&rec->info, __ATOMIC_RELAXED), at;
     struct bny_hdr *h = &m->base.hdr;
 
-    *h = rec->hdr;
-    m->word = rec->word;
+    copy_header(h, &rec->hdr);
+    m->word = __atomic_load_n(&rec->word, __ATOMIC_RELAXED);
     m->kind = info & 7;
     m->lines = 0;
     m->base.descriptor = m->kind == SHM_REC_DESC;

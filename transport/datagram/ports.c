@@ -111,9 +111,10 @@ void bny_dgram_derive(struct dp_ep *e)
 int bny_dgram_open_pair(struct dp_ep *e)
 {
     struct dp_tp *t = dp_tp_of(e);
-    int server = t->tp.rank < e->ep.peer, high = server ? e->ep.peer : t->tp.rank;
-    char link[64], secret[25], text[BNY_DGRAM_TEXT] = "";
-    uint8_t bytes[12];
+    int server = t->tp.rank < e->ep.peer, high = server ? e->ep.peer : t->tp.rank,
+        low = server ? t->tp.rank : e->ep.peer;
+    char link[64] = "bny", secret[25], text[BNY_DGRAM_TEXT] = "";
+    uint8_t bytes[12], name[16];
     struct bny_dgram_conf c = { .kind = t->set.kind,
                                 .device = t->set.device,
                                 .link = link,
@@ -126,10 +127,11 @@ int bny_dgram_open_pair(struct dp_ep *e)
     if (e->blob.frame < c.frame_max)
         c.frame_max = e->blob.frame;
     /* A socket for each pair: a client that finds no socket retries, but a refusal by another
-     * pair's socket would be final. */
-    snprintf(link, sizeof link, "bny%016llx.%d",
-             (unsigned long long)(server ? t->blob.nonce : e->blob.nonce), high);
-    digest(e, "link", server ? t->tp.rank : e->ep.peer, high, bytes, sizeof bytes);
+     * pair's socket would be final. A process without the secret cannot take its name first:
+     * the client does not know who listens there, and hands over its memory. */
+    digest(e, "socket", low, high, name, sizeof name);
+    sodium_bin2hex(link + 3, sizeof link - 3, name, sizeof name);
+    digest(e, "link", low, high, bytes, sizeof bytes);
     sodium_bin2hex(secret, sizeof secret, bytes, sizeof bytes);
     memcpy(c.mac, t->blob.mac, 6);
     if (t->drv->open(&c, &e->port, &e->info, text) != 0)

@@ -24,7 +24,8 @@ static const struct bny_dgram_addr here4 = { { 2, 0, 0, 0, 0, 1 },
                                    here6 = { { 2, 0, 0, 0, 0, 1 }, 4000, FD00(1) },
                                    there6 = { { 2, 0, 0, 0, 0, 2 }, 5000, FD00(2) };
 static struct bny_dgram_addr here, there;
-static uint32_t eth; /* bytes before our header */
+#define HIGH 0x300000002u /* upper halves of both numbers */
+static uint32_t eth;      /* bytes before our header */
 
 static void use(int is6)
 {
@@ -61,7 +62,7 @@ static uint32_t make(uint8_t *f, uint32_t len, enum bny_dgram_checks how)
     for (uint32_t i = 0; i < len; i++)
         f[eth + head_len + i] = (uint8_t)(i * 7);
     if (how) {
-        v = bny_dgram_check(how, key, f + eth, head_len, f + eth + head_len, len);
+        v = bny_dgram_check(how, key, HIGH, f + eth, head_len, f + eth + head_len, len);
         memcpy(f + eth + BNY_DGRAM_HEAD, &v, sizeof v);
     }
     bny_dgram_eth_length(f, eth + head_len + len);
@@ -162,17 +163,18 @@ static void checks_find_every_changed_bit(int is6)
     for (enum bny_dgram_checks how = BNY_DGRAM_CRC; how <= BNY_DGRAM_MAC; how++) {
         n = make(f, 100, how);
         cr_assert_eq(bny_dgram_parse(f, n, &there, &p), BNY_DGRAM_OK);
-        cr_assert(bny_dgram_check_ok(how, key, &p));
-        cr_assert_eq(bny_dgram_check_ok(how, wrong_key, &p), how == BNY_DGRAM_CRC);
+        cr_assert(bny_dgram_check_ok(how, key, HIGH, &p));
+        cr_assert_eq(bny_dgram_check_ok(how, wrong_key, HIGH, &p), how == BNY_DGRAM_CRC);
+        cr_assert_eq(bny_dgram_check_ok(how, key, HIGH + 1, &p), how == BNY_DGRAM_CRC);
         for (uint32_t bit = eth * 8; bit < n * 8; bit++) {
             f[bit / 8] ^= (uint8_t)(1u << bit % 8);
             if (bny_dgram_parse(f, n, &there, &p) == BNY_DGRAM_OK)
-                cr_assert_not(bny_dgram_check_ok(how, key, &p), "bit %u", bit);
+                cr_assert_not(bny_dgram_check_ok(how, key, HIGH, &p), "bit %u", bit);
             f[bit / 8] ^= (uint8_t)(1u << bit % 8);
         }
         n = make(f, 100, BNY_DGRAM_NO_CHECK);
         bny_dgram_parse(f, n, &there, &p);
-        cr_assert_not(bny_dgram_check_ok(how, key, &p), "a packet without a check");
+        cr_assert_not(bny_dgram_check_ok(how, key, HIGH, &p), "a packet without a check");
     }
 }
 

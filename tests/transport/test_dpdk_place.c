@@ -100,6 +100,69 @@ static int frame(struct here *h, uint32_t msg, uint32_t off, uint32_t len, uint8
     return 1;
 }
 
+/* A probe, which says that all packets below `ack` have arrived, with the MAC that fits now. */
+static uint32_t probe(struct here *h, uint8_t *f, uint32_t ack)
+{
+    static const struct bny_dgram_addr from = { { 2 }, 5000, BNY_DGRAM_IP4(1) },
+                                       to = { { 4 }, 4000, BNY_DGRAM_IP4(2) };
+    uint32_t head = BNY_DGRAM_HEAD + BNY_DGRAM_CHECK;
+    struct bny_dgram_head d = { .magic = BNY_DGRAM_MAGIC,
+                                .type = BNY_DGRAM_PROBE,
+                                .flags = BNY_DGRAM_CHECKED,
+                                .tag = 7,
+                                .ack = ack,
+                                .length = (uint8_t)head,
+                                .from = PEER };
+    uint64_t v;
+
+    memset(f, 0, BNY_DGRAM_ETH + head);
+    bny_dgram_eth_init(f, &from, &to);
+    memcpy(f + BNY_DGRAM_ETH, &d, sizeof d);
+    v = bny_dgram_check(BNY_DGRAM_MAC, h->e.key, bny_dgram_high(&h->e, &d, 0),
+                        f + BNY_DGRAM_ETH, head, NULL, 0);
+    memcpy(f + BNY_DGRAM_ETH + BNY_DGRAM_HEAD, &v, sizeof v);
+    bny_dgram_eth_length(f, BNY_DGRAM_ETH + head);
+    return BNY_DGRAM_ETH + head;
+}
+
+/* 2^32 packets later its numbers are right again. */
+Test(dpdk_place, a_packet_that_was_recorded_is_not_taken_again)
+{
+    struct here h;
+    uint8_t first[256], f[256];
+    struct bny_dgram_rx rx = { .data = first }, later = { .data = f };
+
+    set_up(&h);
+    h.t.set.checks = BNY_DGRAM_MAC;
+    rx.len = probe(&h, first, 0);
+    bny_dgram_frame(&h.t, &h.e, &rx);
+    cr_assert_eq(h.t.drops[BNY_DGRAM_BAD_CHECK], 0u);
+    for (int i = 0; i < 4; i++) { /* as after so many packets */
+        h.e.tx.una += 1u << 30;
+        h.e.tx.next = h.e.tx.una;
+        later.len = probe(&h, f, h.e.tx.una);
+        bny_dgram_frame(&h.t, &h.e, &later);
+    }
+    cr_assert_eq(h.t.drops[BNY_DGRAM_BAD_CHECK], 0u);
+    cr_assert_eq(h.e.tx.una, 0u);
+    cr_assert_neq(memcmp(f, first, rx.len), 0);
+    bny_dgram_frame(&h.t, &h.e, &rx);
+    cr_assert_eq(h.t.drops[BNY_DGRAM_BAD_CHECK], 1u, "it is taken again");
+    tear_down(&h);
+}
+
+/* Half of a tag is not enough. */
+Test(dpdk_place, tags_have_64_bits)
+{
+    struct here h;
+
+    set_up(&h);
+    h.e.tag_in = 7 + (1ull << 40);
+    frame(&h, 0, 0, 64, BNY_DGRAM_FIRST | BNY_DGRAM_LAST, 64);
+    cr_assert_eq(h.t.drops[BNY_DGRAM_BAD_TAG], 1u);
+    tear_down(&h);
+}
+
 Test(dpdk_place, nothing_lies_beyond_the_end_that_is_told_later)
 {
     struct here h;

@@ -167,7 +167,8 @@ struct dp_ep {
     struct bny_dgram_addr self, other;
     uint8_t eth[BNY_DGRAM_ETH6];
     uint8_t key[32]; /* of checks */
-    uint32_t tag_out, tag_in;
+    uint64_t tag_out, tag_in;
+    uint64_t tx_at, rx_at; /* tx.una and rx.cum with their upper halves: bny_dgram_high() */
     uint32_t frame, frame_wanted; /* bytes known to pass; bytes that might */
     struct bny_dgram_ip via;      /* next hop: the peer's address, or the gateway's */
     int is_routed;                /* by the gateway; until that is resolved nothing is sent */
@@ -318,6 +319,9 @@ int bny_dgram_ep_memory(struct dp_ep *e);
 const char *
 bny_dgram_more(const struct dp_tp *t);            /* remedy for lack of memory: "; ..." or "" */
 uint32_t bny_dgram_credit(const struct dp_ep *e); /* packets that the peer may send now */
+/* The upper halves of a header's seq and ack, for its MAC: without them a packet of 2^32
+ * packets before would be right again. ours: we send it. */
+uint64_t bny_dgram_high(struct dp_ep *e, const struct bny_dgram_head *h, int ours);
 /* Payload of the fragment at off in a frame of `frame` bytes. */
 uint32_t bny_dgram_fragment(const struct dp_tp *t, uint32_t off, uint32_t frame);
 void bny_dgram_push(struct dp_ep *e); /* sends what is allowed */

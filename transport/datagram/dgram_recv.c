@@ -5,9 +5,12 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "transport/datagram/dgram.h"
 
 #define FRAGS_AT_ONCE 256u
+#define WRONG_TAGS    1024u /* from here on, and each time that they have doubled, they are told \
+                             */
 
 static struct dp_frag *take_frag(struct dp_tp *t)
 {
@@ -365,9 +368,21 @@ static struct dp_ep *sender(struct dp_tp *t, struct dp_ep *e, const struct bny_d
 {
     if (!e && h->from < t->tp.nranks)
         e = t->eps[h->from];
-    if (e && e->ep.peer == h->from && e->tag_in == h->tag)
+    if (e && e->ep.peer == h->from && e->tag_in == ((uint64_t)h->tag_rest << 32 | h->tag))
         return e;
     return NULL;
+}
+
+/* Some of an earlier job are no wonder. */
+static void wrong_tag(struct dp_tp *t)
+{
+    uint64_t n = t->drops[BNY_DGRAM_BAD_TAG] + 1;
+
+    if (n >= WRONG_TAGS && (n & (n - 1)) == 0)
+        bny_warn(
+            "%s: rank %d has dropped %llu packets with wrong tags: they are of another job, "
+            "or somebody guesses",
+            t->tp.ops->name, t->tp.rank, (unsigned long long)n);
 }
 
 int bny_dgram_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dgram_rx *rx)
@@ -385,11 +400,14 @@ int bny_dgram_frame(struct dp_tp *t, struct dp_ep *e, const struct bny_dgram_rx 
             why = BNY_DGRAM_BAD_TAG;
         else if (t->eth == BNY_DGRAM_ETH6 && !rx->summed && !bny_dgram_udp_sum_ok(rx->data))
             why = BNY_DGRAM_BAD_CHECK;
-        else if (!bny_dgram_check_ok(t->set.checks, e->key, &p))
+        else if (t->set.checks &&
+                 !bny_dgram_check_ok(t->set.checks, e->key, bny_dgram_high(e, &p.head, 0), &p))
             why = BNY_DGRAM_BAD_CHECK;
     } else if (why == BNY_DGRAM_FOREIGN && !e && t->set.kind != BNY_DGRAM_UD) {
         bny_dgram_hear(t, rx->data, rx->len);
     }
+    if (why == BNY_DGRAM_BAD_TAG)
+        wrong_tag(t);
     if (why != BNY_DGRAM_OK) {
         t->drops[why]++;
         return 0;

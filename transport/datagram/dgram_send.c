@@ -86,7 +86,8 @@ static void fill_head(struct dp_ep *e, struct bny_dgram_head *h, enum bny_dgram_
     memset(h, 0, sizeof *h);
     h->magic = BNY_DGRAM_MAGIC;
     h->type = (uint8_t)type;
-    h->tag = e->tag_out;
+    h->tag = (uint32_t)e->tag_out;
+    h->tag_rest = (uint32_t)(e->tag_out >> 32);
     h->ack = e->rx.cum;
     h->credit = (uint16_t)credit;
     h->length = (uint8_t)length;
@@ -97,15 +98,34 @@ static void fill_head(struct dp_ep *e, struct bny_dgram_head *h, enum bny_dgram_
         e->limit_told = e->rx.cum + credit;
 }
 
+/* The number near `at` whose lower half this is. */
+static uint64_t whole_number(uint64_t at, uint32_t low)
+{
+    return at + (uint64_t)(int64_t)(int32_t)(low - (uint32_t)at);
+}
+
+uint64_t bny_dgram_high(struct dp_ep *e, const struct bny_dgram_head *h, int ours)
+{
+    uint64_t seq, ack;
+
+    e->tx_at = whole_number(e->tx_at, e->tx.una);
+    e->rx_at = whole_number(e->rx_at, e->rx.cum);
+    seq = whole_number(ours ? e->tx_at : e->rx_at, h->seq);
+    ack = whole_number(ours ? e->rx_at : e->tx_at, h->ack);
+    return (h->type == BNY_DGRAM_DATA ? seq >> 32 << 32 : 0) | ack >> 32;
+}
+
 /* Completes a frame with its header at head + t->eth. */
 static void dpdk_send_finish(struct dp_ep *e, uint8_t *head, struct bny_dgram_tx *tx)
 {
     struct dp_tp *t = dp_tp_of(e);
+    struct bny_dgram_head h;
     uint64_t v;
 
     if (t->set.checks) {
-        v = bny_dgram_check(t->set.checks, e->key, head + t->eth, tx->head_len - t->eth,
-                            tx->body, tx->body_len);
+        memcpy(&h, head + t->eth, sizeof h);
+        v = bny_dgram_check(t->set.checks, e->key, bny_dgram_high(e, &h, 1), head + t->eth,
+                            tx->head_len - t->eth, tx->body, tx->body_len);
         memcpy(head + t->eth + BNY_DGRAM_HEAD, &v, sizeof v);
     }
     memcpy(head, e->eth, t->eth);

@@ -9,6 +9,8 @@
 #include "base/param.h"
 #include "transport/datagram/dgram.h"
 
+#define CHECK_AUTO 3 /* of check=none|crc|mac|auto; the others are enum bny_dgram_checks */
+
 /* "0000:03:00.0", possibly with arguments for its driver: "0000:03:00.0,mprq_en=1". */
 static int is_pci(const char *text)
 {
@@ -89,6 +91,7 @@ static int parse_common(struct dp_settings *s, const char *variable)
         { "gbps", &f->rate, 1e6 },
     };
     char name[32];
+    int how;
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         snprintf(name, sizeof name, "%s=%s", variable, keys[i].key);
@@ -102,7 +105,11 @@ static int parse_common(struct dp_settings *s, const char *variable)
     snprintf(name, sizeof name, "%s=seed", variable);
     f->seed = (uint64_t)bny_param_int(name);
     snprintf(name, sizeof name, "%s=check", variable);
-    s->checks = (enum bny_dgram_checks)bny_param_choice(name);
+    how = bny_param_choice(name);
+    if (how == CHECK_AUTO)
+        how = s->kind == BNY_DGRAM_MEMIF || s->kind == BNY_DGRAM_RING ? BNY_DGRAM_NO_CHECK
+                                                                      : BNY_DGRAM_MAC;
+    s->checks = (enum bny_dgram_checks)how;
     return 0;
 }
 

@@ -283,8 +283,9 @@ enum bny_dgram_drop bny_dgram_parse_bare(const uint8_t *frame, uint32_t len,
                                : read_packet(frame + BNY_DGRAM_ETH, len - BNY_DGRAM_ETH, p);
 }
 
-uint64_t bny_dgram_check(enum bny_dgram_checks how, const uint8_t key[32], const uint8_t *head,
-                         uint32_t head_len, const void *body, uint32_t body_len)
+uint64_t bny_dgram_check(enum bny_dgram_checks how, const uint8_t key[32], uint64_t high,
+                         const uint8_t *head, uint32_t head_len, const void *body,
+                         uint32_t body_len)
 {
     static const uint8_t zero[BNY_DGRAM_CHECK];
     const uint8_t *rest = head + BNY_DGRAM_HEAD + BNY_DGRAM_CHECK;
@@ -299,6 +300,7 @@ uint64_t bny_dgram_check(enum bny_dgram_checks how, const uint8_t key[32], const
         return body_len ? bny_crc32c(crc, body, body_len) : crc;
     }
     crypto_generichash_init(&st, key, 32, sizeof out);
+    crypto_generichash_update(&st, (const uint8_t *)&high, sizeof high);
     crypto_generichash_update(&st, head, BNY_DGRAM_HEAD);
     crypto_generichash_update(&st, zero, sizeof zero);
     crypto_generichash_update(&st, rest, rest_len);
@@ -309,7 +311,7 @@ uint64_t bny_dgram_check(enum bny_dgram_checks how, const uint8_t key[32], const
     return v;
 }
 
-int bny_dgram_check_ok(enum bny_dgram_checks how, const uint8_t key[32],
+int bny_dgram_check_ok(enum bny_dgram_checks how, const uint8_t key[32], uint64_t high,
                        const struct bny_dgram_packet *p)
 {
     const uint8_t *head = p->payload - p->head.length;
@@ -320,5 +322,5 @@ int bny_dgram_check_ok(enum bny_dgram_checks how, const uint8_t key[32],
     if (!(p->head.flags & BNY_DGRAM_CHECKED))
         return 0;
     memcpy(&v, head + BNY_DGRAM_HEAD, sizeof v);
-    return v == bny_dgram_check(how, key, head, p->head.length, p->payload, p->len);
+    return v == bny_dgram_check(how, key, high, head, p->head.length, p->payload, p->len);
 }

@@ -4,7 +4,7 @@
  *
  *   14  Ethernet      20  IPv4, no options, don't fragment; or 40  IPv6, no extensions
  *    8  UDP, checksum 0 with IPv4 unless the receiver's port verifies it
- *   52  struct bny_dgram_head      [8  check]      [48  struct bny_hdr, in a message's first
+ *   56  struct bny_dgram_head      [8  check]      [48  struct bny_hdr, in a message's first
  *       fragment]      payload
  *
  * The header's length field gives the payload's offset; senders of long frames pad the header,
@@ -21,7 +21,7 @@
 #define BNY_DGRAM_MAGIC    0x4e42u /* "BN"; the wire's version is compared at init */
 #define BNY_DGRAM_ETH      42u     /* Ethernet, IPv4, UDP */
 #define BNY_DGRAM_ETH6     62u     /* Ethernet, IPv6, UDP */
-#define BNY_DGRAM_HEAD     52u
+#define BNY_DGRAM_HEAD     56u
 #define BNY_DGRAM_CHECK    8u
 #define BNY_DGRAM_HEAD_MAX 192u /* everything before the payload, padded */
 /* Packets beyond the oldest unacknowledged one, if neither memory nor speed requires more; bits
@@ -53,10 +53,10 @@ enum bny_dgram_flags {
 struct bny_dgram_head {
     uint16_t magic;
     uint8_t type, flags;
-    uint32_t tag; /* of this direction of this pair in this job: foreign and stale packets have
-                     another */
-    uint32_t seq; /* of the packet; DATA */
-    uint32_t ack; /* all packets below have arrived */
+    uint32_t tag;    /* with tag_rest, of this direction of this pair in this job: foreign and
+                        stale    packets have another */
+    uint32_t seq;    /* of the packet; DATA */
+    uint32_t ack;    /* all packets below have arrived */
     uint16_t credit; /* packets from ack on that may be sent */
     uint8_t length;  /* from here to the payload */
     uint8_t chan;
@@ -71,6 +71,7 @@ struct bny_dgram_head {
     uint16_t demand; /* KiB waiting beyond `used`, at most 64 MiB */
     uint32_t grant;  /* limit for the receiver of this frame */
     uint16_t wait;   /* us that this frame's credit waited for it */
+    uint32_t tag_rest;
 } __attribute__((packed));
 _Static_assert(sizeof(struct bny_dgram_head) == BNY_DGRAM_HEAD, "wire format");
 
@@ -146,11 +147,13 @@ enum bny_dgram_drop bny_dgram_parse(const uint8_t *frame, uint32_t len,
 enum bny_dgram_drop bny_dgram_parse_bare(const uint8_t *frame, uint32_t len,
                                          struct bny_dgram_packet *out);
 /* The check of a packet: head from struct bny_dgram_head on, with zeros for the check's 8
- * bytes. */
-uint64_t bny_dgram_check(enum bny_dgram_checks how, const uint8_t key[32], const uint8_t *head,
-                         uint32_t head_len, const void *body, uint32_t body_len);
+ * bytes. high: what both ends know and the packet does not carry, the upper halves of its
+ * numbers; a MAC covers it. */
+uint64_t bny_dgram_check(enum bny_dgram_checks how, const uint8_t key[32], uint64_t high,
+                         const uint8_t *head, uint32_t head_len, const void *body,
+                         uint32_t body_len);
 /* 1: the packet's check is correct (or none is requested). */
-int bny_dgram_check_ok(enum bny_dgram_checks how, const uint8_t key[32],
+int bny_dgram_check_ok(enum bny_dgram_checks how, const uint8_t key[32], uint64_t high,
                        const struct bny_dgram_packet *p);
 
 /* Ones' complement sum (RFC 1071) of bytes in memory order; the last byte of an odd length is

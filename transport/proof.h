@@ -30,6 +30,7 @@ enum bny_proof_role {
     /* Not proofs but keys for the data sent afterwards; never on the wire. */
     BNY_PROOF_KEY_OF_ASKER = 'x',
     BNY_PROOF_KEY_OF_ANSWERER = 'y',
+    BNY_PROOF_PAD = 'p', /* hides a number of the answerer's (tcp) from strangers */
 };
 
 struct bny_transcript {    /* borrows all members */

@@ -21,6 +21,7 @@
 #include "input.h"
 
 #include "base/clock.h"
+#include "transport/proof.h"
 #include "transport/tcp/tcp.h"
 
 #define NRANKS 3
@@ -98,6 +99,21 @@ static void proof(const struct tcp_tp *t, char role, const struct tcp_hello *h,
     crypto_auth_hmacsha512256_update(&st, (const uint8_t *)h, sizeof *h);
     crypto_auth_hmacsha512256_update(&st, answer, sizeof(struct tcp_answer));
     crypto_auth_hmacsha512256_final(&st, out);
+}
+
+/* Puts the pad onto an answer's count, or takes it off. */
+static void put_pad(const struct tcp_tp *t, const struct tcp_hello *h, uint8_t *answer)
+{
+    struct bny_transcript said = { .secret = t->secret,
+                                   .asked = h,
+                                   .asked_len = sizeof *h,
+                                   .answered = answer,
+                                   .answered_len = 32 };
+    uint8_t pad[BNY_PROOF_BYTES];
+
+    bny_proof_make(pad, &said, BNY_PROOF_PAD);
+    for (int i = 0; i < 8; i++)
+        answer[32 + i] ^= pad[i];
 }
 
 static void say(int fd, const void *data, size_t len)
@@ -228,6 +244,7 @@ static struct tcp_conn *joined(struct input *in, struct tcp_tp *t, struct held *
     take(t, held);
     if (read(*fd, answer, sizeof answer) != sizeof answer)
         return NULL;
+    put_pad(t, &hello, answer);
     proof(t, 'C', &hello, answer, mine);
     say(*fd, mine, sizeof mine);
     take(t, held);
@@ -312,6 +329,7 @@ static void way_back(struct input *in, struct tcp_tp *t)
     EXPECT(read(fd, &hello, sizeof hello) == sizeof hello);
     memset(answer + 32, 0, 8);
     proof(t, 'S', &hello, answer, answer + sizeof(struct tcp_answer));
+    put_pad(t, &hello, answer);
     say(fd, answer, sizeof answer);
     bny_tcp_ops.poll(&t->tp, ev, 4);
     EXPECT(read(fd, theirs, sizeof theirs) == sizeof theirs && c->state == TCP_OPEN);

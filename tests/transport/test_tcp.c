@@ -219,29 +219,86 @@ static void prove(const struct tcp_hello *hello, const void *answer, char role, 
     crypto_auth_hmacsha512256_final(&st, out);
 }
 
-/* A member of the job, as rank 0 on lane 0, but with a mind of its own after the handshake. */
-static int member(struct tpset *s)
+/* Takes the pad off an answer's count, as proof.h defines it. */
+static void unmask(const struct tcp_hello *hello, struct tcp_answer *answer)
 {
-    struct tcp_hello hello = { .magic = "bnyT", .wire = BNY_WIRE_VERSION, .to = 1 };
+    crypto_auth_hmacsha512256_state st;
+    uint8_t pad[32];
+    uint64_t word;
+
+    crypto_auth_hmacsha512256_init(&st, secret, 32);
+    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)"p", 1);
+    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)hello, sizeof *hello);
+    crypto_auth_hmacsha512256_update(&st, answer->nonce, sizeof answer->nonce);
+    crypto_auth_hmacsha512256_final(&st, pad);
+    memcpy(&word, pad, sizeof word);
+    answer->got ^= word;
+}
+
+struct answered {
+    struct tcp_answer answer;
+    uint8_t proof[32];
+};
+
+/* Asks rank 1, as rank 0 on lane 0. What comes back, as it comes. */
+static int ask_rank_1(struct tpset *s, uint32_t epoch, struct tcp_hello *hello,
+                      struct answered *a)
+{
     int fd = stranger((struct tcp_blob *)s->blob[1]);
-    uint8_t answer[sizeof(struct tcp_answer) + 32], mac[32];
     size_t have = 0;
     uint64_t deadline = bny_deadline_in(TPSET_DEADLINE_S);
 
-    memcpy(hello.instance, ((struct tcp_blob *)s->blob[1])->instance, sizeof hello.instance);
-    randombytes_buf(hello.nonce, sizeof hello.nonce);
-    cr_assert_eq(send(fd, &hello, sizeof hello, MSG_NOSIGNAL), (ssize_t)sizeof hello);
-    while (have < sizeof answer) {
-        ssize_t n = recv(fd, answer + have, sizeof answer - have, MSG_DONTWAIT);
+    *hello = (struct tcp_hello){
+        .magic = "bnyT", .wire = BNY_WIRE_VERSION, .to = 1, .epoch = epoch
+    };
+    memcpy(hello->instance, ((struct tcp_blob *)s->blob[1])->instance, sizeof hello->instance);
+    randombytes_buf(hello->nonce, sizeof hello->nonce);
+    cr_assert_eq(send(fd, hello, sizeof *hello, MSG_NOSIGNAL), (ssize_t)sizeof *hello);
+    while (have < sizeof *a) {
+        ssize_t n = recv(fd, (uint8_t *)a + have, sizeof *a - have, MSG_DONTWAIT);
 
         have += n > 0 ? (size_t)n : 0;
         cr_assert(n != 0 && !bny_deadline_passed(deadline));
         tpset_step(s);
     }
-    prove(&hello, answer, 'S', mac);
-    cr_assert_eq(memcmp(mac, answer + sizeof(struct tcp_answer), 32), 0,
-                 "the rank proves that it knows the secret");
-    prove(&hello, answer, 'C', mac);
+    return fd;
+}
+
+/* How far the job is, by the bytes of a lane. */
+Test(tcp, a_stranger_does_not_learn_what_a_lane_has_carried)
+{
+    struct bny_hdr hdr = tpset_hdr(0, 5, 0);
+    struct tcp_hello hello;
+    struct answered a[2];
+    struct tpset s;
+    int fds[2];
+
+    tpset_open(&s, &bny_tcp_ops, 2, NULL);
+    tpset_eager(&s, 0, 1, &hdr, NULL);
+    s.ops->release(tpset_wait(&s, 1, BNY_EV_MSG).msg);
+    for (int i = 0; i < 2; i++)
+        fds[i] = ask_rank_1(&s, 1, &hello, &a[i]);
+    cr_assert_neq(a[0].answer.got, sizeof hdr);
+    cr_assert_neq(a[0].answer.got, a[1].answer.got);
+    unmask(&hello, &a[1].answer);
+    cr_assert_eq(a[1].answer.got, sizeof hdr);
+    for (int i = 0; i < 2; i++)
+        close(fds[i]);
+    tpset_close(&s);
+}
+
+/* A member of the job, as rank 0 on lane 0, but with a mind of its own after the handshake. */
+static int member(struct tpset *s)
+{
+    struct tcp_hello hello;
+    struct answered a;
+    int fd = ask_rank_1(s, 0, &hello, &a);
+    uint8_t mac[32];
+
+    unmask(&hello, &a.answer);
+    prove(&hello, &a.answer, 'S', mac);
+    cr_assert_eq(memcmp(mac, a.proof, 32), 0, "the rank proves that it knows the secret");
+    prove(&hello, &a.answer, 'C', mac);
     cr_assert_eq(send(fd, mac, 32, MSG_NOSIGNAL), 32);
     return fd;
 }

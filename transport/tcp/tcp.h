@@ -88,8 +88,8 @@ _Static_assert(sizeof(struct tcp_hello) == 96, "wire format");
 
 struct tcp_answer {
     uint8_t nonce[32];
-    uint64_t
-        got; /* bytes of the lane that the answering rank has, or will read; or TCP_NOT_ME */
+    uint64_t got; /* bytes of the lane that the answering rank has, or will read; or TCP_NOT_ME.
+                     On the wire it is xored with a pad: strangers get an answer, too */
     uint8_t cipher, reserved[7];
 };
 _Static_assert(sizeof(struct tcp_answer) == 48, "wire format");

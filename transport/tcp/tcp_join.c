@@ -54,6 +54,20 @@ static struct bny_transcript said(const struct tcp_conn *c)
                                     .answered_len = sizeof c->answer };
 }
 
+/* Only who knows the secret can tell `got` of the answer from a random number. */
+static uint64_t pad_of(const struct tcp_conn *c)
+{
+    struct bny_transcript t = said(c);
+    uint8_t bytes[BNY_PROOF_BYTES];
+    uint64_t pad;
+
+    t.answered = c->answer.nonce;
+    t.answered_len = sizeof c->answer.nonce;
+    bny_proof_make(bytes, &t, BNY_PROOF_PAD);
+    memcpy(&pad, bytes, sizeof pad);
+    return pad;
+}
+
 /* A handshake message is far smaller than an empty socket buffer, so a short write is an
  * error. */
 static int send_all(struct tcp_conn *c, const void *data, size_t len)
@@ -346,6 +360,7 @@ static void challenged(struct tcp_conn *c)
     if (rc <= 0)
         return;
     memcpy(&c->answer, c->hs, sizeof c->answer);
+    c->answer.got ^= pad_of(c);
     t = said(c);
     if (!bny_proof_is_good(c->hs + sizeof c->answer, BNY_PROOF_BYTES, &t, BNY_PROOF_ANSWERER)) {
         c->refused++;
@@ -661,8 +676,10 @@ static void take_hello(struct tcp_conn *c)
     randombytes_buf(c->answer.nonce, sizeof c->answer.nonce);
     c->answer.cipher = (uint8_t)bny_tcp_cipher_choose(c->tp->ciphers, h->ciphers);
     c->answer.got = c->names_us ? announce(c) : TCP_NOT_ME;
-    memcpy(answer, &c->answer, sizeof c->answer);
     t = said(c);
+    c->answer.got ^= pad_of(c);
+    memcpy(answer, &c->answer, sizeof c->answer);
+    c->answer.got ^= pad_of(c);
     bny_proof_make(answer + sizeof c->answer, &t, BNY_PROOF_ANSWERER);
     c->state = TCP_PROOF;
     c->deadline_ns = bny_now_ns() + TCP_HANDSHAKE_NS;

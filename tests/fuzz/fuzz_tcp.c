@@ -239,7 +239,7 @@ static struct tcp_conn *joined(struct input *in, struct tcp_tp *t, struct held *
     memcpy(hello.instance, t->blob.instance, sizeof hello.instance);
     hello.integrity = (uint8_t)t->integrity;
     hello.ciphers = (uint8_t)t->ciphers;
-    memset(hello.random, 0, sizeof hello.random);
+    crypto_scalarmult_base(hello.key, (const uint8_t[32]){ 7 });
     say(*fd, &hello, sizeof hello);
     take(t, held);
     if (read(*fd, answer, sizeof answer) != sizeof answer)
@@ -261,6 +261,9 @@ static struct tcp_secure *peer_of(const struct tcp_tp *t, const struct tcp_conn 
                               .lane = c->hello.lane,
                               .cipher = c->answer.cipher };
 
+    memcpy(id.asker, c->hello.key, 32);
+    memcpy(id.answerer, c->answer.key, 32);
+    EXPECT(crypto_scalarmult(id.shared, t->keys.secret, c->hello.key) == 0);
     return bny_tcp_secure_new(t->secret, &id, 1);
 }
 
@@ -328,6 +331,7 @@ static void way_back(struct input *in, struct tcp_tp *t)
     bny_tcp_ops.poll(&t->tp, ev, 4);
     EXPECT(read(fd, &hello, sizeof hello) == sizeof hello);
     memset(answer + 32, 0, 8);
+    answer[offsetof(struct tcp_answer, key)] = 9;
     proof(t, 'S', &hello, answer, answer + sizeof(struct tcp_answer));
     put_pad(t, &hello, answer);
     say(fd, answer, sizeof answer);

@@ -200,6 +200,7 @@ static struct load *load_open(void)
 {
     struct load *l = calloc(1, sizeof *l);
 
+    bny_tcp_rekey = 3; /* across losses */
     tpset_open(&l->s, &bny_tcp_ops, 2, NULL);
     l->s.sink = sink;
     l->s.user = l;

@@ -191,17 +191,19 @@ Test(tcp_secure, lanes_and_jobs_have_keys_of_their_own)
 {
     static const uint8_t secret[32] = "of these tests", foreign[32] = "of others";
     const struct tcp_lane_id id = { .from = 3, .to = 5, .lane = 1, .cipher = TCP_CHACHA };
-    struct tcp_lane_id ids[6] = { id, id, id, id, id, id };
-    uint8_t keys[7][32];
+    struct tcp_lane_id ids[8] = { id, id, id, id, id, id, id, id };
+    uint8_t keys[9][32];
 
-    ids[0].random[31] = 1;
+    ids[0].asker[31] = 1;
     ids[1].from = 4;
     ids[2].to = 4;
     ids[3].lane = 0;
     ids[4].cipher = TCP_GCM;
-    for (int i = 0; i < 7; i++) {
+    ids[6].answerer[31] = 1;
+    ids[7].shared[31] = 1;
+    for (int i = 0; i < 9; i++) {
         struct tcp_secure *s =
-            bny_tcp_secure_new(i == 5 ? foreign : secret, i < 6 ? &ids[i] : &id, 1);
+            bny_tcp_secure_new(i == 5 ? foreign : secret, i < 8 ? &ids[i] : &id, 1);
 
         memcpy(keys[i], s->tx_key, 32);
         cr_assert_neq(memcmp(s->tx_key, s->rx_key, 32), 0);
@@ -209,6 +211,37 @@ Test(tcp_secure, lanes_and_jobs_have_keys_of_their_own)
             cr_assert_neq(memcmp(keys[k], keys[i], 32), 0, "%d and %d", k, i);
         bny_tcp_secure_free(s);
     }
+}
+
+/* Both ends, at the same record; what was sealed before is not opened with the new key. */
+static void rekeys(enum tcp_cipher cipher)
+{
+    uint8_t rec[100], old[100], key[32];
+    struct pair p = pair_open(cipher);
+    uint32_t len;
+
+    bny_tcp_rekey = 4;
+    memcpy(key, p.tx->tx_key, sizeof key);
+    for (uint32_t i = 0; i < 20; i++) {
+        int same = memcmp(key, p.tx->tx_key, sizeof key) == 0;
+
+        cr_assert_eq(same, i < 5, "record %u", i);
+        len = record(&p, rec, 50, 7);
+        if (i == 3)
+            memcpy(old, rec, len);
+        cr_assert_eq(give(&p, rec, len), 0, "record %u", i);
+        cr_assert_eq(memcmp(p.tx->tx_key, p.rx->rx_key, 32), 0);
+    }
+    p.rx->rx_number = 3;
+    cr_assert_neq(give(&p, old, record(&p, rec, 50, 7)), 0);
+    pair_close(&p);
+    bny_tcp_rekey = 1u << 24;
+}
+
+Test(tcp_secure, a_key_seals_so_many_records_and_no_more)
+{
+    cr_assert_eq(bny_tcp_rekey, 1u << 24);
+    each_cipher(rekeys);
 }
 
 Test(tcp_secure, the_first_common_cipher_is_taken)
@@ -361,6 +394,39 @@ Test(tcp_secure, only_encrypted_data_cannot_be_read)
     }
     if (crypto_aead_aes256gcm_is_available())
         cr_assert_gt(sealed_by_aegis, 0, "the fastest cipher was not taken");
+}
+
+/* The secret, with all that went over the wire, is not enough to read it later: the private
+ * keys stay in their processes, and the sender's is gone once the lane is open. */
+Test(tcp_secure, a_secret_that_leaks_later_opens_nothing)
+{
+    static const uint8_t zero[32];
+    struct tcp_conn *out, *in;
+    struct tcp_secure *guess;
+    struct tcp_lane_id id;
+    struct tpset s;
+    uint8_t public[32];
+
+    open_with(&s, "encrypt");
+    cr_assert_eq(exchange(&s, 300, 0), 0);
+    out = ((struct tcp_ep *)s.ep[0][1])->out[0];
+    in = ((struct tcp_ep *)s.ep[1][0])->in[0];
+    cr_assert_eq(memcmp(out->sec->tx_key, in->sec->rx_key, 32), 0);
+    cr_assert_eq(memcmp(out->keys.secret, zero, 32), 0, "the lane's private key is kept");
+    crypto_scalarmult_base(public, ((struct tcp_tp *)s.tp[1])->keys.secret);
+    cr_assert_eq(memcmp(public, out->answer.key, 32), 0);
+    id = (struct tcp_lane_id){ .from = 0, .to = 1, .cipher = (uint8_t)out->sec->cipher };
+    memcpy(id.asker, out->hello.key, 32);
+    memcpy(id.answerer, out->answer.key, 32);
+    guess = bny_tcp_secure_new(((struct tcp_tp *)s.tp[0])->secret, &id, 1);
+    cr_assert_neq(memcmp(guess->tx_key, out->sec->tx_key, 32), 0);
+    cr_assert_eq(
+        crypto_scalarmult(id.shared, ((struct tcp_tp *)s.tp[1])->keys.secret, id.asker), 0);
+    bny_tcp_secure_free(guess);
+    guess = bny_tcp_secure_new(((struct tcp_tp *)s.tp[0])->secret, &id, 1);
+    cr_assert_eq(memcmp(guess->tx_key, out->sec->tx_key, 32), 0);
+    bny_tcp_secure_free(guess);
+    tpset_close(&s);
 }
 
 /* Ranks compare their settings at init; whoever got past that finds no connection. */

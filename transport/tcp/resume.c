@@ -247,7 +247,7 @@ int bny_tcp_follow(struct tcp_conn *in, struct tcp_conn *fresh)
                               .data.ptr = in };
 
     if (in->nnext == TCP_NEXT_MAX || in->state != TCP_OPEN ||
-        memcmp(in->hello.random, fresh->hello.random, sizeof in->hello.random) != 0 ||
+        memcmp(in->hello.key, fresh->hello.key, sizeof in->hello.key) != 0 ||
         epoll_ctl(in->tp->epfd, EPOLL_CTL_MOD, fresh->fd, &ev) != 0)
         return -1;
     if (in->nnext) {

@@ -38,6 +38,8 @@ static struct {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+uint64_t bny_tcp_rekey = 1u << 24;
+
 static void find_aegis(void)
 {
     void *seal = dlsym(RTLD_DEFAULT, "crypto_aead_aegis128l_encrypt"),
@@ -139,12 +141,26 @@ static void one_time_mac(uint8_t tag[16], const uint8_t key[32], uint64_t number
     sodium_memzero(once_key, sizeof once_key);
 }
 
+/* Before the record of this number: its key is new. */
+static void rekey(uint8_t key[32], uint64_t number)
+{
+    static const uint8_t what[] = "the next key";
+    uint8_t next[32];
+
+    if (number == 0 || number % bny_tcp_rekey != 0)
+        return;
+    crypto_generichash(next, sizeof next, what, sizeof what, key, 32);
+    memcpy(key, next, sizeof next);
+    sodium_memzero(next, sizeof next);
+}
+
 uint32_t bny_tcp_seal(struct tcp_secure *s, uint8_t *rec, uint32_t len)
 {
     uint32_t head[2] = { len, (uint32_t)s->tx_number };
     uint8_t *data = rec + TCP_RECORD_HEAD, nonce[32];
 
     BNY_ASSERT(len > 0 && len <= TCP_RECORD_MAX);
+    rekey(s->tx_key, s->tx_number);
     memcpy(rec, head, sizeof head);
     if (s->cipher == TCP_POLY1305) {
         one_time_mac(data + len, s->tx_key, s->tx_number, rec, TCP_RECORD_HEAD + len);
@@ -193,6 +209,7 @@ int bny_tcp_open(struct tcp_secure *s)
     if (len == 0 || len > TCP_RECORD_MAX || len + bny_tcp_record_extra(s) > s->cap ||
         number != (uint32_t)s->rx_number)
         return -1;
+    rekey(s->rx_key, s->rx_number);
     if (s->cipher == TCP_POLY1305) {
         one_time_mac(tag, s->rx_key, s->rx_number, rec, TCP_RECORD_HEAD + len);
         if (sodium_memcmp(tag, data + len, sizeof tag) != 0)

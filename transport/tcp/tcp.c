@@ -237,6 +237,7 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->active_tail = &t->active_head;
     t->integrity = bny_param_choice("BANYAN_TCP=integrity");
     t->ciphers = bny_tcp_ciphers((enum tcp_integrity)t->integrity);
+    bny_tcp_keys_make(t, &t->keys);
     t->replace_ns = (uint64_t)bny_param_int("BANYAN_TCP=replace") * 1000000000u;
     t->secret = cfg->secret;
     t->epfd = bny_fd_own(epoll_create1(EPOLL_CLOEXEC));
@@ -330,6 +331,7 @@ static void free_conn(struct tcp_conn *c)
     for (uint32_t pos = c->reported; pos != c->queued; pos++)
         free(c->items[pos & (TCP_ITEMS - 1)].own);
     bny_tcp_secure_free(c->sec);
+    sodium_memzero(&c->keys, sizeof c->keys);
     free(c->items);
     free(c->copy);
     free(c->little);
@@ -403,6 +405,7 @@ static void tcp_destroy(struct bny_tp *tp)
     if (t->epfd >= 0)
         bny_fd_close(t->epfd);
     free(t->eps);
+    sodium_memzero(&t->keys, sizeof t->keys);
     free(t);
 }
 

@@ -82,7 +82,7 @@ struct tcp_hello {
     uint32_t epoch;             /* reconnection attempts of this lane, 0: first connection */
     uint8_t integrity, ciphers; /* enum tcp_integrity; bits of enum tcp_cipher */
     uint8_t reserved[2], instance[8]; /* instance: of the addressed process */
-    uint8_t random[32];               /* the lane's, for its key; constant */
+    uint8_t key[32];                  /* the lane's public key (secure.h); constant */
 };
 _Static_assert(sizeof(struct tcp_hello) == 96, "wire format");
 
@@ -91,8 +91,13 @@ struct tcp_answer {
     uint64_t got; /* bytes of the lane that the answering rank has, or will read; or TCP_NOT_ME.
                      On the wire it is xored with a pad: strangers get an answer, too */
     uint8_t cipher, reserved[7];
+    uint8_t key[32]; /* public key of the answering process */
 };
-_Static_assert(sizeof(struct tcp_answer) == 48, "wire format");
+_Static_assert(sizeof(struct tcp_answer) == 80, "wire format");
+
+struct tcp_keys { /* X25519; secret is 0 where nothing is protected: public is random then */
+    uint8_t secret[32], public[32];
+};
 
 enum tcp_state {
     TCP_IDLE,       /* outgoing: not needed yet */
@@ -155,8 +160,8 @@ struct tcp_conn {
     struct tcp_hello hello;
     struct tcp_answer answer;
     struct tcp_secure *sec; /* NULL: plain */
-    uint8_t random[32];
-    uint8_t hs[96];
+    struct tcp_keys keys;   /* outgoing: the lane's; secret until sec exists */
+    uint8_t hs[112];
     uint32_t hs_have;
     uint64_t begun_ns, deadline_ns, give_up_ns, retry_ns; /* begun: the attempt */
     int candidate, round;
@@ -242,7 +247,8 @@ struct tcp_tp {
     const uint8_t *secret; /* [32] */
     int integrity;         /* enum tcp_integrity */
     unsigned ciphers;      /* available here for it */
-    int told;              /* lanes whose cipher was logged */
+    struct tcp_keys keys;
+    int told; /* lanes whose cipher was logged */
     int epfd;
     int nlisten, listeners[TCP_ADDRS];
     struct tcp_blob blob;
@@ -297,6 +303,7 @@ void bny_tcp_join_end(struct tcp_conn *c);
 void bny_tcp_join_timers(struct tcp_tp *t);
 /* Opens that rank's half-open connections that need only a check. */
 void bny_tcp_join_half(struct tcp_tp *t, int rank);
+void bny_tcp_keys_make(const struct tcp_tp *t, struct tcp_keys *k);
 uint64_t bny_tcp_join_next_ns(const struct tcp_tp *t); /* absolute; UINT64_MAX: none */
 
 /* tcp_path.c */

@@ -104,8 +104,29 @@ static void become_open(struct tcp_conn *c)
     bny_tcp_activate(c);
 }
 
-/* Makes the lane's key, if it has one. -1: no memory. */
-static int secure(struct tcp_conn *c)
+void bny_tcp_keys_make(const struct tcp_tp *t, struct tcp_keys *k)
+{
+    memset(k->secret, 0, sizeof k->secret);
+    randombytes_buf(k->public, sizeof k->public);
+    if (t->integrity == TCP_PLAIN)
+        return;
+    randombytes_buf(k->secret, sizeof k->secret);
+    crypto_scalarmult_base(k->public, k->secret);
+}
+
+/* What both ends alone know, from the keys of the handshake. -1: the peer's is no key. */
+static int share(const struct tcp_conn *c, uint8_t shared[32])
+{
+    const uint8_t *secret = c->outgoing ? c->keys.secret : c->tp->keys.secret,
+                  *other = c->outgoing ? c->answer.key : c->hello.key;
+
+    if (c->sec || c->tp->integrity == TCP_PLAIN)
+        return 0;
+    return crypto_scalarmult(shared, secret, other);
+}
+
+/* Makes the lane's key, if it has one. Wipes shared. -1: no memory. */
+static int secure(struct tcp_conn *c, uint8_t shared[32])
 {
     struct tcp_lane_id id = { .from = c->hello.from,
                               .to = c->hello.to,
@@ -114,8 +135,14 @@ static int secure(struct tcp_conn *c)
 
     if (c->sec || c->tp->integrity == TCP_PLAIN)
         return 0;
-    memcpy(id.random, c->hello.random, sizeof id.random);
+    memcpy(id.asker, c->hello.key, sizeof id.asker);
+    memcpy(id.answerer, c->answer.key, sizeof id.answerer);
+    memcpy(id.shared, shared, sizeof id.shared);
     c->sec = bny_tcp_secure_new(c->tp->secret, &id, c->outgoing);
+    sodium_memzero(id.shared, sizeof id.shared);
+    sodium_memzero(shared, sizeof id.shared);
+    if (c->sec)
+        sodium_memzero(c->keys.secret, sizeof c->keys.secret);
     if (c->sec && !c->tp->told++)
         bny_info("tcp: data are protected by %s", bny_tcp_cipher_name(c->sec->cipher));
     return c->sec ? 0 : -1;
@@ -297,7 +324,7 @@ void bny_tcp_start_connect(struct tcp_conn *c)
 {
     c->candidate = c->round = c->spared = c->silences = c->unheard = 0;
     c->tried = c->refused = 0;
-    randombytes_buf(c->random, sizeof c->random);
+    bny_tcp_keys_make(c->tp, &c->keys);
     snprintf(c->why, sizeof c->why, "none of its addresses is of use here");
     c->give_up_ns = bny_now_ns() + TCP_CONNECT_NS;
     bny_tcp_join_begin(c);
@@ -325,7 +352,7 @@ static void tcp_join_connected(struct tcp_conn *c)
     c->hello.epoch = c->epoch;
     c->hello.integrity = (uint8_t)c->tp->integrity;
     c->hello.ciphers = (uint8_t)c->tp->ciphers;
-    memcpy(c->hello.random, c->random, sizeof c->random);
+    memcpy(c->hello.key, c->keys.public, sizeof c->hello.key);
     memcpy(c->hello.magic, "bnyT", 4);
     c->hello.wire = BNY_WIRE_VERSION;
     c->hello.lane = (uint16_t)c->lane;
@@ -350,7 +377,7 @@ static int cipher_fits(const struct tcp_conn *c)
 
 static void challenged(struct tcp_conn *c)
 {
-    uint8_t mine[BNY_PROOF_BYTES], more;
+    uint8_t mine[BNY_PROOF_BYTES], shared[32], more;
     struct bny_transcript t;
     int rc = recv_all(c, sizeof c->answer + BNY_PROOF_BYTES);
 
@@ -376,7 +403,11 @@ static void challenged(struct tcp_conn *c)
         try_next(c, "it chose a cipher that was not offered");
         return;
     }
-    if (secure(c) != 0) {
+    if (share(c, shared) != 0) {
+        try_next(c, "it sent no key");
+        return;
+    }
+    if (secure(c, shared) != 0) {
         c->lacks = ENOMEM;
         try_next(c, strerror(ENOMEM));
         return;
@@ -553,6 +584,7 @@ static void take_proof(struct tcp_conn *c)
     struct bny_transcript said_here;
     struct tcp_conn *in;
     struct tcp_ep *e;
+    uint8_t shared[32];
     int rc = recv_all(c, BNY_PROOF_BYTES);
 
     if (rc < 0)
@@ -574,7 +606,11 @@ static void take_proof(struct tcp_conn *c)
         drop_half(c, "that rank is connected already, or has died");
         return;
     }
-    if (!e || (!in && secure(c) != 0)) {
+    if (!in && share(c, shared) != 0) {
+        drop_half(c, "it sent no key");
+        return;
+    }
+    if (!e || (!in && secure(c, shared) != 0)) {
         wait_for_memory(c);
         return;
     }
@@ -674,6 +710,7 @@ static void take_hello(struct tcp_conn *c)
     if (c->names_us && refuses(c))
         return;
     randombytes_buf(c->answer.nonce, sizeof c->answer.nonce);
+    memcpy(c->answer.key, c->tp->keys.public, sizeof c->answer.key);
     c->answer.cipher = (uint8_t)bny_tcp_cipher_choose(c->tp->ciphers, h->ciphers);
     c->answer.got = c->names_us ? announce(c) : TCP_NOT_ME;
     t = said(c);

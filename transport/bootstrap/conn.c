@@ -23,7 +23,7 @@
 #endif
 
 #define HEADER        8
-#define TAG           32
+#define TAG           crypto_aead_chacha20poly1305_ietf_ABYTES
 #define HANDSHAKE_MAX 128 /* payload bytes of a frame before the peer has proven itself */
 
 enum frame_type { FRAME_HELLO = 0x796e6201, FRAME_PROOF, FRAME_AUTH, FRAME_DIFFERS };
@@ -132,15 +132,31 @@ void bny_conn_break(struct bny_conn *c)
 
 /* ---- frames ---- */
 
-static void frame_tag(uint8_t tag[TAG], const uint8_t key[32], uint64_t count,
-                      const uint8_t *frame, size_t len)
+static void frame_nonce(uint8_t nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES],
+                        uint64_t count)
 {
-    crypto_auth_hmacsha512256_state st;
+    memset(nonce, 0, crypto_aead_chacha20poly1305_ietf_NPUBBYTES);
+    memcpy(nonce, &count, sizeof count);
+}
 
-    crypto_auth_hmacsha512256_init(&st, key, 32);
-    crypto_auth_hmacsha512256_update(&st, (const uint8_t *)&count, sizeof count);
-    crypto_auth_hmacsha512256_update(&st, frame, len);
-    crypto_auth_hmacsha512256_final(&st, tag);
+/* In place: len bytes of payload behind the header; the tag's room is behind them. */
+static void frame_seal(struct bny_conn *c, uint8_t *frame, size_t len)
+{
+    uint8_t nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
+
+    frame_nonce(nonce, c->tx_count++);
+    crypto_aead_chacha20poly1305_ietf_encrypt(frame + HEADER, NULL, frame + HEADER, len, frame,
+                                              HEADER, NULL, nonce, c->tx_key);
+}
+
+/* 0: the peer sent it, and the payload is plain now. */
+static int frame_open(struct bny_conn *c, uint8_t *frame, size_t len)
+{
+    uint8_t nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
+
+    frame_nonce(nonce, c->rx_count++);
+    return crypto_aead_chacha20poly1305_ietf_decrypt(
+        frame + HEADER, NULL, NULL, frame + HEADER, len + TAG, frame, HEADER, nonce, c->rx_key);
 }
 
 size_t bny_conn_unsent(const struct bny_conn *c)
@@ -195,25 +211,25 @@ static void conn_count(const struct bny_conn *c, size_t bytes)
 }
 
 static int put_parts(struct bny_conn *c, uint32_t type, const void *first, size_t first_len,
-                     const void *data, size_t len, int tagged)
+                     const void *data, size_t len, int sealed)
 {
     size_t start = c->out_len, both = first_len + len;
+    static const uint8_t room[TAG];
     uint32_t head[2] = { (uint32_t)both, type };
-    uint8_t tag[TAG];
     int rc = append(c, head, HEADER);
 
     if (rc == 0)
         rc = append(c, first, first_len);
     if (rc == 0)
         rc = append(c, data, len);
-    if (rc == 0 && tagged) {
-        frame_tag(tag, c->tx_key, c->tx_count++, c->out + start, HEADER + both);
-        rc = append(c, tag, TAG);
-    }
+    if (rc == 0 && sealed)
+        rc = append(c, room, TAG);
     if (rc != 0) {
         c->out_len = start;
         return rc;
     }
+    if (sealed)
+        frame_seal(c, c->out + start, both);
     conn_count(c, c->out_len - start);
     flush(c);
     arm(c);
@@ -221,9 +237,9 @@ static int put_parts(struct bny_conn *c, uint32_t type, const void *first, size_
 }
 
 static int put_frame(struct bny_conn *c, uint32_t type, const void *data, size_t len,
-                     int tagged)
+                     int sealed)
 {
-    return put_parts(c, type, NULL, 0, data, len, tagged);
+    return put_parts(c, type, NULL, 0, data, len, sealed);
 }
 
 int bny_conn_is_hello(const void *bytes, size_t len)
@@ -276,8 +292,8 @@ static int conn_fill(struct bny_conn *c, size_t want)
                  n < 0 ? errno : c->mute_err);
 }
 
-/* The next whole frame; tag: whether it has one. Results as bny_conn_next. */
-static int get_frame(struct bny_conn *c, int tagged, uint32_t max, uint32_t *type,
+/* The next whole frame; sealed: whether it is. Results as bny_conn_next. */
+static int get_frame(struct bny_conn *c, int sealed, uint32_t max, uint32_t *type,
                      const uint8_t **data, size_t *len)
 {
     c->in_at += c->in_used;
@@ -291,16 +307,12 @@ static int get_frame(struct bny_conn *c, int tagged, uint32_t max, uint32_t *typ
             memcpy(head, c->in + c->in_at, HEADER);
             if (head[0] > max)
                 return ended(c, "it sent a frame that is too long (no banyan rank?)", 0);
-            need = HEADER + head[0] + (tagged ? TAG : 0);
+            need = HEADER + head[0] + (sealed ? TAG : 0);
             if (have >= need) {
-                const uint8_t *frame = c->in + c->in_at;
-                uint8_t tag[TAG];
+                uint8_t *frame = c->in + c->in_at;
 
-                if (tagged) {
-                    frame_tag(tag, c->rx_key, c->rx_count++, frame, HEADER + head[0]);
-                    if (sodium_memcmp(tag, frame + HEADER + head[0], TAG) != 0)
-                        return ended(c, "it sent a frame that was altered in transit", 0);
-                }
+                if (sealed && frame_open(c, frame, head[0]) != 0)
+                    return ended(c, "it sent a frame that was altered in transit", 0);
                 *type = head[1];
                 *data = frame + HEADER;
                 *len = head[0];

@@ -10,8 +10,9 @@
  *
  * After DIFFERS the client waits for the end of the stream. Until the proof is verified a frame
  * has at most 128 bytes and nothing in it is trusted, rank and version included. Frame: u32
- * payload length, u32 type, payload; after the handshake 32 bytes of HMAC over (counter,
- * header, payload) with a key for this connection and direction. Everything is little endian.
+ * payload length, u32 type, payload; after the handshake ChaCha20-Poly1305 (RFC 8439) seals the
+ * payload, with a key of this connection and direction, the frame's number as nonce and the
+ * header as additional data, and appends 16 bytes. Everything is little endian.
  *
  * Nothing here blocks. One thread at a time. */
 #ifndef BNY_BOOTSTRAP_CONN_H

@@ -43,6 +43,7 @@ const char *banyan_last_error(void)
 void bny_set_last_error(const char *text)
 {
     snprintf(last_error, sizeof last_error, "%s", text);
+    bny_text_printable(last_error);
     last_code = 0;
 }
 

@@ -74,6 +74,7 @@ void banyan_log(enum banyan_log_level level, const char *fmt, ...)
     va_start(ap, fmt);
     bny_vsnprintf(line + at, sizeof line - (size_t)at, fmt, ap);
     va_end(ap);
+    bny_text_printable(line);
     bny_lock_take(&sink_lock);
     if (sink_fn)
         sink_fn(sink_ctx, level, line);

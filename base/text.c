@@ -4,6 +4,7 @@
 #include <fenv.h>
 #include <locale.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -108,6 +109,17 @@ int bny_fprintf(FILE *f, const char *fmt, ...)
     va_end(ap);
     put_back(&was);
     return n;
+}
+
+void bny_text_printable(char *text)
+{
+    uint8_t before = 0;
+
+    for (uint8_t *at = (uint8_t *)text; *at; before = *at++)
+        if (*at == '\n' || *at == '\t')
+            *at = ' ';
+        else if (*at < ' ' || *at == 0x7f || (before == 0xc2 && *at < 0xa0)) /* U+0080 to 9f */
+            *at = '?';
 }
 
 struct cJSON *bny_json_parse(const char *text, size_t len, const char **end)

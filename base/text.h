@@ -28,6 +28,10 @@ int bny_snprintf(char *buf, size_t cap, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int bny_fprintf(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Replaces control characters, which a terminal would obey, by '?', ends of lines by blanks:
+ * for sentences, in which other processes' texts stand. UTF-8 stays. */
+void bny_text_printable(char *text);
+
 /* cJSON_ParseWithLengthOpts; call bny_lazy_cjson() before. *end: behind the value, or the
  * position of an error. The caller frees it with cJSON_Delete. */
 struct cJSON *bny_json_parse(const char *text, size_t len, const char **end);

@@ -2,8 +2,10 @@
 /* The table of receivers and of messages that have none yet. */
 #include "collectives/match/table.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BUCKETS_MIN 64u
 #define IDLE_MAX    64u
@@ -62,17 +64,35 @@ static uint64_t cost_of(const struct bny_msg *msg)
     return BNY_KEPT_COST + (msg->descriptor ? 0 : msg->hdr.len);
 }
 
+/* Of this host, in bytes. */
+static uint64_t host_memory(void)
+{
+    static _Atomic uint64_t known;
+    uint64_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (!bytes) {
+        long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+        bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+        atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    }
+    return bytes;
+}
+
 /* Takes msg. */
 static int keep_in(struct bny_buffer_pool *pool, struct bny_msg_list *list, struct bny_msg *msg)
 {
-    if (msg->ep && msg->ep->kept + cost_of(msg) > BNY_KEPT_MAX) {
+    uint64_t most =
+        !msg->ep ? 0 : bny_kept_max(host_memory(), msg->ep->tp ? msg->ep->tp->nranks : 1);
+
+    if (msg->ep && msg->ep->kept + cost_of(msg) > most) {
         int peer = msg->ep->peer;
         bny_msg_release(pool, msg);
         return bny_fail(BANYAN_EPROTO,
                         "rank %d of the job is too far ahead: %llu MiB of its messages wait "
                         "for operations that this rank has not begun; let the ranks meet now "
                         "and then, for example by banyan_barrier",
-                        peer, BNY_KEPT_MAX >> 20);
+                        peer, (unsigned long long)(most >> 20));
     }
     msg = bny_msg_hold(pool, msg);
     if (!msg)

@@ -16,12 +16,12 @@
  * without credit waits for credit or for the receiver's CTS, and a receiver that holds much
  * of a sender's credit announces every receive: so tags may be received in any order.
  *
- * All that waits here of a peer is bounded, or it could take all memory: to BNY_KEPT_MAX bytes
- * over all communicators, BNY_KEPT_COST for each message besides what it brings. A correct peer
- * stays far below. Its sends need credit; long data come after CTS, or lie at the sender;
- * CTS and probes are of operations that it has started, which cost it more memory than us.
- * Only short messages of collectives remain in which the sender waits for no rank, such as a
- * broadcast's root: eight million of them.
+ * All that waits here of a peer is bounded, or it could take all memory: to its share of the
+ * memory (bny_kept_max) over all communicators, BNY_KEPT_COST for each message besides what it
+ * brings. A correct peer stays far below. Its sends need credit; long data come after CTS, or
+ * lie at the sender; CTS and probes are of operations that it has started, which cost it more
+ * memory than us. Only short messages of collectives remain in which the sender waits for no
+ * rank, such as a broadcast's root: eight million of them.
  *
  * Everything here is guarded by the world's lock. Headers are foreign input. */
 #ifndef BNY_COLLECTIVES_MATCH_H
@@ -30,10 +30,22 @@
 #include "base/ring.h"
 #include "collectives/world/comm.h"
 
-#define BNY_CREDIT    1024u /* units a sender may have outstanding */
-#define BNY_KEPT_MAX  (4ull << 30)
-#define BNY_KEPT_COST 512u
-#define BNY_PAST_SIGS 64 /* signatures of collectives that are remembered */
+#define BNY_CREDIT     1024u /* units a sender may have outstanding */
+#define BNY_KEPT_MAX   (4ull << 30)
+#define BNY_KEPT_LEAST (64ull << 20)
+#define BNY_KEPT_COST  512u
+#define BNY_PAST_SIGS  64 /* signatures of collectives that are remembered */
+
+/* Bytes that may wait of each peer, with so much memory in the host and so many ranks in the
+ * job: together they do not take more than there is. */
+static inline uint64_t bny_kept_max(uint64_t memory, int nranks)
+{
+    uint64_t share = memory / (uint64_t)nranks;
+
+    return share > BNY_KEPT_MAX     ? BNY_KEPT_MAX
+           : share < BNY_KEPT_LEAST ? BNY_KEPT_LEAST
+                                    : share;
+}
 
 enum bny_side {
     BNY_SIDE_ALL,     /* a collective */

@@ -14,6 +14,31 @@
 #include "base/text.h"
 #include "compress/codec.h"
 
+static char heard[200];
+
+static void hear(void *ctx, enum banyan_log_level level, const char *line)
+{
+    snprintf(heard, sizeof heard, "%s", line);
+    (void)ctx;
+    (void)level;
+}
+
+/* A peer's text may be anything. */
+Test(text, no_sentence_moves_the_cursor)
+{
+    static const char evil[] = "\x1b[2Jrank 3\nfake\ttext\x7f \xc2\x9b 31m \xc3\xa9 \xc2\xb5",
+                      tame[] = "?[2Jrank 3 fake text? \xc2? 31m \xc3\xa9 \xc2\xb5";
+
+    banyan_set_log(hear, NULL, BANYAN_LOG_INFO);
+    bny_info("%s", evil);
+    banyan_set_log(NULL, NULL, BANYAN_LOG_INFO);
+    cr_assert_not_null(strstr(heard, tame), "%s", heard);
+    bny_fail(BANYAN_EPROTO, "%s", evil);
+    cr_assert_str_eq(banyan_last_error(), tame);
+    bny_set_last_error(evil);
+    cr_assert_str_eq(banyan_last_error(), tame);
+}
+
 Test(text, numbers_are_read_and_written_with_points)
 {
     char *end, text[40], *written;

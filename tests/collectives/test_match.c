@@ -849,6 +849,20 @@ Test(match, what_a_peer_makes_us_keep_is_bounded)
     cr_assert_eq(taken(&rc[1]), 3);
 }
 
+/* All peers together: else a job of many ranks could take more than there is. */
+Test(match, the_bound_is_a_share_of_the_memory)
+{
+    static struct bny_tp tp = { .nranks = 1 << 20 };
+    static struct bny_ep ep = { .peer = PEER, .tp = &tp };
+    const uint64_t gib = 1ull << 30;
+
+    cr_assert_eq(bny_kept_max(64 * gib, 2), BNY_KEPT_MAX);
+    cr_assert_eq(bny_kept_max(64 * gib, 64), gib);
+    cr_assert_eq(bny_kept_max(64 * gib, 1 << 20), BNY_KEPT_LEAST);
+    cr_assert_eq(bny_match_keep(m, PEER, giant(&ep, 1)), -BANYAN_EPROTO);
+    cr_assert_not_null(strstr(banyan_last_error(), " 64 MiB"), "%s", banyan_last_error());
+}
+
 /* Communicators that do not exist here count as well. */
 Test(match, what_waits_for_communicators_is_bounded)
 {

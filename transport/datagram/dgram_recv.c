@@ -9,8 +9,7 @@
 #include "transport/datagram/dgram.h"
 
 #define FRAGS_AT_ONCE 256u
-#define WRONG_TAGS    1024u /* from here on, and each time that they have doubled, they are told \
-                             */
+#define WRONG_TAGS    1024u /* that are told, and each time that they have doubled */
 
 static struct dp_frag *take_frag(struct dp_tp *t)
 {

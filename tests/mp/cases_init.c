@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "collectives/api/job.h"
 #include "tests/mp/case.h"
 #include "transport/bootstrap/bootstrap.h"
+#include "transport/bootstrap/net.h"
 
 /* "CODE WORD WORD ...": init fails on every rank with the code and the words in its sentence. A
  * word "@R:x" is for rank R only, and "R=CODE" gives rank R another code. Words hold no blanks:
@@ -122,6 +124,82 @@ static int strangers(struct test *t)
             if (fd[i] >= 0)
                 close(fd[i]);
     CHECK_OK(t, banyan_comm_finalize(comm));
+    return 0;
+}
+
+/* The ports where this process listens. Returns their number. */
+static uint32_t own_ports(uint16_t *ports, uint32_t most)
+{
+    uint32_t n = 0;
+
+    for (int fd = 3; fd < 1024 && n < most; fd++) {
+        struct sockaddr_in sa;
+        socklen_t len = sizeof sa;
+        int listens = 0;
+
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens,
+                       &(socklen_t){ sizeof listens }) == 0 &&
+            listens && getsockname(fd, (struct sockaddr *)&sa, &len) == 0 &&
+            sa.sin_family == AF_INET)
+            ports[n++] = ntohs(sa.sin_port);
+    }
+    return n;
+}
+
+/* Connections that the kernel did not answer so far, for want of room in a listener's queue. */
+static uint64_t unanswered(struct test *t)
+{
+    FILE *f = fopen("/proc/net/netstat", "re");
+    char names[4096], values[4096], *name, *value, *at[2];
+    uint64_t found = UINT64_MAX;
+
+    CHECK(t, f, "/proc/net/netstat");
+    while (fgets(names, sizeof names, f) && fgets(values, sizeof values, f)) {
+        name = strtok_r(names, " \n", &at[0]);
+        value = strtok_r(values, " \n", &at[1]);
+        for (; name && value;
+             name = strtok_r(NULL, " \n", &at[0]), value = strtok_r(NULL, " \n", &at[1]))
+            if (!strcmp(name, "ListenDrops"))
+                found = strtoull(value, NULL, 10);
+    }
+    fclose(f);
+    CHECK(t, found != UINT64_MAX, "no ListenDrops");
+    return found;
+}
+
+/* Rank 0 computes while a stranger takes all places where others could wait for it, 1100 for
+ * each of its ports; rank 1 opens its first lane to it meanwhile, and is not answered; then the
+ * job goes on. Rank 2 is the stranger. */
+static int queues_are_full(struct test *t)
+{
+    enum { STRANGERS = 1100, PORTS = 16 };
+    uint16_t *ports = (uint16_t *)t->shared->blob[0], seen[PORTS];
+    float x[4] = { 1, 2, 3, 4 };
+    uint64_t before;
+
+    if (t->rank == 0) {
+        atomic_store(&t->shared->value[0][0], own_ports(ports, PORTS));
+        mp_shared_barrier(t->shared, t->n);
+        mp_shared_barrier(t->shared, t->n);
+        for (before = unanswered(t); unanswered(t) == before;)
+            sched_yield(); /* rank 1 calls */
+        CHECK_OK(t, banyan_recv(x, 4, BANYAN_F32, 1, t->comm, NULL));
+        CHECK(t, x[3] == 8, "%g", (double)x[3]);
+    } else {
+        mp_shared_barrier(t->shared, t->n);
+        memcpy(seen, ports, sizeof seen);
+        for (uint64_t p = 0; t->rank == 2 && p < atomic_load(&t->shared->value[0][0]); p++)
+            for (int i = 0; i < STRANGERS; i++) {
+                struct bny_addr at = bny_addr_loopback(seen[p]);
+
+                close(bny_net_connect(&at)); /* what the kernel accepted stays in the queue */
+            }
+        mp_shared_barrier(t->shared, t->n);
+        x[3] = 8;
+        if (t->rank == 1)
+            CHECK_OK(t, banyan_send(x, 4, BANYAN_F32, 0, t->comm, NULL));
+    }
+    case_check_works(t, t->comm);
     return 0;
 }
 
@@ -328,6 +406,7 @@ static int first_barrier(struct test *t)
 const struct mp_case cases_init[] = {
     { "init_fails", init_fails, CASE_OWN_INIT | CASE_NO_THREADS },
     { "strangers", strangers, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "queues_are_full", queues_are_full, CASE_NO_THREADS },
     { "wrong_names", wrong_names, CASE_OWN_INIT | CASE_NO_THREADS },
     { "single", single, CASE_OWN_INIT | CASE_NO_THREADS },
     { "init_arguments", init_arguments, CASE_OWN_INIT | CASE_NO_THREADS },

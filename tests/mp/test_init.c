@@ -97,6 +97,9 @@ static struct mp_row strangers[] = {
 };
 MP_TABLE(init, strangers_do_not_disturb, strangers)
 
+static struct mp_row full[] = { { "queues_are_full", "tcp", 3 } };
+MP_TABLE(init, strangers_in_all_queues_end_no_job, full)
+
 static struct mp_row starts[] = {
     { "secret_of_a_start", "shm", 2 },
     { "secret_of_a_start", "tcp", 3 },

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -283,6 +284,28 @@ Test(verbs_many, all_come_to_a_rank_that_slept_behind_a_full_queue)
     most_backlog = 16;
     crowd_open(&c, 1);
     hub_sleeps(&c, 20);
+    all_come(&c, SECOND / 100);
+    crowd_close(&c);
+}
+
+/* Strangers fill the queue of a rank that computes: its kernel answers nobody then, for longer
+ * than any attempt takes. */
+Test(verbs_many, all_come_to_a_rank_whose_queue_strangers_filled)
+{
+    enum { STRANGERS = 1100 };
+    static struct crowd c;
+    const struct bny_addr *at;
+
+    if (verbs_real_device())
+        return;
+    setenv("BANYAN_TEST_CROWD", "3", 1);
+    crowd_open(&c, 1);
+    at = &((struct vb_tp *)c.tp[0])->rails[0].addr;
+    for (int i = 0; i < STRANGERS; i++)
+        close(bny_net_connect(at)); /* what the kernel has accepted stays in the queue */
+    hub_sleeps(&c, 100);
+    for (int r = 1; r < c.n; r++)
+        cr_assert_eq(hub_of(&c, r)->conn, NULL);
     all_come(&c, SECOND / 100);
     crowd_close(&c);
 }

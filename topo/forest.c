@@ -65,6 +65,7 @@ void bny_forest_free(struct bny_forest *f)
     }
     free(f->trees);
     free(f->present);
+    free(f->host_of);
     free(f->claim.cut);
     bny_dual_free(f->claim.dual);
     free(f);

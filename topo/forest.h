@@ -60,7 +60,9 @@ struct bny_forest {
      * the reduction; in the broadcast each of them has a parent or, with a sink, only the sink
      * has. NULL: all ranks are in the trees. */
     uint8_t *present;
-    int sink;               /* a part's: the only rank that gets the result; -1: all ranks do */
+    int sink;     /* a part's: the only rank that gets the result; -1: all ranks do */
+    int *host_of; /* [nranks] ranks of one host, whose edges are memory; NULL: nothing is known
+                   */
     struct bny_claim claim; /* all zero if the builder makes no claim */
 };
 

@@ -257,6 +257,9 @@ static int prove_plan(const struct bny_topology *t)
     static const enum bny_collective of_use[3][2] = { { BNY_ALLREDUCE, BNY_ALLREDUCE },
                                                       { BNY_REDUCE_SCATTER, BNY_ALLGATHER },
                                                       { BNY_REDUCE, BNY_BROADCAST } };
+    static const struct bny_loss lossy[BNY_CODES] = {
+        [BNY_CODE_UP] = { 1, 1 }, [BNY_CODE_DOWN] = { 1, 1 }
+    };
     const struct bny_forest *f = t->plan.forest;
     struct bny_program_set set = { .n = f->nranks };
     char why[256];
@@ -270,7 +273,9 @@ static int prove_plan(const struct bny_topology *t)
         set.p = calloc((size_t)set.n, sizeof *set.p);
         e = set.p ? bny_compile_all(set.p, f, set.collective, i % 2)
                   : bny_fail(BANYAN_ENOMEM, "no memory to prove %s", t->file);
-        if (!e && bny_program_set_prove(&set, 8, why, sizeof why) != 0)
+        if (!e && (bny_program_set_prove(&set, 8, why, sizeof why) != 0 ||
+                   (i % 2 == 0 && bny_program_verify_codes(set.p, set.n, lossy, NULL, NULL, why,
+                                                           sizeof why) != 0)))
             e = bny_fail(BANYAN_EINVAL, "%s is no correct plan: %s", t->file, why);
         bny_program_set_free(&set);
     }
@@ -346,7 +351,14 @@ static int grow_forest(struct bny_forest **out, const struct bny_topology *t,
 {
     int scattered = use == BNY_FOREST_SCATTERED, n = scattered ? t->nranks : hosts->ntrees;
     struct bny_forest *f = bny_forest_alloc(hosts->name, t->nranks, n);
+    size_t bytes = (size_t)t->nranks * sizeof *t->host_of;
 
+    if (f && !(f->host_of = malloc(bytes))) {
+        bny_forest_free(f);
+        f = NULL;
+    }
+    if (f)
+        memcpy(f->host_of, t->host_of, bytes);
     for (int i = 0; f && i < n; i++) {
         const struct bny_tree *from = &hosts->trees[scattered ? t->host_of[i] : i];
         int r = scattered ? i : use == BNY_FOREST_ROOTED ? root : local_rank(t, from->root, i);

@@ -303,12 +303,21 @@ static int by_program(const void *x, const void *y, void *arg)
     return 0;
 }
 
+static enum bny_code code_of(const struct compilation *c, const struct message *m)
+{
+    const int *host_of = c->f->host_of;
+
+    if (m->phase == KEEPING || (host_of && host_of[m->from] == host_of[m->to]))
+        return BNY_CODE_NONE;
+    return m->phase == REDUCING ? BNY_CODE_UP : BNY_CODE_DOWN;
+}
+
 /* The operand of a message that spreads: allgather's own block comes from IN when it goes
- * alone. */
+ * alone; but within a host as the others decode it, which KEEP puts into OUT. */
 static uint8_t spread_src(const struct compilation *c, const struct message *m)
 {
     if (c->collective == BNY_ALLGATHER && m->nblocks == 1 &&
-        c->f->trees[m->block].root == c->rank)
+        c->f->trees[m->block].root == c->rank && (c->coalesce || code_of(c, m)))
         return BNY_IN;
     return m->send_src;
 }
@@ -330,6 +339,7 @@ static void emit(struct compilation *c, struct bny_writer *w, const struct messa
         .nblocks = m->nblocks,
         .from = UINT32_MAX,
         .flags = m->phase == SPREADING && c->collective != BNY_REDUCE ? BNY_STEP_PLACE : 0,
+        .code = (uint8_t)code_of(c, m),
         .kind = keep                    ? BNY_KEEP
                 : m->phase == SPREADING ? BNY_RECV_COPY
                                         : BNY_RECV_ADD,
@@ -342,6 +352,8 @@ static void emit(struct compilation *c, struct bny_writer *w, const struct messa
         if (m->phase == SPREADING && !c->coalesce) {
             s.kind = BNY_FORWARD;
             s.from = made[m->block];
+            if (!w->failed && w->p->steps[s.from].kind == BNY_KEEP && s.code)
+                w->p->steps[s.from].code = s.code;
         }
     }
     step = bny_writer_add(w, &s);

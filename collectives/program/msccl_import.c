@@ -171,6 +171,7 @@ static uint32_t emit(struct import *x, int gpu, enum bny_step_kind kind, int pee
                              .chan = (uint8_t)(chan % BNY_CHANNELS),
                              .src = (uint8_t)src,
                              .dst = (uint8_t)dst,
+                             .code = kind == BNY_KEEP ? BNY_CODE_NONE : BNY_CODE_UP,
                              .peer = peer,
                              .block = (uint32_t)block,
                              .nblocks = 1,

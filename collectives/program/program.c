@@ -99,6 +99,7 @@ uint32_t bny_writer_step(struct bny_writer *w, enum bny_step_kind kind, int peer
         .src = (uint8_t)src,
         .dst = (uint8_t)dst,
         .flags = (uint8_t)flags,
+        .code = kind == BNY_KEEP ? BNY_CODE_NONE : BNY_CODE_UP,
         .peer = peer,
         .block = block,
         .nblocks = 1,

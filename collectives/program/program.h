@@ -36,11 +36,22 @@ enum bny_step_flag {
                               * be used. Set on that RECV_COPY as well */
 };
 
+/* Where a step's data is on its way. A plan has a codec for each, or none: its data is raw. */
+enum bny_code {
+    BNY_CODE_NONE, /* between ranks of one host: raw whatever the codec; KEEP: nothing is
+                      encoded */
+    BNY_CODE_UP,   /* contributions and their sums, towards the owner; all that is no result */
+    BNY_CODE_DOWN, /* results. A lossy code of one is made once, by KEEP, and FORWARD sends it
+                    */
+    BNY_CODES
+};
+
 struct bny_step {
     uint8_t kind;     /* enum bny_step_kind */
     uint8_t chan;     /* wire channel, 0..BNY_CHANNELS-1; the same on both sides */
     uint8_t src, dst; /* enum bny_space; BNY_NOWHERE when the kind has none */
     uint8_t flags;    /* enum bny_step_flag */
+    uint8_t code;     /* enum bny_code; the same on both sides */
     int32_t peer;     /* rank; -1 for KEEP */
     uint32_t block,
         nblocks; /* operand: blocks [block, block + nblocks) of this rank's table, in order */
@@ -166,11 +177,28 @@ void bny_program_free(struct bny_program *p); /* takes NULL */
  * the collective promises it (of SCAN its order, too), and each block of it is kept once
  * (KEEP), by its owner. Memory: no step reads what a concurrent step may overwrite, whether IN
  * is OUT or not; IN is never written unless it is OUT. Matching: the k-th send from a to b and
- * b's k-th receive from a name as many blocks of the same weights, on the same channel.
- * Progress: no deadlock with `slots` messages in flight in each direction of a channel (0:
- * rendezvous, a send completes when it is received), each step cut into slots + 2 chunks.
- * programs[nranks]. Returns 0, or -BANYAN_EINVAL with the first violation in why. */
+ * b's k-th receive from a name as many blocks of the same weights, on the same channel and in
+ * the same code. Progress: no deadlock with `slots` messages in flight in each direction of a
+ * channel (0: rendezvous, a send completes when it is received), each step cut into slots + 2
+ * chunks. programs[nranks]. Returns 0, or -BANYAN_EINVAL with the first violation in why. */
 int bny_program_verify(struct bny_program *const *programs, int nranks, int slots, char *why,
                        size_t why_cap);
+
+/* What is lost: the mean squared error over the energy of the data, and the largest error over
+ * the largest values of the inputs, each rank's in the same block, together. Of one encoding:
+ * of its input. All zero: nothing is; INFINITY: unknown. */
+struct bny_loss {
+    double nmse, max;
+};
+
+/* Proves of programs that bny_program_verify accepts what codecs with these losses do to
+ * results. Of each block there is one lossy code, made by KEEP; nobody encodes a result again,
+ * and all ranks that end with the block decode that code. *found (or NULL): the losses of all
+ * encodings on the longest path of a contribution, added, and their mean over contributions.
+ * They are at most those of claim (NULL: any). Returns as bny_program_verify. */
+int bny_program_verify_codes(struct bny_program *const *programs, int nranks,
+                             const struct bny_loss code[BNY_CODES],
+                             const struct bny_loss *claim, struct bny_loss *found, char *why,
+                             size_t why_cap);
 
 #endif

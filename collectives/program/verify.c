@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Proves programs (program.h, bny_program_verify): their form, memory (V2) and matching (V3);
- * contributions and progress are in verify_values.c and verify_progress.c. Time is linear in
+ * contributions, codes and progress are in verify_values.c, verify_codes.c and
+ * verify_progress.c. Time is linear in
  * steps but for V2, which is quadratic in the steps of one rank that touch one block. */
 #include "collectives/program/verify.h"
 
@@ -12,6 +13,8 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "transport/wire.h"
+
+#define ROUNDED (1 + 1e-9) /* claims are added up in another order */
 
 int bny_proof_fail(const struct bny_proof *v, const char *fmt, ...)
 {
@@ -31,6 +34,35 @@ int bny_proof_no_memory(const struct bny_proof *v)
     if (v->why && v->why_cap)
         snprintf(v->why, v->why_cap, "no memory to verify programs of %d ranks", v->n);
     return bny_fail(BANYAN_ENOMEM, "no memory to verify programs of %d ranks", v->n);
+}
+
+int bny_proof_run(const struct bny_proof *v, int (*step)(void *of, int rank, uint32_t i),
+                  void *of)
+{
+    uint32_t *done = calloc((size_t)v->n, sizeof *done);
+    int progress = 1, stuck = -1, e = done ? 0 : bny_proof_no_memory(v);
+
+    while (progress && !e) {
+        progress = 0;
+        for (int r = 0; r < v->n && !e; r++) {
+            for (; done[r] < v->p[r]->nsteps && !e; done[r]++, progress = 1) {
+                const struct bny_step *s = &v->p[r]->steps[done[r]];
+
+                if (bny_step_is_recv(s) &&
+                    done[s->peer] <= v->match[v->base[r] + done[r]] - v->base[s->peer])
+                    break;
+                e = step(of, r, done[r]);
+            }
+        }
+    }
+    for (int r = 0; r < v->n && !e && stuck < 0; r++)
+        if (done[r] < v->p[r]->nsteps)
+            stuck = r;
+    if (stuck >= 0)
+        e = bny_proof_fail(v, "rank %d waits for ever at step %u, run in program order", stuck,
+                           done[stuck]);
+    free(done);
+    return e;
 }
 
 /* ---- form ---- */
@@ -123,9 +155,9 @@ static int check_step(const struct bny_proof *v, const struct bny_program *p, ui
     int sends = s->kind == BNY_SEND || s->kind == BNY_FORWARD, e;
     unsigned allowed = s->kind == BNY_RECV_ADD ? BNY_STEP_REV : BNY_STEP_PLACE;
 
-    if (s->kind > BNY_KEEP || s->chan >= BNY_CHANNELS)
-        return bny_proof_fail(v, "rank %d step %u has kind %u, channel %u", p->rank, i, s->kind,
-                              s->chan);
+    if (s->kind > BNY_KEEP || s->chan >= BNY_CHANNELS || s->code >= BNY_CODES)
+        return bny_proof_fail(v, "rank %d step %u has kind %u, channel %u, code %u", p->rank, i,
+                              s->kind, s->chan, s->code);
     if (s->kind == BNY_KEEP ? s->peer != -1
                             : s->peer < 0 || s->peer >= v->n || s->peer == p->rank)
         return bny_proof_fail(v, "rank %d step %u has peer %d", p->rank, i, s->peer);
@@ -226,11 +258,12 @@ static int check_pair(const struct bny_proof *v, int r, uint32_t i)
         return bny_proof_fail(v, "rank %d step %u: rank %d sends nothing for it", r, i,
                               s->peer);
     m = bny_proof_step(v, s->peer, g);
-    if (s->nblocks != m->nblocks || s->chan != m->chan)
+    if (s->nblocks != m->nblocks || s->chan != m->chan || s->code != m->code)
         return bny_proof_fail(v,
-                              "rank %d step %u receives %u blocks on channel %u, rank %d "
-                              "sends %u on %u",
-                              r, i, s->nblocks, s->chan, s->peer, m->nblocks, m->chan);
+                              "rank %d step %u receives %u blocks on channel %u in code %u, "
+                              "rank %d sends %u on %u in %u",
+                              r, i, s->nblocks, s->chan, s->code, s->peer, m->nblocks, m->chan,
+                              m->code);
     for (uint32_t b = 0; p->weight_num && b < s->nblocks; b++)
         if ((uint64_t)p->weight_num[s->block + b] * p->weight_den[m->block + b] !=
             (uint64_t)p->weight_num[m->block + b] * p->weight_den[s->block + b])
@@ -434,6 +467,21 @@ static int prove(struct bny_proof *v, int slots)
     return e ? e : bny_prove_progress(v, slots);
 }
 
+static int number_steps(struct bny_proof *v)
+{
+    v->base = calloc((size_t)v->n + 1, sizeof *v->base);
+    if (!v->base)
+        return bny_proof_no_memory(v);
+    for (int r = 0; r < v->n; r++)
+        v->base[r + 1] = v->base[r] + v->p[r]->nsteps;
+    v->nsteps = v->base[v->n];
+    v->match = malloc(((size_t)v->nsteps + 1) * sizeof *v->match);
+    if (!v->match)
+        return bny_proof_no_memory(v);
+    memset(v->match, 0xff, ((size_t)v->nsteps + 1) * sizeof *v->match);
+    return 0;
+}
+
 int bny_program_verify(struct bny_program *const *programs, int nranks, int slots, char *why,
                        size_t why_cap)
 {
@@ -442,19 +490,32 @@ int bny_program_verify(struct bny_program *const *programs, int nranks, int slot
 
     if (nranks < 1 || slots < 0)
         return bny_proof_fail(&v, "%d ranks and %d slots", nranks, slots);
-    v.base = calloc((size_t)nranks + 1, sizeof *v.base);
-    if (!v.base)
-        return bny_proof_no_memory(&v);
-    for (int r = 0; r < nranks; r++)
-        v.base[r + 1] = v.base[r] + programs[r]->nsteps;
-    v.nsteps = v.base[nranks];
-    v.match = malloc(((size_t)v.nsteps + 1) * sizeof *v.match);
-    if (v.match) {
-        memset(v.match, 0xff, ((size_t)v.nsteps + 1) * sizeof *v.match);
+    e = number_steps(&v);
+    if (!e)
         e = prove(&v, slots);
-    } else {
-        e = bny_proof_no_memory(&v);
-    }
+    free(v.base);
+    free(v.match);
+    return e;
+}
+
+int bny_program_verify_codes(struct bny_program *const *programs, int nranks,
+                             const struct bny_loss code[BNY_CODES],
+                             const struct bny_loss *claim, struct bny_loss *found, char *why,
+                             size_t why_cap)
+{
+    struct bny_proof v = { .p = programs, .n = nranks, .why = why, .why_cap = why_cap };
+    struct bny_loss sum = { 0, 0 };
+    int e = number_steps(&v);
+
+    if (!e)
+        e = check_matching(&v);
+    if (!e)
+        e = bny_prove_codes(&v, code, &sum);
+    if (!e && claim && !(sum.nmse <= claim->nmse * ROUNDED && sum.max <= claim->max * ROUNDED))
+        e = bny_proof_fail(&v, "results lose nmse %g, max %g; the plan claims %g, %g", sum.nmse,
+                           sum.max, claim->nmse, claim->max);
+    if (found)
+        *found = sum;
     free(v.base);
     free(v.match);
     return e;

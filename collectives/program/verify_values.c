@@ -31,7 +31,6 @@ struct run {
     uint32_t nblocks;
     uint32_t *values; /* cells [n][4][nblocks], then one for each block of each step */
     size_t *made;     /* [nsteps] a step's first value: what it sent, received or kept */
-    uint32_t *done;   /* [n] steps done, the program counter */
     struct sum *sums; /* from 1: first a place for each operand of each rank */
     uint32_t nsums, cap;
     uint32_t first_made; /* from here on additions */
@@ -341,8 +340,9 @@ static int receive(struct run *x, int rank, uint32_t i, uint32_t k)
     return 0;
 }
 
-static int execute(struct run *x, int rank, uint32_t i)
+static int execute(void *of, int rank, uint32_t i)
 {
+    struct run *x = of;
     const struct bny_step *s = &x->v->p[rank]->steps[i];
     int e = 0;
 
@@ -360,8 +360,9 @@ static int execute(struct run *x, int rank, uint32_t i)
 /* A barrier moves no data: a message carries all that its sender had waited for when it was
  * sent. heard has a set of ranks for each step, and after these one for each rank: all that it
  * has heard. */
-static int verify_values_hear(struct run *x, int rank, uint32_t i)
+static int verify_values_hear(void *of, int rank, uint32_t i)
 {
+    struct run *x = of;
     const struct bny_program *p = x->v->p[rank];
     const struct bny_step *s = &p->steps[i];
     uint32_t base = x->v->base[rank], g = base + i;
@@ -383,34 +384,6 @@ static int verify_values_hear(struct run *x, int rank, uint32_t i)
     }
     if (bny_step_is_recv(s) && !news)
         return bny_proof_fail(x->v, "rank %d step %u hears nothing new", rank, i);
-    return 0;
-}
-
-static int run_all(struct run *x)
-{
-    const struct bny_proof *v = x->v;
-    int progress = 1, e;
-
-    while (progress) {
-        progress = 0;
-        for (int r = 0; r < v->n; r++) {
-            for (; x->done[r] < v->p[r]->nsteps; x->done[r]++, progress = 1) {
-                uint32_t i = x->done[r];
-                const struct bny_step *s = &v->p[r]->steps[i];
-
-                if (bny_step_is_recv(s) &&
-                    x->done[s->peer] <= v->match[v->base[r] + i] - v->base[s->peer])
-                    break;
-                e = x->heard ? verify_values_hear(x, r, i) : execute(x, r, i);
-                if (e)
-                    return e;
-            }
-        }
-    }
-    for (int r = 0; r < v->n; r++)
-        if (x->done[r] < v->p[r]->nsteps)
-            return bny_proof_fail(v, "rank %d waits for ever at step %u, run in program order",
-                                  r, x->done[r]);
     return 0;
 }
 
@@ -477,10 +450,9 @@ static int run_variant(struct run *x)
     memset(x->values, 0,
            (size_t)x->v->n * 4 * x->nblocks *
                sizeof *x->values); /* the others are written before they are read */
-    memset(x->done, 0, (size_t)x->v->n * sizeof *x->done);
     for (int r = 0; r < x->v->n; r++)
         set_inputs(x, r);
-    e = run_all(x);
+    e = bny_proof_run(x->v, execute, x);
     for (int r = 0; r < x->v->n && !e; r++)
         for (uint32_t b = 0; b < x->nblocks && !e; b++)
             e = check_result(x, r, b);
@@ -527,7 +499,7 @@ static int run_barrier(struct run *x)
 
     x->words = (size_t)(x->v->n + 63) / 64;
     x->heard = calloc(((size_t)x->v->nsteps + (size_t)x->v->n) * x->words, sizeof *x->heard);
-    e = x->heard ? run_all(x) : bny_proof_no_memory(x->v);
+    e = x->heard ? bny_proof_run(x->v, verify_values_hear, x) : bny_proof_no_memory(x->v);
     for (int r = 0; r < x->v->n && !e && x->v->n > 1; r++)
         for (int from = 0; from < x->v->n && !e; from++)
             if (!(x->heard[(x->v->nsteps + (size_t)r) * x->words + (size_t)from / 64] >>
@@ -545,13 +517,11 @@ int bny_prove_values(const struct bny_proof *v)
         .v = v,
         .nblocks = v->p[0]->nblocks,
         .made = malloc(((size_t)v->nsteps + 1) * sizeof *x.made),
-        .done = calloc((size_t)v->n, sizeof *x.done),
     };
-    int e = x.made && x.done ? 0 : bny_proof_no_memory(v);
+    int e = x.made ? 0 : bny_proof_no_memory(v);
 
     if (!e)
         e = v->p[0]->collective == BNY_BARRIER ? run_barrier(&x) : run_sums(&x);
     free(x.made);
-    free(x.done);
     return e;
 }

@@ -24,7 +24,7 @@ void bny_writer_init(struct bny_writer *w, const char *schedule, enum bny_collec
 void bny_writer_reserve(struct bny_writer *w, uint32_t steps);
 /* Appends a step; ordinal, dep and ndeps are set by finish. Returns its index. */
 uint32_t bny_writer_add(struct bny_writer *w, const struct bny_step *step);
-/* Shorthand: flags as given, one block range, no FORWARD. */
+/* Shorthand: flags as given, one block, no FORWARD; of code UP. */
 uint32_t bny_writer_step(struct bny_writer *w, enum bny_step_kind kind, int peer,
                          enum bny_space src, enum bny_space dst, uint32_t block,
                          unsigned flags);

@@ -53,6 +53,11 @@ struct bny_codec_ops;
 struct bny_codec {
     const struct bny_codec_ops *ops;
     double param[BNY_CODEC_PARAMS];
+    /* "levels:up=bf16,down=int8": the codecs of contributions on their way to the owner of a
+     * sum, and of results and what is no sum; NULL: raw. Then ops and param are those of one of
+     * them, one that loses something if any does. Of all others: the codec itself. */
+    const struct bny_codec *up, *down;
+    int is_levels;
     int force; /* "force=1", which every codec accepts: use it even if it is predicted to lose
                 */
     char spec[80]; /* canonical: "topk:delta=0.01", without parameters at their default */
@@ -148,13 +153,14 @@ struct bny_codec_ops {
 extern const struct bny_codec_ops *const bny_codecs[];
 const struct bny_codec_ops *bny_codec_find(const char *name);
 /* Adds a codec of the program, for the life of the process; its functions are trusted. Returns
- * 0, -BANYAN_EINVAL (the name is taken), -BANYAN_ENOMEM. Any thread. */
+ * 0, -BANYAN_EINVAL (the name is taken, or that of codecs of several), -BANYAN_ENOMEM. Any
+ * thread. */
 #define BNY_CODECS_ADDED 16
 int bny_codec_add(const struct bny_codec_ops *ops);
 const struct bny_codec_ops *bny_codec_at(size_t i); /* of both sorts; NULL past the end */
-/* "name" or "name:param=value,param=value". Returns 0 and the interned codec; -BANYAN_EINVAL:
- * unknown names and parameters (the sentence lists the known ones), values out of range;
- * -BANYAN_ENOMEM. Any thread. */
+/* "name" or "name:param=value,param=value"; or "levels:up=name,down=name" (levels.c). Returns 0
+ * and the interned codec; -BANYAN_EINVAL: unknown names and parameters (the sentence lists the
+ * known ones), values out of range; -BANYAN_ENOMEM. Any thread. */
 int bny_codec_parse(const struct bny_codec **out, const char *text);
 /* "none, f16, bf16, ..." for messages. */
 const char *bny_codec_list(void);

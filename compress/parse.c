@@ -10,7 +10,7 @@
 #include "base/fork.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "compress/codec.h"
+#include "compress/parse.h"
 
 struct entry {
     struct bny_codec codec;
@@ -121,7 +121,7 @@ static int params_parse(struct bny_codec *c, const char *text)
     return 0;
 }
 
-/* The canonical text and its hash (FNV-1a). */
+/* The canonical text. */
 static void name_it(struct bny_codec *c)
 {
     size_t at = (size_t)snprintf(c->spec, sizeof c->spec, "%s", c->ops->name);
@@ -135,22 +135,29 @@ static void name_it(struct bny_codec *c)
         }
     if (c->force && at < sizeof c->spec)
         snprintf(c->spec + at, sizeof c->spec - at, "%cforce=1", sep);
-    c->hash = 2166136261u;
-    for (const char *s = c->spec; *s; s++)
-        c->hash = (c->hash ^ (uint8_t)*s) * 16777619u;
 }
 
-static int intern(const struct bny_codec **out, const struct bny_codec *c)
+static int is_same(const struct bny_codec *a, const struct bny_codec *b)
+{
+    return a->ops == b->ops && a->force == b->force && a->is_levels == b->is_levels &&
+           !memcmp(a->param, b->param, sizeof a->param) &&
+           (!a->is_levels || (a->up == b->up && a->down == b->down));
+}
+
+int bny_codec_intern(const struct bny_codec **out, const struct bny_codec *c)
 {
     struct entry *e;
 
     bny_lock_take(&lock);
-    for (e = known; e; e = e->next)
-        if (e->codec.ops == c->ops && e->codec.force == c->force &&
-            !memcmp(e->codec.param, c->param, sizeof c->param))
-            break;
+    for (e = known; e && !is_same(&e->codec, c); e = e->next)
+        ;
     if (!e && (e = malloc(sizeof *e))) {
         e->codec = *c;
+        if (!c->is_levels)
+            e->codec.up = e->codec.down = &e->codec;
+        e->codec.hash = 2166136261u; /* FNV-1a */
+        for (const char *s = c->spec; *s; s++)
+            e->codec.hash = (e->codec.hash ^ (uint8_t)*s) * 16777619u;
         e->next = known;
         known = e;
     }
@@ -169,6 +176,8 @@ int bny_codec_parse(const struct bny_codec **out, const char *text)
     int rc;
 
     snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), text);
+    if (bny_levels_is_name(name))
+        return bny_levels_parse(out, text + len + (text[len] != 0));
     c.ops = len < sizeof name ? bny_codec_find(name) : NULL;
     if (!c.ops && !strcmp(name, "gtopk"))
         return bny_fail(BANYAN_EINVAL, "codec: gtopk is an option of topk; write "
@@ -183,5 +192,5 @@ int bny_codec_parse(const struct bny_codec **out, const char *text)
     if (c.ops->check && (rc = c.ops->check(&c)) != 0)
         return rc;
     name_it(&c);
-    return intern(out, &c);
+    return bny_codec_intern(out, &c);
 }

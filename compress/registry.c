@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/fork.h"
 #include "compress/codecs.h"
+#include "compress/parse.h"
 
 #define ENTRY(table) &table,
 const struct bny_codec_ops *const bny_codecs[] = { BNY_CODECS(ENTRY) NULL };
@@ -44,7 +45,7 @@ int bny_codec_add(const struct bny_codec_ops *ops)
 
     bny_lock_take(&lock);
     n = atomic_load(&nadded);
-    if (bny_codec_find(ops->name))
+    if (bny_codec_find(ops->name) || bny_levels_is_name(ops->name))
         rc = bny_fail(BANYAN_EINVAL, "codec: there is one of the name %s already", ops->name);
     else if (n == BNY_CODECS_ADDED)
         rc = bny_fail(BANYAN_ENOMEM, "codec: %d are registered, there is no room for %s",

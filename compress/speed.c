@@ -6,13 +6,23 @@
 
 #include "compress/linear.h"
 
+/* Seconds to copy, and to add, a byte of raw data. */
+#define RAW_COPY_S 0.03e-9
+#define RAW_ADD_S  0.06e-9
+
 struct bny_codec_speed bny_codec_speed(const struct bny_codec *c, enum banyan_dtype dtype)
 {
-    const struct bny_codec_ops *ops = c->ops;
-    struct bny_codec_speed s = { ops->encode_ns * 1e-9, ops->decode_ns * 1e-9, 1 };
-    double esz = (double)banyan_dtype_bytes(dtype), delta = bny_codec_get(c, "delta");
+    double esz = (double)banyan_dtype_bytes(dtype), delta;
+    struct bny_codec_speed s = { 0, RAW_COPY_S * esz, RAW_ADD_S * esz, esz };
+    const struct bny_codec_ops *ops;
     size_t many = 1 << 16;
 
+    if (!c)
+        return s;
+    ops = c->ops;
+    s = (struct bny_codec_speed){ ops->encode_ns * 1e-9, ops->decode_ns * 1e-9,
+                                  ops->decode_ns * 1e-9, 1 };
+    delta = bny_codec_get(c, "delta");
     switch (ops->family) {
     case BNY_CODEC_EXACT: s.wire_bytes = (esz > 2 ? 0.84 : 0.7) * esz; break;
     case BNY_CODEC_SPARSE: s.wire_bytes = isnan(delta) ? 0.1 * esz : delta * (esz + 2.5); break;

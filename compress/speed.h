@@ -7,9 +7,11 @@
 #include "compress/codec.h"
 
 struct bny_codec_speed {
-    double encode_s, decode_s; /* seconds an element, one core, data from memory */
-    double wire_bytes;         /* expected bytes per element */
+    double encode_s, decode_s, add_s; /* seconds an element, one core, data from memory; add:
+                                       * decoded and added */
+    double wire_bytes;                /* expected bytes per element */
 };
+/* c NULL: raw data. */
 struct bny_codec_speed bny_codec_speed(const struct bny_codec *c, enum banyan_dtype dtype);
 
 #endif

@@ -13,6 +13,7 @@
 #include "collectives/api/group.h"
 #include "collectives/local/memory_kind.h"
 #include "compress/linear.h"
+#include "compress/parse.h"
 
 static int take_opts(struct banyan_opts *out, const struct banyan_opts *given)
 {
@@ -362,12 +363,29 @@ static int check_matrix(struct bny_call *call, struct banyan_comm *comm,
     return 0;
 }
 
+/* A call in which data goes one way takes that way's codec. */
+static int take_direction(struct bny_call *call)
+{
+    const struct bny_codec *c = call->codec,
+                           *way = bny_call_row(call)->averages ? c->up : c->down;
+    int rc = 0;
+
+    if (c->is_levels && call->collective != BNY_ALLREDUCE)
+        rc = bny_levels_make(&call->codec, way, way, c->force);
+    if (rc == 0 && call->codec->ops->family == BNY_CODEC_RAW)
+        call->codec = NULL;
+    return rc;
+}
+
 int bny_check_codec(struct bny_call *call, struct banyan_comm *comm,
                     const struct banyan_opts *opts)
 {
     size_t count = bny_call_row(call)->per_rank ? call->count * (size_t)comm->n : call->count;
     const char *lacks;
+    int rc;
 
+    if (call->codec && (rc = take_direction(call)) != 0)
+        return rc;
     if (!call->codec)
         return 0;
     lacks = codec_lacks(call);

@@ -24,6 +24,8 @@ const char *bny_arrival_cannot(const struct bny_scope *s, const struct bny_call 
         return "it takes no participation set; at_least counts the ranks that come first";
     if (call->codec && call->codec->ops->linear)
         return "codes of linear codecs are summed in stages of all ranks; use another codec";
+    if (call->codec && call->codec->is_levels)
+        return "each rank of its chains encodes a sum, with one codec for all of them";
     return s->n > BNY_ARRIVAL_RANKS_MAX ? "it is for up to 32768 ranks" : NULL;
 }
 

@@ -508,7 +508,7 @@ static int message_fits(const struct bny_op *op, int from, const struct bny_msg 
         return 0;
     n = bny_engine_chunk(op, st, h->chunk);
     if (bny_coded_travels(op, *index))
-        return bny_coded_fits(op, h, n);
+        return bny_coded_fits(op, *index, h, n);
     if (h->kind == BNY_MSG_PUT)
         return h->len == 0 && e->peers[from].xfer.window_wanted;
     return h->kind == BNY_MSG_DATA && h->len == n * op->esz;

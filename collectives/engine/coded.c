@@ -20,20 +20,14 @@
 #include "base/fpmode.h"
 #include "collectives/local/local.h"
 #include "collectives/local/workers.h"
-#include "collectives/plan/topology.h"
 
 /* Messages up to this are encoded into the operation's memory: they go eagerly. */
 #define SMALL_BYTES 4096
 #define PAGE        4096u
 
-static const struct bny_codec *codec_of(const struct bny_op *op)
+static int is_exact(const struct bny_codec *codec)
 {
-    return op->plan.codec;
-}
-
-static int is_exact(const struct bny_op *op)
-{
-    return codec_of(op)->ops->family == BNY_CODEC_EXACT;
+    return codec->ops->family == BNY_CODEC_EXACT;
 }
 
 static struct bny_coded *coded_of(const struct bny_op *op)
@@ -41,26 +35,28 @@ static struct bny_coded *coded_of(const struct bny_op *op)
     return bny_engine_of(op)->coded;
 }
 
-static size_t bound(const struct bny_op *op, size_t n)
+static size_t bound(const struct bny_op *op, uint32_t i, size_t n)
 {
-    return bny_message_bound(codec_of(op), n, op->call.dtype, 0);
+    return bny_message_bound(bny_coded_codec(op, i), n, op->call.dtype, 0);
 }
 
-size_t bny_coded_most(const struct bny_op *op, size_t n)
+size_t bny_coded_most(const struct bny_op *op, uint32_t i, size_t n)
 {
-    return bny_message_bound(codec_of(op), n, op->call.dtype, 1);
+    return bny_message_bound(bny_coded_codec(op, i), n, op->call.dtype, 1);
 }
 
-static size_t stride(const struct bny_op *op)
+static size_t stride(const struct bny_op *op, uint32_t i)
 {
-    return (bound(op, op->chunk_elems) + 63) & ~(size_t)63;
+    return (bound(op, i, op->chunk_elems) + 63) & ~(size_t)63;
 }
 
 /* The place of a chunk in the tensor. Exact codecs have no use for it, and ranks may not know
  * it (v-variants). */
 static uint64_t index_of(const struct bny_op *op, uint32_t i, uint32_t c)
 {
-    return (is_exact(op) ? 0 : op->call.tensor_at + bny_engine_of(op)->steps[i].pos) +
+    return (is_exact(bny_coded_codec(op, i))
+                ? 0
+                : op->call.tensor_at + bny_engine_of(op)->steps[i].pos) +
            (uint64_t)c * op->chunk_elems;
 }
 
@@ -71,7 +67,7 @@ void bny_coded_inputs(const struct bny_op *op, uint32_t i, uint32_t c, uint32_t 
     const struct bny_coded_step *cs = &k->steps[i];
     const struct banyan_codec_state *state = k->lent;
 
-    *e = (struct bny_enc){ .codec = codec_of(op),
+    *e = (struct bny_enc){ .codec = bny_coded_codec(op, i),
                            .cpu_flags = bny_cpu_flags(),
                            .dtype = op->call.dtype,
                            .ef_scale = 1,
@@ -81,7 +77,7 @@ void bny_coded_inputs(const struct bny_op *op, uint32_t i, uint32_t c, uint32_t 
                            .index = index_of(op, i, c) };
     if (state)
         e->seed = state->seed;
-    if (state && !cs->is_union) {
+    if (state && !cs->is_union && !is_exact(e->codec)) {
         BNY_ASSERT(e->index < state->count);
         e->ef = state->ef + e->index;
         e->track = state->track;
@@ -114,12 +110,13 @@ static struct bny_dec decoder(const struct bny_op *op, uint32_t i, uint32_t c, i
                               int is_result)
 {
     const struct bny_coded *k = coded_of(op);
+    const struct bny_codec *codec = bny_coded_codec(op, i);
 
-    return (struct bny_dec){ .codec = codec_of(op),
+    return (struct bny_dec){ .codec = codec,
                              .cpu_flags = bny_cpu_flags(),
                              .dtype = op->call.dtype,
                              .scale =
-                                 is_result && bny_call_averages(&op->call) && !is_exact(op)
+                                 is_result && bny_call_averages(&op->call) && !is_exact(codec)
                                      ? bny_reciprocal(bny_call_parts(&op->call, op->comm->n))
                                      : 1,
                              .seed = k->lent ? k->lent->seed : 0,
@@ -130,13 +127,6 @@ static struct bny_dec decoder(const struct bny_op *op, uint32_t i, uint32_t c, i
 }
 
 /* ---- start ---- */
-
-/* Inside a host of a schedule of hosts nothing is encoded. Both ends see it alike. */
-static int is_raw_step(const struct bny_op *op, const struct bny_step *s)
-{
-    return s->peer >= 0 && op->plan.raw_in_host &&
-           bny_topology_same_host(&op->comm->scope, op->comm->rank, s->peer);
-}
 
 static int is_forward(const struct bny_op *op, uint32_t i)
 {
@@ -158,7 +148,7 @@ static void mark_steps(struct bny_op *op)
     for (uint32_t i = 0; i < p->nsteps; i++) {
         const struct bny_step *s = &p->steps[i];
         struct bny_coded_step *cs = &k->steps[i];
-        cs->travels = s->kind != BNY_KEEP && !is_raw_step(op, s);
+        cs->travels = bny_coded_codec(op, i) != NULL;
         cs->nsum = 1;
         if (reduces && s->kind == BNY_KEEP)
             cs->nsum = (uint32_t)bny_call_parts(&op->call, op->comm->n);
@@ -166,9 +156,6 @@ static void mark_steps(struct bny_op *op)
             cs->nsum += k->blocks[s->block].added;
         k->blocks[s->block].added += s->kind == BNY_RECV_ADD;
     }
-    for (uint32_t i = 0; i < p->nsteps; i++)
-        if (is_forward(op, i) && p->steps[p->steps[i].from].kind == BNY_KEEP)
-            k->steps[p->steps[i].from].travels = 1;
 }
 
 /* Sparse codecs: what a rank adds to the sums of others must be as sparse as theirs, or every
@@ -178,10 +165,10 @@ static void mark_steps(struct bny_op *op)
 static void mark_thinning(struct bny_op *op)
 {
     const struct bny_program *p = bny_engine_of(op)->program;
+    const struct bny_codec *codec = op->plan.codec;
     struct bny_coded *k = coded_of(op);
 
-    if (codec_of(op)->ops->family != BNY_CODEC_SPARSE ||
-        bny_codec_get(codec_of(op), "reselect") == 1)
+    if (codec->ops->family != BNY_CODEC_SPARSE || bny_codec_get(codec, "reselect") == 1)
         return;
     for (uint32_t i = 0; i < p->nsteps; i++) {
         const struct bny_step *s = &p->steps[i];
@@ -214,7 +201,7 @@ static int number_encodings(struct bny_op *op)
     const struct bny_engine *e = bny_engine_of(op);
     const struct bny_program *p = e->program;
     struct bny_coded *k = e->coded;
-    size_t bytes = k->lent ? codec_of(op)->ops->stats_bytes : 0;
+    size_t bytes = k->lent ? op->plan.codec->ops->stats_bytes : 0;
     int rc;
 
     k->nencodings = 0;
@@ -258,7 +245,7 @@ static void lay_out_send(struct bny_op *op, uint32_t i, size_t *at, char *base)
     cs->pend = base ? base + place : NULL;
     cs->jobs = NULL;
     if (!coded_of(op)->workers ||
-        bound(op, bny_engine_chunk(op, &bny_engine_of(op)->steps[i], 0)) <= SMALL_BYTES)
+        bound(op, i, bny_engine_chunk(op, &bny_engine_of(op)->steps[i], 0)) <= SMALL_BYTES)
         return;
     place = carve(at, sizeof *cs->jobs * BNY_AHEAD);
     cs->jobs = base ? (struct bny_job *)(void *)(base + place) : NULL;
@@ -269,7 +256,7 @@ static void lay_out_kept(struct bny_op *op, uint32_t i, size_t *at, char *base)
 {
     struct bny_coded_step *cs = bny_coded_step(op, i);
     uint32_t nchunks = bny_engine_of(op)->steps[i].nchunks;
-    size_t place = carve(at, stride(op) * nchunks),
+    size_t place = carve(at, stride(op, i) * nchunks),
            lens = carve(at, sizeof(uint32_t) * nchunks);
 
     cs->kept = (char *)op; /* has been counted */
@@ -306,11 +293,11 @@ static int lend_state(struct bny_op *op)
 
     k->codec_step = bny_op_seq(op);
     k->lent = NULL;
-    if (!state || is_exact(op))
+    if (!state || is_exact(op->plan.codec))
         return 0;
     rc = op->call.is_child == BNY_CHILD_CODED
              ? 0 /* the parent has */
-             : bny_state_begin(state, codec_of(op), 1, (int64_t)state->count,
+             : bny_state_begin(state, op->plan.codec, 1, (int64_t)state->count,
                                bny_call_takes_part(&op->call, op->comm->rank));
     if (rc)
         return rc;
@@ -402,6 +389,7 @@ int bny_coded_start(struct bny_op *op)
 
 void bny_coded_end(struct bny_op *op, int result)
 {
+    const struct bny_codec *codec = op->plan.codec;
     struct bny_coded *k = coded_of(op);
     struct banyan_codec_state *state = k->lent;
 
@@ -409,9 +397,9 @@ void bny_coded_end(struct bny_op *op, int result)
     if (!state)
         return;
     k->lent = NULL;
-    if (result == 0 && k->nencodings && codec_of(op)->ops->end) {
+    if (result == 0 && k->nencodings && codec->ops->end) {
         BNY_FIXED_FP_MODE;
-        codec_of(op)->ops->end(codec_of(op), state->track, k->stats, k->nencodings);
+        codec->ops->end(codec, state->track, k->stats, k->nencodings);
     }
     if (op->call.is_child != BNY_CHILD_CODED)
         bny_state_end(state);
@@ -437,7 +425,7 @@ static int send_small(struct bny_op *op, uint32_t i, struct bny_ep *ep, struct b
 
     if (!cs->pend_len) {
         long len = coded_encode(op, i, h->chunk, (uint32_t)op->comm->rank, cs->pend,
-                                bound(op, n), src, n);
+                                bound(op, i, n), src, n);
         if (len < 0)
             return (int)len;
         cs->pend_len = (uint32_t)len;
@@ -455,7 +443,7 @@ static int send_reserved(struct bny_op *op, uint32_t i, struct bny_ep *ep, struc
                          const char *src, size_t n)
 {
     const struct bny_engine *e = bny_engine_of(op);
-    size_t most = bound(op, n);
+    size_t most = bound(op, i, n);
     struct bny_slot slot;
     long len;
     int rc;
@@ -496,10 +484,10 @@ int bny_coded_send(struct bny_op *op, uint32_t i, struct bny_hdr *h)
         const struct bny_coded_step *from = &e->coded->steps[s->from];
         if (from->kept_len[c] == BNY_LEN_RAW)
             return send_raw(op, i, h, e->steps[s->from].dst + at, n);
-        return bny_engine_send(op, i, h, from->kept + stride(op) * c, from->kept_len[c], 0);
+        return bny_engine_send(op, i, h, from->kept + stride(op, i) * c, from->kept_len[c], 0);
     }
     if (cs->raw_next != c + 1) {
-        size_t most = bound(op, n);
+        size_t most = bound(op, i, n);
         rc = most <= SMALL_BYTES && most <= ep->eager_max
                  ? send_small(op, i, ep, h, st->src + at, n)
                  : send_reserved(op, i, ep, h, st->src + at, n);
@@ -512,14 +500,14 @@ int bny_coded_send(struct bny_op *op, uint32_t i, struct bny_hdr *h)
 
 /* ---- receive and decode ---- */
 
-int bny_coded_fits(const struct bny_op *op, const struct bny_hdr *h, size_t n)
+int bny_coded_fits(const struct bny_op *op, uint32_t i, const struct bny_hdr *h, size_t n)
 {
     if (n == 0)
         return h->kind == BNY_MSG_DATA && h->len == 0;
     if (h->kind == BNY_MSG_RAW)
         return h->len == n * op->esz;
     return h->kind == BNY_MSG_DATA && h->len > sizeof(struct bny_coded_hdr) &&
-           h->len <= bound(op, n);
+           h->len <= bound(op, i, n);
 }
 
 int bny_coded_declined(struct bny_op *op, uint32_t i, const struct bny_msg *msg,
@@ -564,7 +552,7 @@ static int thin(struct bny_op *op, uint32_t i, uint32_t c, const char *src, size
 {
     struct bny_coded *k = coded_of(op);
     struct bny_dec d = decoder(op, i, c, op->comm->rank, 0);
-    size_t at = (bound(op, n) + 63) & ~(size_t)63;
+    size_t at = (bound(op, i, n) + 63) & ~(size_t)63;
     int rc = bny_grow(&k->decoded, &k->decoded_cap, at + n * op->esz, 1, "a sparse part");
     long len;
 
@@ -589,7 +577,7 @@ int bny_coded_apply(struct bny_op *op, uint32_t i, const void *wire, size_t len,
     const float *acc;
     int rc;
 
-    if (s->kind != BNY_RECV_COPY && is_exact(op))
+    if (s->kind != BNY_RECV_COPY && is_exact(d.codec))
         return reduce_exact(op, i, &d, wire, len, base, n);
     if (s->kind != BNY_RECV_COPY) {
         acc = (const float *)(const void *)(st->src + base);
@@ -600,8 +588,8 @@ int bny_coded_apply(struct bny_op *op, uint32_t i, const void *wire, size_t len,
     }
     rc = bny_message_decode(&d, st->dst + base, wire, len, n);
     if (rc == 0 && cs->kept) {
-        BNY_ASSERT(len <= stride(op));
-        bny_local_place(cs->kept + stride(op) * c, wire, len);
+        BNY_ASSERT(len <= stride(op, i));
+        bny_local_place(cs->kept + stride(op, i) * c, wire, len);
         cs->kept_len[c] = (uint32_t)len;
     }
     return rc;
@@ -615,20 +603,21 @@ int bny_coded_keep(struct bny_op *op, uint32_t i, uint32_t c)
     struct bny_coded_step *cs = bny_coded_step(op, i);
     size_t n = bny_engine_chunk(op, st, c), base = (size_t)c * op->chunk_elems * op->esz;
     struct bny_dec d = decoder(op, i, c, op->comm->rank, 1);
-    char *wire = cs->kept + stride(op) * c, *dst = st->dst + base;
+    char *wire = cs->kept + stride(op, i) * c, *dst = st->dst + base;
     const char *src = st->src + base;
-    int averages = bny_call_averages(&op->call), parts = bny_call_parts(&op->call, op->comm->n);
+    int averages = bny_call_averages(&op->call), parts = bny_call_parts(&op->call, op->comm->n),
+        exact = is_exact(d.codec);
     long len;
 
     if (n == 0)
         return 0;
-    if (is_exact(op)) { /* the result's own bits travel */
+    if (exact) { /* the result's own bits travel */
         bny_local_finish(averages, op->call.dtype, dst, src, n, parts);
         src = dst;
     }
-    len = coded_encode(op, i, c, (uint32_t)op->comm->n, wire, bound(op, n), src, n);
+    len = coded_encode(op, i, c, (uint32_t)op->comm->n, wire, bound(op, i, n), src, n);
     if (len == -BANYAN_ENOTSUP) {
-        if (!is_exact(op))
+        if (!exact)
             bny_local_finish(averages, op->call.dtype, dst, src, n, parts);
         cs->kept_len[c] = BNY_LEN_RAW;
         return 0;
@@ -636,5 +625,5 @@ int bny_coded_keep(struct bny_op *op, uint32_t i, uint32_t c)
     if (len < 0)
         return (int)len;
     cs->kept_len[c] = (uint32_t)len;
-    return is_exact(op) ? 0 : bny_message_decode(&d, dst, wire, (size_t)len, n);
+    return exact ? 0 : bny_message_decode(&d, dst, wire, (size_t)len, n);
 }

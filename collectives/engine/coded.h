@@ -60,6 +60,12 @@ static inline struct bny_coded_step *bny_coded_step(const struct bny_op *op, uin
     return &bny_engine_of(op)->coded->steps[i];
 }
 
+/* The codec of step i; NULL: its data is raw. */
+static inline const struct bny_codec *bny_coded_codec(const struct bny_op *op, uint32_t i)
+{
+    return bny_plan_codec(&op->plan, bny_engine_of(op)->program->steps[i].code);
+}
+
 /* Do the chunks of step i travel encoded (KEEP: are they encoded)? */
 static inline int bny_coded_travels(const struct bny_op *op, uint32_t i)
 {
@@ -75,10 +81,10 @@ static inline int bny_coded_awaits(const struct bny_op *op, uint32_t i)
 void bny_coded_free(struct bny_engine *e, int has_devices);
 int bny_coded_start(struct bny_op *op);            /* steps are prepared. 0 or an error */
 void bny_coded_end(struct bny_op *op, int result); /* gives the state back; idempotent */
-size_t bny_coded_most(const struct bny_op *op, size_t n); /* largest message of n elements, raw
-                                                             or not */
-/* May a message be a chunk of n elements of a step that is encoded? */
-int bny_coded_fits(const struct bny_op *op, const struct bny_hdr *h, size_t n);
+/* Of a step that is encoded: the largest message of n elements, raw or not; may a message be a
+ * chunk of n elements? */
+size_t bny_coded_most(const struct bny_op *op, uint32_t i, size_t n);
+int bny_coded_fits(const struct bny_op *op, uint32_t i, const struct bny_hdr *h, size_t n);
 /* Encodes or forwards chunk h->chunk and sends it; as bny_engine_send. */
 int bny_coded_send(struct bny_op *op, uint32_t i, struct bny_hdr *h);
 /* Applies an encoded chunk of n elements. 0 or an error; nothing is written then. */

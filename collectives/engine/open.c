@@ -93,7 +93,7 @@ static void step_prepare(const struct bny_op *op, uint32_t i)
 /* The longest that a chunk of n elements may be. */
 static size_t wire_len(const struct bny_op *op, uint32_t i, size_t n)
 {
-    return bny_coded_travels(op, i) ? bny_coded_most(op, n) : n * op->esz;
+    return bny_coded_travels(op, i) ? bny_coded_most(op, i, n) : n * op->esz;
 }
 
 /* Must the peer say CTS before the step's first chunk goes? */

@@ -61,6 +61,16 @@ static size_t pipeline_chunk(const struct bny_scope *s, const struct bny_call *c
     return want < 64 << 10 ? 64 << 10 : want > 4 << 20 ? 4 << 20 : (size_t)want;
 }
 
+/* The longest message of so many elements that is encoded. */
+static size_t coded_most(const struct bny_call *call, size_t n)
+{
+    const struct bny_codec *up = call->codec->up, *down = call->codec->down;
+    size_t a = up ? bny_message_bound(up, n, call->dtype, 0) : 0,
+           b = down ? bny_message_bound(down, n, call->dtype, 0) : 0;
+
+    return a > b ? a : b;
+}
+
 /* With a codec: what a slot holds, encoded; and raw where shared memory may have to copy a
  * chunk that was declined. */
 static size_t codec_chunk(const struct bny_scope *s, const struct bny_call *call,
@@ -73,8 +83,7 @@ static size_t codec_chunk(const struct bny_scope *s, const struct bny_call *call
         want = pipeline_chunk(s, call, p);
     if (want > most)
         want = most;
-    while (want > 1024 &&
-           bny_message_bound(call->codec, want / esz, call->dtype, 0) > s->coded_max)
+    while (want > 1024 && coded_most(call, want / esz) > s->coded_max)
         want -= want / 16;
     return want;
 }

@@ -261,23 +261,46 @@ double bny_cost_work(const struct bny_scope *s, double seconds)
     return seconds * (s->oversubscribed ? fmax(2, s->oversubscribed) : 1);
 }
 
-/* Each element is encoded once, decoded by its owner and by all. */
+/* Of an exchange of so many parts, for an element of it: what a rank sends, and its work. Each
+ * element is encoded once, decoded by its owner and by all. */
+struct coding {
+    double sent, work_s;
+};
+
+static struct coding coding_of(const struct bny_call *call, double parts)
+{
+    struct bny_codec_speed up = bny_codec_speed(call->codec->up, call->dtype),
+                           down = bny_codec_speed(call->codec->down, call->dtype);
+    int sums = bny_call_row(call)->averages,
+        results = call->collective == BNY_ALLREDUCE || !sums;
+    const struct bny_codec_speed *owner = results ? &down : &up;
+    double share = (parts - 1) / parts;
+    struct coding c = { 0, (owner->encode_s + owner->decode_s) / parts };
+
+    if (sums) {
+        c.sent = up.wire_bytes;
+        c.work_s += share * (up.encode_s + up.add_s);
+    }
+    if (results) {
+        c.sent += sums ? bny_cost_result_bytes(call, &down, parts) : down.wire_bytes;
+        c.work_s += share * down.decode_s;
+    }
+    return c;
+}
+
 static double lossy_seconds(const struct bny_scope *s, const struct bny_call *call,
                             const char *schedule, size_t chunk)
 {
-    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
     struct exchange x = exchange_of(s, call, schedule);
+    struct coding k = coding_of(call, x.parts);
     struct bny_cost_model m = bny_cost_model_of(s);
     double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (x.parts - 1) / x.parts;
-    double sent = k.wire_bytes + (phases - 1) * bny_cost_result_bytes(call, &k, x.parts);
-    double wire = share * x.port * sent * m.beta;
-    double work = x.own * (bny_call_row(call)->averages ? k.encode_s : k.encode_s / x.parts) +
-                  x.own * k.decode_s * (phases * share + 1 / x.parts) +
-                  copies_s(s, share * x.own * sent);
+    double wire = share * x.port * k.sent * m.beta;
+    double work = x.own * k.work_s + copies_s(s, share * x.own * k.sent);
     double fill = phases * (m.alpha_s + (x.parts - 1) * 2e-6);
 
     if (call->collective == BNY_BROADCAST || call->collective == BNY_REDUCE)
-        wire = x.port * k.wire_bytes * m.beta * (x.parts - 1);
+        wire = x.port * k.sent * m.beta * (x.parts - 1);
     return overlapped(s, wire, bny_cost_work(s, work),
                       x.own * (double)banyan_dtype_bytes(call->dtype) / (double)chunk) +
            fill + x.raw_s;
@@ -309,14 +332,11 @@ double bny_cost_raw(const struct bny_scope *s, const struct bny_call *call,
 
 double bny_cost_exact(const struct bny_scope *s, const struct bny_call *call, double raw_s)
 {
-    struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
-    double esz = (double)banyan_dtype_bytes(call->dtype), n = s->n,
-           elems = bny_call_bytes(s, call) / esz,
-           phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (n - 1) / n;
-    double work = elems * (bny_call_row(call)->averages ? k.encode_s : k.encode_s / n) +
-                  elems * k.decode_s * (phases * share + 1 / n);
+    struct coding k = coding_of(call, s->n);
+    double esz = (double)banyan_dtype_bytes(call->dtype), elems = bny_call_bytes(s, call) / esz,
+           phases = call->collective == BNY_ALLREDUCE ? 2 : 1;
 
-    return overlapped(s, raw_s * k.wire_bytes / esz, bny_cost_work(s, work),
+    return overlapped(s, raw_s * k.sent / (phases * esz), bny_cost_work(s, elems * k.work_s),
                       elems * esz / (double)BNY_CODED_CHUNK);
 }
 

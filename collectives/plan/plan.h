@@ -46,10 +46,17 @@ struct bny_plan {
     double cts_wait_s;     /* > 0: sends wait so long for CTS of all who are to say so */
     uint8_t weighs;        /* whether the codec is used is decided when the call runs */
     uint8_t is_substitute; /* the communicator's schedule cannot serve the call */
-    uint8_t raw_in_host;   /* a codec: between ranks of one host nothing is encoded */
     uint8_t hash;          /* of what ranks must agree on */
     char schedule[BNY_NAME_MAX];
 };
+
+/* The codec of a program's steps of this enum bny_code; NULL: their data is raw. */
+static inline const struct bny_codec *bny_plan_codec(const struct bny_plan *plan, unsigned code)
+{
+    return !plan->codec || code == BNY_CODE_NONE ? NULL
+           : code == BNY_CODE_UP                 ? plan->codec->up
+                                                 : plan->codec->down;
+}
 
 /* Chooses the plan for a call into *out; cached. The caller gives it back by bny_plan_drop().
  * Returns 0, -BANYAN_EINVAL (unknown schedule), -BANYAN_ENOTSUP (a schedule or codec asked for

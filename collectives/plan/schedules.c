@@ -356,10 +356,6 @@ int bny_schedules_plan(struct bny_scope *s, const struct bny_call *call, struct 
         bny_chunk_of(s, call, call->has_set ? NULL : plan->schedule, plan->program);
     if (plan->codec && !call->among)
         plan->predicted_s = bny_cost_coded(s, call, plan->schedule, plan->chunk_bytes);
-    /* The owner of a block of an allgather sends it from its input, undecoded, where it is raw.
-     */
-    plan->raw_in_host = plan->codec && call->collective != BNY_ALLGATHER &&
-                        bny_topology_hosts_builder(plan->schedule) != NULL;
     if (call->collective != BNY_SENDRECV && !call->has_set &&
         bny_topology_schedule_known(plan->schedule) &&
         bny_cost_network_chunk(s, call, plan->schedule, bny_call_bytes(s, call), &k))

@@ -176,13 +176,6 @@ void bny_topology_free(struct bny_topology *t)
     free(t);
 }
 
-int bny_topology_same_host(const struct bny_scope *s, int a, int b)
-{
-    const int *host_of = s->topology ? s->topology->host_of : NULL;
-
-    return host_of && host_of[s->members[a]] == host_of[s->members[b]];
-}
-
 uint64_t bny_topology_hash(const struct bny_topology *t)
 {
     return t->graph ? bny_graph_hash(t->graph) : 0;

@@ -64,9 +64,9 @@ static double of_program(const struct bny_scope *s, const struct bny_call *call,
 
     if (plan->codec) {
         struct bny_codec_speed k = bny_codec_speed(plan->codec, call->dtype);
-        double parts = call->among         ? (double)s->n / s->near
-                       : plan->raw_in_host ? bny_topology_nhosts(s)
-                                           : s->n;
+        double parts = call->among                                  ? (double)s->n / s->near
+                       : bny_topology_hosts_builder(plan->schedule) ? bny_topology_nhosts(s)
+                                                                    : s->n;
 
         up = k.wire_bytes / 4;
         down = bny_cost_result_bytes(call, &k, parts) / 4;

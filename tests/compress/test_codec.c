@@ -101,6 +101,48 @@ Test(codec, a_parameter_is_given_once)
     }
 }
 
+/* "levels": the canonical text, and what is refused with the sentence that says what to write.
+ */
+Test(codec, codecs_of_two_directions)
+{
+    static const struct {
+        const char *text, *spec;
+    } good[] = { { "levels:up=raw,down=int8", "levels:up=raw,down=int8" },
+                 { "levels:down=int8", "levels:up=raw,down=int8" },
+                 { "levels:host=raw,net=int8", "levels:up=int8,down=int8" },
+                 { "levels:down=int4,up=none,force=1", "levels:up=raw,down=int4,force=1" },
+                 { "levels:net=topk", "levels:up=topk,down=topk" },
+                 { "levels:up=raw", "none" } };
+    static const struct {
+        const char *text, *says;
+    } bad[] = { { "levels", "write up=CODEC and down=CODEC" },
+                { "levels:wan=int8", "\"wan\" is unknown" },
+                { "levels:dwon=int8", "did you mean down?" },
+                { "levels:up=int9", "there are:" },
+                { "levels:up", "wants the name of a codec" },
+                { "levels:up=topk:delta=0.1", "without parameters" },
+                { "levels:up=levels", "of one direction" },
+                { "levels:up=powersgd", "name it alone" },
+                { "levels:up=topk,down=int8", "write net=topk" },
+                { "levels:host=int8,net=int8", "leave host=int8 out" },
+                { "levels:net=int8,up=raw", "either net=" },
+                { "levels:up=raw,up=int8", "given twice" },
+                { "levels:net=int8,force=2", "force wants 1" } };
+    const struct bny_codec *c, *again;
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        cr_assert_eq(bny_codec_parse(&c, good[i].text), 0, "%s", banyan_last_error());
+        cr_expect_str_eq(c->spec, good[i].spec);
+        cr_assert_eq(bny_codec_parse(&again, c->spec), 0, "%s", banyan_last_error());
+        cr_expect_eq(c, again);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cr_expect_eq(bny_codec_parse(&c, bad[i].text), -BANYAN_EINVAL, "%s", bad[i].text);
+        cr_expect_not_null(strstr(banyan_last_error(), bad[i].says), "%s: %s", bad[i].text,
+                           banyan_last_error());
+    }
+}
+
 Test(codec, the_old_name_of_an_option_is_refused_with_the_option)
 {
     const struct bny_codec *c = NULL;

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Between the files that read the text of a codec: parse.c (of one), levels.c (of several). */
+#ifndef BNY_COMPRESS_PARSE_H
+#define BNY_COMPRESS_PARSE_H
+
+#include "compress/codec.h"
+
+/* The codec that is configured like c, whose text is set. 0 or -BANYAN_ENOMEM. */
+int bny_codec_intern(const struct bny_codec **out, const struct bny_codec *c);
+
+/* What follows "levels:". As bny_codec_parse. */
+int bny_levels_parse(const struct bny_codec **out, const char *text);
+/* These two; NULL: raw, both: "none". As bny_codec_parse. */
+int bny_levels_make(const struct bny_codec **out, const struct bny_codec *up,
+                    const struct bny_codec *down, int force);
+/* Is a codec of several? No codec of one has such a name. */
+int bny_levels_is_name(const char *name);
+
+#endif

@@ -58,10 +58,26 @@ struct bny_codec {
      * them, one that loses something if any does. Of all others: the codec itself. */
     const struct bny_codec *up, *down;
     int is_levels;
+    /* "auto:max=1e-2": the plan chooses; NULL: it does not. Then ops and param are those of one
+     * of the codecs to choose from, one that loses something if any does; up and down mean
+     * nothing. */
+    const struct bny_budget *budget;
     int force; /* "force=1", which every codec accepts: use it even if it is predicted to lose
                 */
-    char spec[80]; /* canonical: "topk:delta=0.01", without parameters at their default */
-    uint32_t hash; /* of spec: ranks compare it */
+    char spec[112]; /* canonical: "topk:delta=0.01", without parameters at their default */
+    uint32_t hash;  /* of spec: ranks compare it */
+};
+
+/* What a call may lose. Immutable, as codecs. */
+#define BNY_BUDGET_PAIRS 36
+struct bny_budget {
+    double nmse;  /* mean squared error over the energy of the result; INFINITY: any */
+    double max;   /* largest error over the sum of the largest values of the ranks' inputs in a
+                   * block; INFINITY: any */
+    int feedback; /* residuals keep what is lost: nmse bounds nothing */
+    int npairs;
+    const struct bny_codec *pairs[BNY_BUDGET_PAIRS]; /* is_levels: to choose from */
+    const struct bny_codec *exact; /* of them, that loses nothing; NULL: none does but raw */
 };
 
 /* One encoding. */
@@ -108,6 +124,10 @@ struct bny_codec_ops {
      * from memory (banyan_codec --where dram shows this machine's); > 0, but for RAW. */
     double encode_ns, decode_ns;
     double wire_bytes; /* bytes an element, where far fewer than bound() are usual; 0: not so */
+    /* What one encoding loses, with default parameters; 0: unknown. nmse: of Laplace's
+     * distribution, mean squared error over energy (Gauss' is half of it, that of Student's t
+     * of 3 degrees three times). max: over the largest value of a block, of at least 2^-100. */
+    double nmse, max;
     struct bny_codec_param params[BNY_CODEC_PARAMS];
     /* Rejects combinations of parameters that single ranges allow; NULL: none. -BANYAN_EINVAL
      * with its sentence. */
@@ -158,7 +178,8 @@ const struct bny_codec_ops *bny_codec_find(const char *name);
 #define BNY_CODECS_ADDED 16
 int bny_codec_add(const struct bny_codec_ops *ops);
 const struct bny_codec_ops *bny_codec_at(size_t i); /* of both sorts; NULL past the end */
-/* "name" or "name:param=value,param=value"; or "levels:up=name,down=name" (levels.c). Returns 0
+/* "name" or "name:param=value,param=value"; or "levels:up=name,down=name"
+ * (levels.c), or "auto:max=1e-2" (budget.c). Returns 0
  * and the interned codec; -BANYAN_EINVAL: unknown names and parameters (the sentence lists the
  * known ones), values out of range; -BANYAN_ENOMEM. Any thread. */
 int bny_codec_parse(const struct bny_codec **out, const char *text);

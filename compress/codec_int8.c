@@ -45,6 +45,8 @@ const struct bny_codec_ops bny_codec_int8 = {
     .recommended = 1,
     .encode_ns = 1.0,
     .decode_ns = 0.5,
+    .nmse = 1.0e-4,
+    .max = 1.0 / 254 + 0x1p-22,
     .params = {
         { "block", 256, 16, 65536, 1, "elements that share a scale, even" },
         { "random", 0, 0, 1, 1, "1: stochastic rounding, unbiased" },

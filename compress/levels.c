@@ -21,7 +21,7 @@ static const char *key_name(size_t i)
 
 int bny_levels_is_name(const char *name)
 {
-    return !strcmp(name, "levels");
+    return !strcmp(name, "levels") || !strcmp(name, "auto");
 }
 
 static int levels_unknown(const char *word, size_t len)

@@ -141,7 +141,8 @@ static int is_same(const struct bny_codec *a, const struct bny_codec *b)
 {
     return a->ops == b->ops && a->force == b->force && a->is_levels == b->is_levels &&
            !memcmp(a->param, b->param, sizeof a->param) &&
-           (!a->is_levels || (a->up == b->up && a->down == b->down));
+           (!a->is_levels || (a->up == b->up && a->down == b->down)) &&
+           !a->budget == !b->budget && (!a->budget || !strcmp(a->spec, b->spec));
 }
 
 int bny_codec_intern(const struct bny_codec **out, const struct bny_codec *c)
@@ -177,14 +178,17 @@ int bny_codec_parse(const struct bny_codec **out, const char *text)
 
     snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), text);
     if (bny_levels_is_name(name))
-        return bny_levels_parse(out, text + len + (text[len] != 0));
+        return (name[0] == 'l' ? bny_levels_parse
+                               : bny_budget_parse)(out, text + len + (text[len] != 0));
     c.ops = len < sizeof name ? bny_codec_find(name) : NULL;
     if (!c.ops && !strcmp(name, "gtopk"))
         return bny_fail(BANYAN_EINVAL, "codec: gtopk is an option of topk; write "
                                        "topk:reselect=1, and schedule binomial for its trees");
     if (!c.ops)
-        return bny_fail(BANYAN_EINVAL, "codec: \"%.32s\" is unknown%s; there are: %s", text,
-                        bny_did_you_mean(name, name_at, NULL), bny_codec_list());
+        return bny_fail(BANYAN_EINVAL,
+                        "codec: \"%.32s\" is unknown%s; there are: %s; levels:up=...,"
+                        "down=... and auto:max=... choose of them",
+                        text, bny_did_you_mean(name, name_at, NULL), bny_codec_list());
     for (int i = 0; i < nparams(c.ops); i++)
         c.param[i] = c.ops->params[i].def;
     if (text[len] && (rc = params_parse(&c, text + len + 1)) != 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between the files that read the text of a codec: parse.c (of one), levels.c (of several). */
+/* Between the files that read the text of a codec: parse.c (of one), levels.c (of both
+ * directions), budget.c (of a budget). */
 #ifndef BNY_COMPRESS_PARSE_H
 #define BNY_COMPRESS_PARSE_H
 
@@ -13,6 +14,8 @@ int bny_levels_parse(const struct bny_codec **out, const char *text);
 /* These two; NULL: raw, both: "none". As bny_codec_parse. */
 int bny_levels_make(const struct bny_codec **out, const struct bny_codec *up,
                     const struct bny_codec *down, int force);
+/* What follows "auto:". As bny_codec_parse. */
+int bny_budget_parse(const struct bny_codec **out, const char *text);
 /* Is a codec of several? No codec of one has such a name. */
 int bny_levels_is_name(const char *name);
 

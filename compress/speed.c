@@ -35,3 +35,16 @@ struct bny_codec_speed bny_codec_speed(const struct bny_codec *c, enum banyan_dt
         s.wire_bytes = ops->wire_bytes;
     return s;
 }
+
+void bny_codec_loss(const struct bny_codec *c, double *nmse, double *max)
+{
+    int is_known = 1;
+
+    *nmse = *max = 0;
+    if (!c || c->ops->family == BNY_CODEC_EXACT)
+        return;
+    for (int i = 0; i < BNY_CODEC_PARAMS && c->ops->params[i].name[0]; i++)
+        is_known &= !(c->param[i] != c->ops->params[i].def);
+    *nmse = is_known && c->ops->max > 0 ? c->ops->nmse : INFINITY;
+    *max = is_known && c->ops->max > 0 ? c->ops->max : INFINITY;
+}

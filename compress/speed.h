@@ -14,4 +14,7 @@ struct bny_codec_speed {
 /* c NULL: raw data. */
 struct bny_codec_speed bny_codec_speed(const struct bny_codec *c, enum banyan_dtype dtype);
 
+/* What one encoding loses (bny_codec_ops); INFINITY: unknown. c NULL: raw data. */
+void bny_codec_loss(const struct bny_codec *c, double *nmse, double *max);
+
 #endif

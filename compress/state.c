@@ -3,6 +3,7 @@
 #include "compress/state.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -246,7 +247,7 @@ int banyan_codec_state_save(const struct banyan_codec_state *st, void *buf, size
     h.rows = st->rows;
     h.cols = st->cols;
     if (st->codec)
-        memcpy(h.spec, st->codec->spec, sizeof h.spec);
+        snprintf(h.spec, sizeof h.spec, "%.79s", st->codec->spec);
     at += sizeof h;
     state_put(&at, st->ef, st->planes * plane_bytes(st));
     state_put(&at, st->track, st->track_bytes);

@@ -41,7 +41,7 @@ struct perf_opts {
     int nlocal;       /* -P: ranks to start here; 0: join the job of the environment */
     int bind;
     const char *transport, *schedule, *codec, *device;
-    int codec_auto; /* the codec is a permission, as in the library; else it is insisted on */
+    int codec_may; /* the codec is a permission, as in the library; else it is insisted on */
     const char *topology; /* NULL: BANYAN_TOPO's, or none */
     uint64_t chunk_bytes;
     struct perf_data_spec data;

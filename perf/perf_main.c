@@ -435,7 +435,7 @@ int main(int argc, char **argv)
     signal(SIGALRM, on_alarm);
     /* Whoever measures a codec wants it used; a library must not set variables, a program may.
      */
-    if (!opts.codec_auto && setenv("BANYAN_CODEC_FORCE", "1", 0) != 0)
+    if (!opts.codec_may && setenv("BANYAN_CODEC_FORCE", "1", 0) != 0)
         return failed("cannot set BANYAN_CODEC_FORCE");
     if (!strcmp(opts.transport, "loop"))
         return run_threads(&opts);

@@ -37,7 +37,7 @@ static const char usage[] =
     "      --transport auto|shm|verbs|ud|dpdk|tcp|loop  --schedule auto|NAME|FILE\n"
     "      --topo TOPO         the cluster graph: a generator (torus:3x3) or a file; "
     "banyan_topo --help\n"
-    "      --codec none|NAME[:PARAM=VALUE,...]  auto:NAME: only where it is predicted to gain\n"
+    "      --codec none|NAME[:PARAM=VALUE,...]  may:NAME: only where it is predicted to gain\n"
     "      --chunk BYTES       --device INTERFACE[,...]\n"
     "      --data random|gauss|laplace|sparse=P|file=F  (random: sums are exact)\n"
     "      --csv, --osu        other output formats     --no-roofline  skip that measurement\n"
@@ -252,8 +252,8 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
     case OPT_SCHEDULE: o->schedule = arg; return 0;
     case OPT_TOPO: o->topology = arg; return 0;
     case OPT_CODEC:
-        o->codec_auto = !strncmp(arg, "auto:", 5);
-        o->codec = arg + (o->codec_auto ? 5 : 0);
+        o->codec_may = !strncmp(arg, "may:", 4);
+        o->codec = arg + (o->codec_may ? 4 : 0);
         return 0;
     case OPT_DEVICE: o->device = arg; return 0;
     case OPT_CSV: o->format = PERF_CSV; return 0;

@@ -12,6 +12,7 @@
 #include "collectives/api/arguments.h"
 #include "collectives/api/group.h"
 #include "collectives/local/memory_kind.h"
+#include "collectives/plan/budget_choice.h"
 #include "compress/linear.h"
 #include "compress/parse.h"
 
@@ -309,6 +310,34 @@ static const char *codec_lacks(const struct bny_call *call)
                                  : NULL;
 }
 
+/* Of a codec that the plan chooses. */
+static const char *budget_lacks(const struct banyan_comm *comm, const struct bny_call *call)
+{
+    const char *schedule = bny_call_is_open(call) ? comm->scope.schedule : call->schedule;
+
+    if (!bny_budget_serves(schedule))
+        return "its budget holds on schedules auto, star, host_star and hierarchical alone";
+    if (call->state && !call->codec->budget->feedback)
+        return "it keeps no residuals; add feedback=1, or pass no codec_state";
+    return call->state || !call->codec->budget->feedback
+               ? NULL
+               : "feedback=1 keeps residuals; pass a codec_state";
+}
+
+/* A codec that the plan chooses is a permission: where none of those that lose something serves
+ * the call, it is one that loses nothing, or none. */
+static const char *take_budget(const struct banyan_comm *comm, struct bny_call *call)
+{
+    const char *lacks = codec_lacks(call) ? NULL : budget_lacks(comm, call);
+
+    if (lacks || !codec_lacks(call))
+        return lacks;
+    call->codec = call->codec->budget->exact;
+    if (call->codec && codec_lacks(call))
+        call->codec = NULL;
+    return NULL;
+}
+
 static void tell_unused(struct banyan_comm *comm, const struct bny_call *call, const char *why,
                         const char *remedy)
 {
@@ -370,7 +399,7 @@ static int take_direction(struct bny_call *call)
                            *way = bny_call_row(call)->averages ? c->up : c->down;
     int rc = 0;
 
-    if (c->is_levels && call->collective != BNY_ALLREDUCE)
+    if (c->is_levels && !c->budget && call->collective != BNY_ALLREDUCE)
         rc = bny_levels_make(&call->codec, way, way, c->force);
     if (rc == 0 && call->codec->ops->family == BNY_CODEC_RAW)
         call->codec = NULL;
@@ -388,7 +417,7 @@ int bny_check_codec(struct bny_call *call, struct banyan_comm *comm,
         return rc;
     if (!call->codec)
         return 0;
-    lacks = codec_lacks(call);
+    lacks = call->codec->budget ? take_budget(comm, call) : codec_lacks(call);
     if (lacks && opts_of(opts).codec)
         return bny_fail(
             BANYAN_ENOTSUP, "codec: %s cannot do this %s of %s: %s; use none for this call",

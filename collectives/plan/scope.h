@@ -34,7 +34,7 @@ struct bny_scope {
     double link_Bps;      /* the user's word on a rank's link; 0: none */
     double device_Bps;    /* the slowest rank's device, as it says; 0: not all of them say it */
     size_t chunk_bytes;
-    char schedule[BNY_NAME_MAX], codec_spec[64];
+    char schedule[BNY_NAME_MAX], codec_spec[128];
     const struct bny_codec *codec; /* NULL: none */
     struct bny_plans *plans;       /* made so far: programs.c; NULL: none yet */
 };

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/fpmode.h"
 #include "base/log.h"
+#include "collectives/plan/budget_choice.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/program_cache.h"
 #include "collectives/plan/tuning.h"
@@ -199,23 +200,47 @@ static int weigh_codec(struct bny_scope *s, const struct bny_call *call, struct 
     return rc == -BANYAN_ENOTSUP ? 0 : rc;
 }
 
+/* The call without its codec. */
+static struct bny_call raw_of(const struct bny_scope *s, const struct bny_call *call)
+{
+    struct bny_call raw = *call;
+
+    raw.codec = NULL;
+    if (bny_call_is_open(call) && !strcmp(s->schedule, "auto") && !call->has_set)
+        bny_call_set_schedule(&raw, "static"); /* its state is that of a call with a codec */
+    return raw;
+}
+
+/* The codecs that a budget leaves are chosen here. 1: plan is chosen, or an error. */
+static int spend_budget(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
+{
+    struct bny_call chosen = raw_of(s, call);
+    const struct bny_codec *codec = bny_budget_choose(s, call, coded_seconds);
+    int rc;
+
+    if (codec) {
+        chosen = *call;
+        chosen.codec = codec;
+    }
+    rc = select_choose(s, &chosen, plan);
+    return rc ? rc : 1;
+}
+
 /* The call raw, when it is predicted to be faster so; the codec is a permission. 1: plan is
  * chosen, 0: go on with the codec, or an error. */
 static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
-    struct bny_call raw = *call;
+    int insists = call->codec->force || s->codec_force || call->is_child == BNY_CHILD_CODED,
+        rc = insists ? 0 : weigh_codec(s, call, plan);
+    struct bny_call raw;
     double coded;
-    int rc;
 
-    if (call->codec->force || s->codec_force || call->is_child == BNY_CHILD_CODED)
+    if (rc || call->codec->budget)
+        return rc ? rc : spend_budget(s, call, plan);
+    if (insists)
         return 0;
-    rc = weigh_codec(s, call, plan);
-    if (rc)
-        return rc;
     coded = coded_seconds(s, call);
-    raw.codec = NULL;
-    if (bny_call_is_open(call) && !strcmp(s->schedule, "auto") && !call->has_set)
-        bny_call_set_schedule(&raw, "static"); /* its state is that of a call with a codec */
+    raw = raw_of(s, call);
     rc = select_choose(s, &raw, plan);
     if (rc == -BANYAN_ENOTSUP)
         return 0;

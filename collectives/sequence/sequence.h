@@ -51,7 +51,8 @@ struct bny_weighed {    /* of an operation: plan.weighs */
     uint8_t asks;       /* this one asks */
     uint8_t has_answer; /* answer is that of all ranks */
     uint8_t is_weighed; /* coded is set */
-    uint8_t coded;      /* the codec is used */
+    uint8_t coded;      /* the codec is used: */
+    const struct bny_codec *codec;
     double predicted_s; /* with the codec, of the part that it is used for */
     uint8_t runs;       /* that part does */
     struct bny_measured answer;

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fpmode.h"
 #include "base/log.h"
+#include "collectives/plan/budget_choice.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/program_cache.h"
 #include "collectives/sequence/sequence.h"
@@ -252,19 +253,36 @@ static void settle(struct bny_op *op)
 
 /* ---- the verdict ---- */
 
-static double seconds_at(struct bny_op *op, const struct bny_call *part,
-                         const struct bny_codec *codec, double Bps)
+/* Of a part, raw or with a codec. */
+static double seconds_of(struct bny_scope *s, const struct bny_call *part)
 {
+    struct bny_call call = *part;
+
+    call.is_child = call.codec ? BNY_CHILD_CODED : BNY_CHILD;
+    return bny_plan_seconds(s, &call);
+}
+
+/* Predictions of the part, at this rate; the codec for it, NULL: none keeps its budget. */
+static const struct bny_codec *predict(struct bny_op *op, const struct bny_call *part,
+                                       double Bps, double *raw, double *coded)
+{
+    const struct bny_codec *codec = op->plan.codec;
     struct bny_call call = *part;
     struct bny_scope s;
 
+    *raw = *coded = INFINITY;
     if (!bny_plans_of(&op->comm->scope))
-        return INFINITY;
+        return codec;
     s = op->comm->scope;
     s.link_Bps = Bps;
+    call.codec = NULL;
+    *raw = seconds_of(&s, &call);
     call.codec = codec;
-    call.is_child = codec ? BNY_CHILD_CODED : BNY_CHILD;
-    return bny_plan_seconds(&s, &call);
+    if (codec->budget)
+        codec = call.codec = bny_budget_choose(&s, &call, seconds_of);
+    if (codec)
+        *coded = seconds_of(&s, &call);
+    return codec;
 }
 
 static void refuse(struct bny_op *op, double coded, double raw, double Bps)
@@ -286,8 +304,10 @@ static int pays(struct bny_op *op, const struct bny_call *part)
         Bps = op->comm->scope.device_Bps;
     if (Bps <= 0)
         return 0; /* to measure what raw data takes */
-    raw = seconds_at(op, part, NULL, Bps);
-    coded = w->predicted_s = seconds_at(op, part, op->plan.codec, Bps);
+    w->codec = predict(op, part, Bps, &raw, &coded);
+    w->predicted_s = coded;
+    if (!w->codec)
+        return 0;
     if (promptness > 0 && (promptness < 1 / OFF || promptness > OFF))
         coded /= promptness;
     if (coded < BNY_CODEC_GAIN * raw)
@@ -309,12 +329,12 @@ int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
             return BNY_AGAIN;
         w->is_weighed = 1;
         w->coded = (uint8_t)pays(op, part);
-        rc = w->coded ? begin_state(s, op->plan.codec) : 0;
+        rc = w->coded ? begin_state(s, w->codec) : 0;
     }
-    if (op->plan.weighs && !w->coded) {
-        part->codec = NULL;
+    if (op->plan.weighs)
+        part->codec = w->coded ? w->codec : NULL;
+    if (!part->codec)
         part->is_child = BNY_CHILD;
-    }
     part->state = part->codec ? s->lent : NULL;
     return rc;
 }

@@ -56,6 +56,11 @@ Test(coded_levels, nothing_is_lost, .timeout = 120)
     coded_law("levels:up=lossless,down=int4", "levels:up=int8,down=lossless", 5, 2500);
 }
 
+Test(coded_levels, nothing_is_lost_within_a_budget, .timeout = 120)
+{
+    coded_law("auto:nmse=1e-3,feedback=1", "auto:max=1e-2,feedback=1", 4, 2500);
+}
+
 Test(coded_levels, what_a_codec_declines_travels_raw)
 {
     struct rig g;
@@ -181,5 +186,72 @@ Test(coded_levels, a_call_of_one_direction_takes_its_codec)
                                        g.comm[0], &o, &g.req[0]),
                  -BANYAN_ENOTSUP);
     cr_expect_not_null(strstr(banyan_last_error(), "one codec"), "%s", banyan_last_error());
+    rig_close(&g);
+}
+
+/* ---- budgets ---- */
+
+/* The codec of rank 0's plan; "none"; or the error that is told. */
+static const char *codec_of(struct rig *g, const struct banyan_opts *o, enum banyan_dtype dtype)
+{
+    static char text[400];
+    int rc = banyan_allreduce_init(g->in[0], g->out[0], g->count / 2, dtype, BANYAN_SUM,
+                                   g->comm[0], o, &g->req[0]);
+    const struct bny_codec *c;
+
+    if (rc) {
+        snprintf(text, sizeof text, "%s", banyan_last_error());
+        return text;
+    }
+    c = g->req[0]->op.plan.codec;
+    cr_assert_eq(banyan_request_free(g->req[0]), 0);
+    return c ? c->spec : "none";
+}
+
+/* What a budget allows depends on the call: where nothing that loses serves it, what does not.
+ */
+Test(coded_levels, a_budget_is_a_permission)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT, other;
+    struct rig g;
+
+    rig_open(&g, 4, 60000, NULL);
+    rig_part(&g);
+    g.comm[0]->scope.link_Bps = 12.5e6;
+    o.codec = "auto:like=int8";
+    cr_expect_str_eq(codec_of(&g, &o, BANYAN_F32), "levels:up=int8,down=int8");
+    cr_expect_str_eq(codec_of(&g, &o, BANYAN_F64), "levels:up=lossless,down=lossless");
+    cr_expect_str_eq(codec_of(&g, &o, BANYAN_I32), "none");
+    other = o;
+    other.deterministic = 1;
+    cr_expect_str_eq(codec_of(&g, &other, BANYAN_F32), "levels:up=lossless,down=lossless");
+    other = o;
+    other.codec = "auto:max=0,from=raw+int8";
+    cr_expect_str_eq(codec_of(&g, &other, BANYAN_F32), "none");
+    other = o;
+    other.schedule = "ring";
+    cr_expect_not_null(
+        strstr(codec_of(&g, &other, BANYAN_F32), "its budget holds on schedules"));
+    other.schedule = "star";
+    cr_expect_not_null(strstr(codec_of(&g, &other, BANYAN_F64), "lossless"));
+    rig_close(&g);
+}
+
+Test(coded_levels, a_budget_keeps_residuals_where_it_says_so)
+{
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    struct rig g;
+
+    rig_open(&g, 4, 60000, NULL);
+    rig_part(&g);
+    g.comm[0]->scope.link_Bps = 12.5e6;
+    cr_assert_eq(banyan_codec_state_free(g.state[0]), 0);
+    cr_assert_eq(banyan_codec_state_create(&g.state[0], 30000, 99), 0);
+    o.codec = "auto:nmse=1e-4,feedback=1";
+    cr_expect_not_null(strstr(codec_of(&g, &o, BANYAN_F32), "pass a codec_state"));
+    o.codec_state = g.state[0];
+    cr_expect_str_eq(codec_of(&g, &o, BANYAN_F32), "levels:up=int4,down=int4");
+    o.codec = "auto:nmse=1e-4";
+    cr_expect_not_null(strstr(codec_of(&g, &o, BANYAN_F32), "add feedback=1"));
     rig_close(&g);
 }

@@ -34,7 +34,7 @@ static void compare(struct banyan_comm *c, enum bny_collective which, size_t n,
                     enum banyan_dtype d, const char *codec)
 {
     const char *name = bny_collective_name(which);
-    char want[2][120], got[400];
+    char want[2][160], got[400];
     struct banyan_request *rq;
     const struct bny_plan *plan;
 

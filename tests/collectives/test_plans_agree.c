@@ -73,7 +73,7 @@ static void open_job(struct job *j, int n, const char *topology, uint64_t seed)
         cfg.chunk_bytes = 8192;
     cfg.deterministic = draw(j, 4) == 0;
     if (draw(j, 3) == 0)
-        cfg.codec = draw(j, 2) ? "lossless" : "int8";
+        cfg.codec = draw(j, 2) ? "lossless" : draw(j, 2) ? "int8" : "auto:like=int8";
     for (int r = 0; r < n; r++)
         cr_assert_eq(bny_comm_loop(&j->comm[r], j->fabric, n, r, &cfg), 0, "%s",
                      banyan_last_error());
@@ -102,6 +102,9 @@ static size_t draw_count(struct job *j, size_t most)
 static void draw_call(struct job *j, struct drawn *d, char codec[64])
 {
     static const size_t chunks[] = { 0, 0, 0, 4096, 131072 };
+    static const char *const several[] = { "levels:up=raw,down=int8",
+                                           "levels:up=int8,down=raw,force=1", "auto:max=1e-2",
+                                           "auto:nmse=3e-2,from=raw+e4m3+int4,force=1" };
     size_t ncodecs = 0, nschedules = 0;
 
     while (banyan_codec_name(ncodecs))
@@ -123,6 +126,8 @@ static void draw_call(struct job *j, struct drawn *d, char codec[64])
     if (draw(j, 2)) {
         snprintf(codec, 64, "%s%s", banyan_codec_name(1 + draw(j, ncodecs - 1)),
                  draw(j, 2) ? ":force=1" : "");
+        if (draw(j, 4) == 0)
+            snprintf(codec, 64, "%s", several[draw(j, 4)]);
         d->opts.codec = codec;
     }
     if (draw(j, 3) == 0)

@@ -2,6 +2,7 @@
 /* Codecs that are weighed when a call runs (sequence/weighed.c): by what any rank has measured
  * all ranks decide alike, also where calls overlap. Ranks of one process; what they measure is
  * written by the test. BANYAN_TEST_SEED repeats a run. */
+#include "collectives/plan/topology.h"
 #include "tests/collectives/coded_rig.h"
 
 #define COUNT 60000 /* 240 kB */
@@ -70,6 +71,53 @@ Test(weighed, by_what_any_rank_has_measured, .timeout = 60)
                      "coded data took 20 times as long as predicted");
         rig_close(&g);
     }
+}
+
+/* A host for each rank. */
+static void apart(struct rig *g, struct bny_topology **t)
+{
+    int host_of[MAX_N];
+
+    for (int r = 0; r < g->n; r++)
+        host_of[r] = r;
+    cr_assert_eq(bny_topology_load(t, "", "auto"), 0);
+    cr_assert_eq(bny_topology_settle(*t, host_of, g->n), 0);
+    for (int r = 0; r < g->n; r++) {
+        g->comm[r]->scope.topology = *t;
+        g->comm[r]->scope.near = 0;
+    }
+}
+
+/* A budget: the codecs are chosen when the call runs, at the rate that all ranks agreed on, and
+ * what breaks the budget is not. */
+Test(weighed, codecs_within_a_budget, .timeout = 60)
+{
+    static const struct {
+        const char *codec;
+        double Bps, least, most;
+    } cases[] = { { "auto:like=int8", 12.5e6, .2, .35 },
+                  { "auto:nmse=.1", 12.5e6, .1, .2 },
+                  { "auto:max=1e-6", 12.5e6, .6, .95 },
+                  { "auto:like=int8,from=raw+int8", 2.5e9, .55, .75 },
+                  { "auto:like=int8", 1e12, .95, 1.05 } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int n = 3; n <= 4; n++) {
+            struct rig g;
+            struct bny_topology *t;
+            double raw, part;
+
+            open_unforced(&g, n);
+            apart(&g, &t);
+            raw = (double)bytes_of(&g, "none", 0, 0, 0);
+            bytes_of(&g, cases[i].codec, 0, 0, 0);
+            part = (double)bytes_of(&g, cases[i].codec, cases[i].Bps, 0, 0) / raw;
+            cr_expect(part >= cases[i].least && part <= cases[i].most,
+                      "%s at %g B/s: %g of the raw bytes", cases[i].codec, cases[i].Bps, part);
+            rig_part(&g);
+            bny_topology_free(t);
+            rig_close(&g);
+        }
 }
 
 /* The devices' word counts for the first call alone. */

@@ -143,6 +143,65 @@ Test(codec, codecs_of_two_directions)
     }
 }
 
+/* "auto": what a call may lose. */
+Test(codec, budgets)
+{
+    static const struct {
+        const char *text, *spec;
+        double nmse, max;
+        int npairs;
+    } good[] = {
+        { "auto", "auto:max=0", INFINITY, 0, 22 },
+        { "auto:max=1e-2", "auto:max=0.01", INFINITY, .01, 22 },
+        { "auto:nmse=2e-4,max=.01", "auto:max=0.01,nmse=0.0002", 2e-4, .01, 22 },
+        { "auto:like=int8", "auto:nmse=0.0002", 2e-4, INFINITY, 22 },
+        { "auto:max=.1,from=raw+int8,force=1", "auto:max=0.1,from=raw+int8,force=1", INFINITY,
+          .1, 3 },
+        { "auto:nmse=1e-3,feedback=1", "auto:nmse=0.001,feedback=1", 1e-3, INFINITY, 22 },
+        { "auto:nmse=1e-3,from=raw+lossless+bf16+e4m3+int8+int4,feedback=1,force=1",
+          "auto:nmse=0.001,from=raw+lossless+bf16+e4m3+int8+int4,feedback=1,force=1", 1e-3,
+          INFINITY, 33 },
+    };
+    static const struct {
+        const char *text, *says;
+    } bad[] = { { "auto:mx=1", "did you mean max?" },
+                { "auto:int8", "write max=, nmse= or like=CODEC" },
+                { "auto:max", "has no value" },
+                { "auto:max=-1", "wants a number" },
+                { "auto:max=1e-2x", "wants a number" },
+                { "auto:nmse=nan", "wants a number" },
+                { "auto:like=topk", "nothing bounds what topk loses" },
+                { "auto:like=int8,nmse=1", "give one of both" },
+                { "auto:max=1,from=int8+sign", "nothing bounds what sign loses" },
+                { "auto:max=1,from=", "1 to 6 names" },
+                { "auto:max=1,from=int8+int9", "there are:" },
+                { "auto:max=1,from=auto", "no codec to choose" },
+                { "auto:max=1,max=2", "given twice" },
+                { "auto:max=1,feedback=yes", "feedback wants 1" },
+                { "levels:up=auto", "of one direction" } };
+    const struct bny_codec *c, *again;
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        cr_assert_eq(bny_codec_parse(&c, good[i].text), 0, "%s", banyan_last_error());
+        cr_expect_str_eq(c->spec, good[i].spec);
+        cr_assert_not_null(c->budget);
+        cr_expect_eq(c->budget->nmse, good[i].nmse, "%s: %g", c->spec, c->budget->nmse);
+        cr_expect_eq(c->budget->max, good[i].max, "%s: %g", c->spec, c->budget->max);
+        cr_expect_eq(c->budget->npairs, good[i].npairs, "%s: %d", c->spec, c->budget->npairs);
+        for (int k = 0; k < c->budget->npairs; k++)
+            cr_expect_eq(c->budget->pairs[k]->force, c->force);
+        cr_assert_eq(bny_codec_parse(&again, c->spec), 0, "%s", banyan_last_error());
+        cr_expect_eq(c, again);
+    }
+    cr_assert_eq(bny_codec_parse(&c, "auto:max=1,from=raw"), 0);
+    cr_expect_str_eq(c->spec, "none");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cr_expect_eq(bny_codec_parse(&c, bad[i].text), -BANYAN_EINVAL, "%s", bad[i].text);
+        cr_expect_not_null(strstr(banyan_last_error(), bad[i].says), "%s: %s", bad[i].text,
+                           banyan_last_error());
+    }
+}
+
 Test(codec, the_old_name_of_an_option_is_refused_with_the_option)
 {
     const struct bny_codec *c = NULL;

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which codecs, up and down, a call takes within its budget (budget_choice.h).
+ *
+ * A contribution is encoded once on its way to the owner of a sum, and the result once. The
+ * largest errors add up: partial sums never grow by coding, as codes keep a block's largest
+ * value. Mean squared errors of contributions that are uncorrelated, or agree, are at most
+ * their mean, over which the owner's own contribution counts as raw. */
+#include "collectives/plan/budget_choice.h"
+
+#include <math.h>
+
+#include "compress/speed.h"
+
+#define CONTRACTS 0.5 /* residuals stay bounded where less is lost */
+
+int bny_budget_serves(const char *schedule)
+{
+    static const char *const stars[] = { "star", "host_star", "hierarchical" };
+    size_t i = 0;
+
+    while (i < sizeof stars / sizeof *stars && strcmp(stars[i], schedule) != 0)
+        i++;
+    return bny_schedule_is_auto(schedule) || i < sizeof stars / sizeof *stars;
+}
+
+struct bny_loss bny_budget_loss(const struct bny_call *call, int parts)
+{
+    int sums = bny_call_row(call)->averages,
+        results = call->collective == BNY_ALLREDUCE || !sums;
+    struct bny_loss sum = { 0, 0 }, one;
+
+    if (sums && parts > 1) {
+        bny_codec_loss(call->codec->up, &one.nmse, &one.max);
+        sum.nmse = one.nmse * (parts - 1) / parts;
+        sum.max = one.max;
+    }
+    if (results && parts > 1) {
+        bny_codec_loss(call->codec->down, &one.nmse, &one.max);
+        sum.nmse += one.nmse;
+        sum.max += one.max;
+    }
+    return sum;
+}
+
+static int is_within(const struct bny_budget *b, const struct bny_loss *loss)
+{
+    return loss->max <= b->max && loss->nmse <= (b->feedback ? CONTRACTS : b->nmse);
+}
+
+const struct bny_codec *bny_budget_choose(struct bny_scope *s, const struct bny_call *call,
+                                          double (*seconds)(struct bny_scope *,
+                                                            const struct bny_call *))
+{
+    const struct bny_budget *b = call->codec->budget;
+    const struct bny_codec *best = NULL;
+    struct bny_call one = *call;
+    double least = INFINITY;
+
+    for (int i = 0; i < b->npairs; i++) {
+        struct bny_loss loss;
+        double t;
+
+        one.codec = b->pairs[i];
+        if (call->collective != BNY_ALLREDUCE && one.codec->up != one.codec->down)
+            continue; /* data goes one way */
+        loss = bny_budget_loss(&one, s->n);
+        t = is_within(b, &loss) ? seconds(s, &one) : INFINITY;
+        if (t < least) {
+            least = t;
+            best = one.codec;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Codecs that are chosen within what a call may lose ("auto:max=1e-2"). A pure function of the
+ * call and of what all ranks agreed on. */
+#ifndef BNY_COLLECTIVES_BUDGET_CHOICE_H
+#define BNY_COLLECTIVES_BUDGET_CHOICE_H
+
+#include "collectives/plan/plan.h"
+
+/* Of the codecs that the call's may be: the one that keeps its budget and takes the least time
+ * by seconds(), which prices a call; NULL: none keeps it. */
+const struct bny_codec *bny_budget_choose(struct bny_scope *s, const struct bny_call *call,
+                                          double (*seconds)(struct bny_scope *,
+                                                            const struct bny_call *));
+/* What the call's codec loses on a schedule that encodes a contribution once and a result once,
+ * as stars do; of so many parts. INFINITY: unknown. */
+struct bny_loss bny_budget_loss(const struct bny_call *call, int parts);
+/* Does this schedule do so? */
+int bny_budget_serves(const char *schedule);
+
+#endif

@@ -113,7 +113,8 @@ static void schedule_of_plan(struct perf_run *run, struct perf_row *row, const c
 static void describe(struct perf_run *run, struct perf_row *row, int dtype)
 {
     const struct perf_opts *o = run->opts;
-    char plan[512] = "";
+    char plan[640] = "";
+    const char *ran;
 
     snprintf(row->transport, sizeof row->transport, "%s", run->transport);
     snprintf(row->schedule, sizeof row->schedule, "%s", o->schedule);
@@ -134,6 +135,10 @@ static void describe(struct perf_run *run, struct perf_row *row, int dtype)
                     "banyan_perf: %s; --codec %s insists, BANYAN_LINK_GBPS tells the link's "
                     "speed\n",
                     plan, o->codec);
+    } else if ((ran = strstr(plan, "codec levels:")) != NULL) { /* of a budget */
+        ran += strlen("codec ");
+        snprintf(row->codec, sizeof row->codec, "%.*s", (int)(strstr(ran, ", predicted") - ran),
+                 ran);
     }
 }
 

@@ -1,21 +1,174 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* banyan_topo plan: builds a forest for a graph, certifies it, proves its programs, and with
- * --output writes it as a plan file. "claimed" and "bound" are times over the vector on
- * capacity 1; without --schedule packed, or joint with
+ * --output writes it as a plan file. With --codec it tells what a codec does on it, and which
+ * one a budget chooses. "claimed" and "bound" are times over the vector on capacity 1; without
+ * --schedule packed, or joint with
  * --joint. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "banyan/banyan.h"
 #include "base/clock.h"
+#include "base/err.h"
+#include "collectives/program/program.h"
+#include "compress/speed.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
 #include "topo/forest.h"
 #include "topo/plan_file.h"
 
+struct coded { /* codec NULL: none */
+    const struct bny_codec *codec;
+    struct bny_loss loss;
+    double wire_s, cpu_s;
+};
+
 struct row {
     int slots, height;
     double gap, seconds;
+    struct coded coded;
 };
+
+/* ---- a codec ---- */
+
+static enum bny_collective collective_of(const struct topo_opts *o)
+{
+    static const enum bny_collective of[] = { [TOPO_ALLREDUCE] = BNY_ALLREDUCE,
+                                              [TOPO_ALLGATHER] = BNY_ALLGATHER,
+                                              [TOPO_REDUCE_SCATTER] = BNY_REDUCE_SCATTER,
+                                              [TOPO_BROADCAST] = BNY_BROADCAST,
+                                              [TOPO_REDUCE] = BNY_REDUCE };
+
+    return of[o->collective];
+}
+
+/* Encodings on the paths of contributions up and of results down: nmse has their mean, max the
+ * most of them. Proven of the programs. */
+static int count_codes(struct bny_loss *up, struct bny_loss *down, const struct bny_forest *f,
+                       enum bny_collective c)
+{
+    static const struct bny_loss
+        ones[BNY_CODES] = { [BNY_CODE_UP] = { 1, 1 }, [BNY_CODE_DOWN] = { 1, 1 } },
+        ups[BNY_CODES] = { [BNY_CODE_UP] = { 1, 1 } };
+    struct bny_program **p = calloc((size_t)f->nranks, sizeof *p);
+    struct bny_loss both = { 0, 0 };
+    int e = p ? bny_compile_all(p, f, c, 0) : bny_fail(BANYAN_ENOMEM, "no memory for programs");
+
+    if (!e)
+        e = bny_program_verify_codes(p, f->nranks, ones, NULL, &both, NULL, 0);
+    if (!e)
+        e = bny_program_verify_codes(p, f->nranks, ups, NULL, up, NULL, 0);
+    for (int r = 0; p && r < f->nranks; r++)
+        bny_program_free(p[r]);
+    free(p);
+    *down = (struct bny_loss){ both.nmse - up->nmse, both.max - up->max };
+    return e;
+}
+
+/* Times of f32 data on the busiest link, and of a rank's core. */
+static struct coded price(const struct topo_opts *o, const struct bny_graph *g,
+                          const struct bny_forest *f, const struct bny_codec *c,
+                          const struct bny_loss *ups, const struct bny_loss *downs)
+{
+    struct bny_codec_speed up = bny_codec_speed(c->up, BANYAN_F32),
+                           down = bny_codec_speed(c->down, BANYAN_F32);
+    double elems = (double)o->bytes / 4, share = (f->nranks - 1.0) / f->nranks, goes_up,
+           goes_down, cores = o->predict.cores ? (double)o->predict.cores / f->nranks : 1, q, h;
+    struct coded k = { .codec = c };
+
+    goes_up = ups->max > 0;
+    goes_down = downs->max > 0;
+    bny_codec_loss(c->up, &q, &h);
+    k.loss = goes_up ? (struct bny_loss){ ups->nmse * q, ups->max * h } : k.loss;
+    bny_codec_loss(c->down, &q, &h);
+    if (goes_down)
+        k.loss = (struct bny_loss){ k.loss.nmse + q, k.loss.max + h };
+    k.wire_s = bny_ratio_value(f->claim.time) * elems / g->unit_Bps *
+               (goes_up * up.wire_bytes + goes_down * down.wire_bytes) /
+               fmax(1, goes_up + goes_down);
+    k.cpu_s = elems / cores *
+              (share * (goes_up * (up.encode_s + up.add_s) + goes_down * down.decode_s) +
+               goes_down * (down.encode_s + down.decode_s) / f->nranks);
+    return k;
+}
+
+static int keeps(const struct bny_budget *b, const struct bny_loss *loss)
+{
+    return loss->max <= b->max && (b->feedback || loss->nmse <= b->nmse);
+}
+
+/* What --codec does; of a budget the pair that keeps it and takes the least time. */
+static int choose_codec(struct coded *best, const struct topo_opts *o,
+                        const struct bny_graph *g, const struct bny_forest *f)
+{
+    const struct bny_codec *asked, *const *may = &asked;
+    struct bny_loss up, down;
+    double least = INFINITY;
+    int n = 1, e = bny_codec_parse(&asked, o->predict.codecs);
+
+    if (e || asked->ops->family == BNY_CODEC_RAW)
+        return e;
+    if (asked->ops->linear || f->nranks > TOPO_PROVE_RANKS_MAX)
+        return bny_fail(BANYAN_ENOTSUP, "--codec: %s",
+                        asked->ops->linear ? "linear codecs run in stages of all ranks"
+                                           : "plans of more than 1024 ranks are not proven");
+    e = count_codes(&up, &down, f, collective_of(o));
+    if (asked->budget) {
+        may = asked->budget->pairs;
+        n = asked->budget->npairs;
+    }
+    for (int i = 0; i < n && !e; i++) {
+        struct coded k = price(o, g, f, may[i], &up, &down);
+        double t = fmax(k.wire_s, k.cpu_s);
+
+        if (t >= least || (may[i]->up != may[i]->down && !(up.max > 0 && down.max > 0)) ||
+            (asked->budget && !keeps(asked->budget, &k.loss)))
+            continue;
+        least = t;
+        *best = k;
+    }
+    return e;
+}
+
+static const char *code_name(const struct bny_codec *c)
+{
+    return c ? c->ops->name : "raw";
+}
+
+/* null: unknown. */
+static void print_known(const char *name, double x)
+{
+    if (isfinite(x))
+        printf(",\"%s\":%.6g", name, x);
+    else
+        printf(",\"%s\":null", name);
+}
+
+static void print_codec(const struct topo_opts *o, const struct coded *k)
+{
+    const char *spec = k->codec ? k->codec->spec : "none";
+
+    if (o->json) {
+        printf(",\"codec\":\"%s\"", spec);
+        if (!k->codec)
+            return;
+        printf(",\"up\":\"%s\",\"down\":\"%s\",\"wire_s\":%.6g,\"cpu_s\":%.6g",
+               code_name(k->codec->up), code_name(k->codec->down), k->wire_s, k->cpu_s);
+        print_known("nmse", k->loss.nmse);
+        print_known("max", k->loss.max);
+        return;
+    }
+    printf("  codec %s: ", o->predict.codecs);
+    if (!k->codec)
+        printf("raw data\n");
+    else
+        printf("up %s, down %s; nmse %.3g, max %.3g; %.3g ms on the wire, %.3g ms of a core\n",
+               code_name(k->codec->up), code_name(k->codec->down), k->loss.nmse, k->loss.max,
+               1e3 * k->wire_s, 1e3 * k->cpu_s);
+}
+
+/* ---- all of it ---- */
 
 static void print_row(const struct topo_opts *o, const struct bny_graph *g,
                       const struct bny_forest *f, const struct row *r)
@@ -31,6 +184,8 @@ static void print_row(const struct topo_opts *o, const struct bny_graph *g,
                bny_cut_kind_name(f->claim.cut_kind), 100 * r->gap);
         if (r->slots >= 0)
             printf("  no deadlock with %d buffers a channel\n", r->slots);
+        if (o->predict.codecs)
+            print_codec(o, &r->coded);
         printf("  %.6f s to build\n", r->seconds);
         return;
     }
@@ -40,8 +195,11 @@ static void print_row(const struct topo_opts *o, const struct bny_graph *g,
     topo_json_text(stdout, f->name);
     printf(",\"trees\":%d,\"steps\":%u,\"height\":%d,\"claimed\":\"%s\",\"bound\":\"%s\","
            "\"gap\":%.6g,\"slots\":%d,"
-           "\"seconds\":%.6f}\n",
+           "\"seconds\":%.6f",
            f->ntrees, f->nsteps, r->height, text[0], text[1], r->gap, r->slots, r->seconds);
+    if (o->predict.codecs)
+        print_codec(o, &r->coded);
+    printf("}\n");
 }
 
 static int plan(const struct topo_opts *o, const struct bny_graph *g)
@@ -63,6 +221,8 @@ static int plan(const struct topo_opts *o, const struct bny_graph *g)
         e = bny_forest_recheck(f, g, o->use, root, why, sizeof why);
     if (!e)
         e = topo_prove(&r.slots, f, o->use, o->slots);
+    if (!e && o->predict.codecs)
+        e = choose_codec(&r.coded, o, g, f);
     if (!e && o->output)
         e = bny_plan_save(o->output, f, o->use, root, g);
     if (!e) {
@@ -94,7 +254,7 @@ static int topo_plan_run(const struct topo_opts *o)
 
 const struct topo_command topo_plan = {
     .name = "plan",
-    .options = "tscrknjoHSJ",
+    .options = "tscrkbnjoHSJDE",
     .usage = "builds trees for a collective, with proof; --output FILE keeps them",
     .run = topo_plan_run,
 };

@@ -8,6 +8,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "collectives/api/arguments.h"
+#include "collectives/plan/budget_choice.h"
 #include "collectives/progress/progress.h"
 
 #define TRANSPORTS_TEXT (BNY_MAX_TPS * 17)
@@ -428,7 +429,7 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
 {
     struct bny_call call;
     struct bny_plan plan;
-    char transports[TRANSPORTS_TEXT], refused[96] = "";
+    char transports[TRANSPORTS_TEXT], refused[96] = "", levels[160];
     enum bny_collective c;
     int rc = bny_comm_enter(comm, "banyan_comm_plan");
 
@@ -454,6 +455,8 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
         bny_call_order(&call, comm, 0, count, count * (size_t)comm->n);
     bny_world_lock(comm->world);
     rc = bny_plan_get(&comm->scope, &call, &plan);
+    if (rc == 0)
+        bny_budget_tell(levels, sizeof levels, &comm->scope, &call, &plan);
     bny_world_unlock(comm->world);
     if (rc)
         return rc;
@@ -463,10 +466,10 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
                      call.codec->spec, plan.refused_s * 1e6);
     if (plan.weighs)
         snprintf(refused, sizeof refused, " (where it pays, as measured)");
-    bny_snprintf(buf, cap,
-                 "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us",
-                 plan.schedule, transports, plan.chunk_bytes,
-                 plan.codec ? plan.codec->spec : "none", refused, plan.predicted_s * 1e6);
+    bny_snprintf(
+        buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us%s",
+        plan.schedule, transports, plan.chunk_bytes, plan.codec ? plan.codec->spec : "none",
+        refused, plan.predicted_s * 1e6, levels);
     bny_world_lock(comm->world);
     bny_plan_drop(&plan);
     bny_world_unlock(comm->world);

@@ -8,7 +8,10 @@
 #include "collectives/plan/budget_choice.h"
 
 #include <math.h>
+#include <stdio.h>
 
+#include "base/text.h"
+#include "collectives/plan/cost.h"
 #include "compress/speed.h"
 
 #define CONTRACTS 0.5 /* residuals stay bounded where less is lost */
@@ -71,4 +74,35 @@ const struct bny_codec *bny_budget_choose(struct bny_scope *s, const struct bny_
         }
     }
     return best;
+}
+
+static const char *code_name(const struct bny_codec *c)
+{
+    return c ? c->ops->name : "raw";
+}
+
+void bny_budget_tell(char *text, size_t cap, const struct bny_scope *s,
+                     const struct bny_call *call, const struct bny_plan *plan)
+{
+    int nhosts = bny_topology_nhosts(s), by_hosts = nhosts > 1 && nhosts < s->n;
+    const char *schedule = plan->way == BNY_WAY_PROGRAM ? plan->schedule : "host_star";
+    struct bny_call coded = *call;
+    struct bny_loss loss;
+    size_t at;
+
+    *text = '\0';
+    coded.codec = plan->codec;
+    if (!plan->codec || plan->weighs || plan->codec->ops->linear ||
+        (plan->way != BNY_WAY_PROGRAM && plan->way != BNY_WAY_SEQUENCE))
+        return;
+    by_hosts = by_hosts && bny_topology_hosts_builder(schedule);
+    at = (size_t)snprintf(text, cap, "%s, net up %s, down %s", by_hosts ? ", host raw" : "",
+                          code_name(plan->codec->up), code_name(plan->codec->down));
+    loss = bny_budget_loss(&coded, by_hosts ? nhosts : bny_call_parts(call, s->n));
+    if (at < cap && bny_budget_serves(plan->schedule) && isfinite(loss.max))
+        at += (size_t)bny_snprintf(text + at, cap - at, ", nmse %.3g, max %.3g", loss.nmse,
+                                   loss.max);
+    if (at < cap && plan->predicted_s > 0)
+        bny_snprintf(text + at, cap - at, ", cpu %.2g",
+                     fmin(1, bny_cost_coding(s, &coded, schedule) / plan->predicted_s));
 }

@@ -16,5 +16,10 @@ const struct bny_codec *bny_budget_choose(struct bny_scope *s, const struct bny_
 struct bny_loss bny_budget_loss(const struct bny_call *call, int parts);
 /* Does this schedule do so? */
 int bny_budget_serves(const char *schedule);
+/* What a plan's codec does: ", host raw, net up raw, down int8, nmse 0.0001, max 0.0039, cpu
+ * 0.4" (of a core, of the predicted time), as far as it is known; "" without a codec, and where
+ * it is decided when the call runs. */
+void bny_budget_tell(char *text, size_t cap, const struct bny_scope *s,
+                     const struct bny_call *call, const struct bny_plan *plan);
 
 #endif

@@ -288,6 +288,16 @@ static struct coding coding_of(const struct bny_call *call, double parts)
     return c;
 }
 
+double bny_cost_coding(const struct bny_scope *s, const struct bny_call *call,
+                       const char *schedule)
+{
+    struct exchange x = exchange_of(s, call, schedule);
+    struct coding k = coding_of(call, x.parts);
+
+    return bny_cost_work(s, x.own * k.work_s +
+                                copies_s(s, (x.parts - 1) / x.parts * x.own * k.sent));
+}
+
 static double lossy_seconds(const struct bny_scope *s, const struct bny_call *call,
                             const char *schedule, size_t chunk)
 {
@@ -296,12 +306,11 @@ static double lossy_seconds(const struct bny_scope *s, const struct bny_call *ca
     struct bny_cost_model m = bny_cost_model_of(s);
     double phases = call->collective == BNY_ALLREDUCE ? 2 : 1, share = (x.parts - 1) / x.parts;
     double wire = share * x.port * k.sent * m.beta;
-    double work = x.own * k.work_s + copies_s(s, share * x.own * k.sent);
     double fill = phases * (m.alpha_s + (x.parts - 1) * 2e-6);
 
     if (call->collective == BNY_BROADCAST || call->collective == BNY_REDUCE)
         wire = x.port * k.sent * m.beta * (x.parts - 1);
-    return overlapped(s, wire, bny_cost_work(s, work),
+    return overlapped(s, wire, bny_cost_coding(s, call, schedule),
                       x.own * (double)banyan_dtype_bytes(call->dtype) / (double)chunk) +
            fill + x.raw_s;
 }

@@ -64,6 +64,9 @@ double bny_cost_exact(const struct bny_scope *s, const struct bny_call *call, do
 /* Of a call with its codec, in such chunks. schedule: "" is a star of all ranks. */
 double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call,
                       const char *schedule, size_t chunk);
+/* Of a core of a rank, for a call with its codec. */
+double bny_cost_coding(const struct bny_scope *s, const struct bny_call *call,
+                       const char *schedule);
 /* Wire bytes for an element of a result of so many parts. */
 double bny_cost_result_bytes(const struct bny_call *call, const struct bny_codec_speed *k,
                              double parts);

@@ -113,6 +113,30 @@ with tempfile.TemporaryDirectory() as folder:
     code, out, err = tool("verify", "packed", "-t", "torus:16x16", "-c", "allreduce", "--json")  # 256 ranks, proven
     expect(code == 0 and json.loads(out)["slots"] >= 0, f"256 ranks: {err}")
 
+def coded(codec, *args):
+    """plan --codec: what a codec loses on a plan."""
+    code, out, err = tool("plan", "--codec", codec, "--json", *args)
+    expect(code == 0, f"plan --codec {codec}: {err}")
+    return json.loads(out) if code == 0 else {}
+
+
+star = ["-t", "star:8", "-s", "star"]
+row = coded("int8", *star)
+expect(abs(row["nmse"] - 1.875e-4) < 1e-8 and abs(row["max"] - 2 / 254) < 1e-5, f"int8 on a star: {row}")
+row = coded("int8", "-t", "ring:8", "-s", "ring")  # encoded once a hop
+expect(row["nmse"] > 3e-4 and abs(row["max"] - 8 / 254) < 1e-5, f"int8 on a ring: {row}")
+row = coded("levels:up=raw,down=int8", "-t", "ring:8", "-s", "ring")
+expect((row["up"], row["down"]) == ("raw", "int8") and abs(row["nmse"] - 1e-4) < 1e-8, f"results in int8: {row}")
+expect(coded("topk", *star)["nmse"] is None, "what top-k loses is not known")
+for budget in "nmse=1e-3", "max=2e-2", "max=5e-3", "nmse=0":
+    kind, limit = budget.split("=")
+    for args in star, ["-t", "torus:4x4"], ["-t", "fattree:16", "-c", "reduce_scatter"]:
+        row = coded(f"auto:{budget}", *args)
+        expect(row["codec"].startswith("levels:") and row[kind] <= float(limit), f"auto:{budget} on {args}: {row}")
+expect(coded("auto:max=0,from=raw+int8", *star)["codec"] == "none", "a budget that no codec keeps")
+code, out, err = tool("plan", "--codec", "auto:like=int8", *star)
+expect(code == 0 and "codec auto:like=int8: up " in out and " ms on the wire, " in out, f"plan --codec: {out!r} {err}")
+
 with tempfile.TemporaryDirectory() as folder:
     large = os.path.join(folder, "large.json")
     code, out, err = tool("plan", "-t", "star:520", "-c", "broadcast", "-s", "binomial", "-o", large)

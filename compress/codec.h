@@ -124,9 +124,10 @@ struct bny_codec_ops {
      * from memory (banyan_codec --where dram shows this machine's); > 0, but for RAW. */
     double encode_ns, decode_ns;
     double wire_bytes; /* bytes an element, where far fewer than bound() are usual; 0: not so */
-    /* What one encoding loses, with default parameters; 0: unknown. nmse: of Laplace's
-     * distribution, mean squared error over energy (Gauss' is half of it, that of Student's t
-     * of 3 degrees three times). max: over the largest value of a block, of at least 2^-100. */
+    /* What one encoding loses, with default parameters; 0: unknown. nmse: mean squared error
+     * over energy, the larger one of Gauss' and Laplace's distributions (Student's t of 3
+     * degrees loses up to 3 times as much). max: over the largest value of a block, of at least
+     * 2^-100. */
     double nmse, max;
     struct bny_codec_param params[BNY_CODEC_PARAMS];
     /* Rejects combinations of parameters that single ranges allow; NULL: none. -BANYAN_EINVAL

@@ -24,7 +24,7 @@ static const char *variant(const char *name, int step, char *buf, size_t cap)
         { "randomk", "delta=0.2" },         { "powersgd", "rank=4" },
     };
 
-    snprintf(buf, cap, "%s:force=1", name);
+    snprintf(buf, cap, "%s%cforce=1", name, strchr(name, ':') ? ',' : ':');
     for (size_t i = 0; step % 4 >= 2 && i < sizeof others / sizeof others[0]; i++)
         if (!strcmp(others[i][0], name))
             snprintf(buf, cap, "%s:%s,force=1", name, others[i][1]);
@@ -33,7 +33,7 @@ static const char *variant(const char *name, int step, char *buf, size_t cap)
 
 /* members: their ranks in the world, for what they contribute. */
 static void law(struct test *t, struct banyan_comm *comm, const int *members, int n,
-                const struct bny_codec_ops *ops, int steps)
+                const char *name, int any_forest, int steps)
 {
     static const int64_t shape[2] = { 240, 250 };
     struct banyan_opts opts = BANYAN_OPTS_INIT, plain = BANYAN_OPTS_INIT;
@@ -50,8 +50,8 @@ static void law(struct test *t, struct banyan_comm *comm, const int *members, in
     for (int step = 0; step < steps; step++, key++) {
         int avg = step % 3 == 1;
 
-        opts.codec = variant(ops->name, step, codec, sizeof codec);
-        opts.schedule = ops->family != BNY_CODEC_LINEAR && step % 5 == 4 ? "ring" : NULL;
+        opts.codec = variant(name, step, codec, sizeof codec);
+        opts.schedule = any_forest && step % 5 == 4 ? "ring" : NULL;
         opts.chunk_bytes = step % 2 ? 16384 : 0;
         for (int r = 0; r < n; r++) {
             model_gauss(in, COUNT, BANYAN_F32, model_mix(key, (uint64_t)members[r]));
@@ -72,7 +72,7 @@ static void law(struct test *t, struct banyan_comm *comm, const int *members, in
                                      BANYAN_F32, BANYAN_SUM, comm, &plain));
         for (size_t i = 0; i < COUNT; i++)
             CHECK(t, fabs(lost[i] - (double)out[i]) <= 1e-4 * (1 + size / COUNT),
-                  "%s, %d ranks: element %zu: %g went, the residuals have %g", ops->name, n, i,
+                  "%s, %d ranks: element %zu: %g went, the residuals have %g", name, n, i,
                   lost[i], (double)out[i]);
     }
     banyan_codec_state_free(opts.codec_state);
@@ -99,9 +99,12 @@ static int conservation(struct test *t)
         if (!(ops->flags & BNY_CODEC_FEEDBACK) || ops->elem_floats ||
             (*t->arg && strcmp(t->arg, ops->name) != 0))
             continue;
-        law(t, t->comm, all, t->n, ops, *t->arg ? 6 : 8);
-        law(t, half, some, n, ops, *t->arg ? 6 : 8);
+        law(t, t->comm, all, t->n, ops->name, ops->family != BNY_CODEC_LINEAR, *t->arg ? 6 : 8);
+        law(t, half, some, n, ops->name, ops->family != BNY_CODEC_LINEAR, *t->arg ? 6 : 8);
     }
+    for (int i = 0; i < 4 && !*t->arg; i++) /* of both directions */
+        law(t, i % 2 ? half : t->comm, i % 2 ? some : all, i % 2 ? n : t->n,
+            i < 2 ? "levels:up=raw,down=int8" : "auto:nmse=1e-3,feedback=1", i < 2, 8);
     CHECK_OK(t, banyan_comm_finalize(half));
     return 0;
 }
@@ -110,8 +113,13 @@ static int conservation(struct test *t)
  * own lengths: how long chunks are must not depend on what one rank alone knows. */
 static int vector_codecs(struct test *t)
 {
-    static const char *const codecs[] = { "", "lossless", "lossless:force=1", "blocksparse",
-                                          "blocksparse:force=1" };
+    static const char *const codecs[] = { "",
+                                          "lossless",
+                                          "lossless:force=1",
+                                          "blocksparse",
+                                          "blocksparse:force=1",
+                                          "levels:up=raw,down=lossless,force=1",
+                                          "auto:like=int8,force=1" };
     static const enum coll colls[] = { C_SCATTERV, C_GATHERV, C_ALLGATHERV, C_ALLTOALLV,
                                        C_REDUCE_SCATTERV };
     uint64_t key = t->seed;

@@ -352,9 +352,15 @@ static void check_owing(struct test *t, const char *codec, size_t n)
 
 static int hosts_owe(struct test *t)
 {
-    static const char *const codecs[] = { "int8:force=1",    "int4:force=1", "topk:force=1",
-                                          "eden:force=1",    "adaq:force=1", "sidco:force=1",
-                                          "terngrad:force=1" };
+    static const char *const codecs[] = { "int8:force=1",
+                                          "int4:force=1",
+                                          "topk:force=1",
+                                          "eden:force=1",
+                                          "adaq:force=1",
+                                          "sidco:force=1",
+                                          "terngrad:force=1",
+                                          "levels:up=raw,down=int8,force=1",
+                                          "auto:nmse=1e-3,feedback=1,force=1" };
 
     for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
         check_owing(t, codecs[i], 1000003);

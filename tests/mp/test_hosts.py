@@ -29,7 +29,7 @@ class Hosts(unittest.TestCase):
 
     def test_codecs_send_less_out_of_a_host(self):
         """Of 16 MiB a flat star of 2 hosts of 4 ranks sent 17.1 MB in int8, which is more than raw."""
-        for codec, most in ("int8", 4.5), ("int4", 2.4), ("topk:delta=0.01", 0.6):
+        for codec, most in ("int8", 4.5), ("int4", 2.4), ("topk:delta=0.01", 0.6), ("levels:up=raw,down=int8", 10.9), ("auto:like=int8", 4.5):
             self.case("hosts_bytes", 2, 4, f"{codec} {most}", BANYAN_LINK_GBPS="1")
         for hosts, per_host in (2, 2), (2, 3), (3, 2):
             self.case("hosts_never_more", hosts, per_host, BANYAN_LINK_GBPS="1")
@@ -38,6 +38,7 @@ class Hosts(unittest.TestCase):
         """At 100 Mbit/s int8 was refused, as the links were taken for 30 Gbit/s."""
         for hosts, per_host in (2, 1), (2, 2), (2, 4), (3, 1):
             self.case("hosts_learn", hosts, per_host, "int8", rate=100)
+        self.case("hosts_learn", 2, 2, "auto:like=int8", rate=100)
 
     def test_readme_trains_with_coded_bytes(self):
         for rate, hosts, per_host in (100, 2, 1), (100, 2, 3), (1000, 2, 1):

@@ -534,12 +534,14 @@ struct banyan_opts {
     size_t size;          /* sizeof(struct banyan_opts) of the caller */
     const char *schedule; /* NULL: the communicator's; else "static", or a name of
                            * banyan_schedule_name() */
-    const char *codec; /* NULL: the communicator's; else "none", or name:param=value,...: used
-                          if it is predicted to gain; force=1 insists. -ENOTSUP: it does not
-                          support this call, or, with force=1, does not shorten it. If it is not
-                          used a warning gives the reason, once for each communicator and codec;
-                          for the communicator's own codec only for calls of 64 KiB and more */
-    double timeout_s;  /* < 0: the communicator's; 0: none */
+    const char *codec;    /* NULL: the communicator's; else "none"; name:param=value,...;
+                           * levels:up=name,down=name, of contributions and of results; or what
+                           * may be lost, auto:max=1e-2 (docs/compression.md): used if it is
+                           * predicted to gain; force=1 insists. -ENOTSUP: it does not support
+                           * this call, or, with force=1, does not shorten it. If it is not used
+                           * a warning gives the reason, once for each communicator and codec;
+                           * for the communicator's own codec only for calls of 64 KiB or more */
+    double timeout_s;     /* < 0: the communicator's; 0: none */
     uint32_t tag; /* collectives: checked for agreement; send/recv: matched. If both root and
                      tag differ, a tag beyond 65535 may hide it: use smaller ones */
     int deterministic; /* < 0: the communicator's; for reductions it must agree between ranks */

@@ -540,7 +540,7 @@ struct banyan_opts {
                            * predicted to gain; force=1 insists. -ENOTSUP: it does not support
                            * this call, or, with force=1, does not shorten it. If it is not used
                            * a warning gives the reason, once for each communicator and codec;
-                           * for the communicator's own codec only for calls of 64 KiB or more */
+                           * for the communicator's own only for calls of 64 KiB and more */
     double timeout_s;     /* < 0: the communicator's; 0: none */
     uint32_t tag; /* collectives: checked for agreement; send/recv: matched. If both root and
                      tag differ, a tag beyond 65535 may hide it: use smaller ones */

@@ -11,6 +11,7 @@ from torch.utils.cpp_extension import BuildExtension, CppExtension
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = str(HERE.parent.parent / "include")  # of a build folder
+NAMES = "banyan-training", "banyan"
 
 
 def pkg_config(*options):
@@ -21,28 +22,30 @@ def pkg_config(*options):
         found = subprocess.run(["find", prefix, "-name", "banyan*.pc", "-printf", "%h\n"], check=False,
                                capture_output=True, text=True).stdout.split()
         env["PKG_CONFIG_PATH"] = ":".join(folders + found)
-    done = subprocess.run(["pkg-config", *options, "banyan"], env=env, check=True, capture_output=True,
+    done = subprocess.run(["pkg-config", *options, "banyan-training"], env=env, check=True, capture_output=True,
                           text=True)
     return done.stdout.split()
 
 
-def library():
-    """Include folders, the file to link, and where it is looked for at run time."""
+def libraries():
+    """Include folders, the files to link, and where they are looked for at run time."""
     wheel = importlib.util.find_spec("banyan")
     lib = pathlib.Path(wheel.origin).parent / "lib" if wheel and wheel.origin else None
     if not os.environ.get("BANYAN_PREFIX") and lib and list(lib.glob("libbanyan.so.*")):
-        return [str(lib.parent / "include"), TREE], str(sorted(lib.glob("libbanyan.so.*"))[0]), "$ORIGIN/../banyan/lib"
+        files = [str(sorted(lib.glob(f"lib{name}.so.*"))[0]) for name in NAMES]
+        return [str(lib.parent / "include"), TREE], files, ["$ORIGIN/../banyan/lib"]
     includes = [o[2:] for o in pkg_config("--cflags-only-I")] + [TREE]
     # pkg-config leaves out -L of the system's folders; a build folder's libdir does not exist.
     libdirs = [pathlib.Path(o[2:]) for o in pkg_config("--libs-only-L")]
     libdirs += map(pathlib.Path, pkg_config("--variable=libdir"))
-    for folder in libdirs + [d.parent for d in libdirs]:
-        if (folder / "libbanyan.so").exists():
-            return includes, str(folder / "libbanyan.so"), str(folder)
-    raise SystemExit("setup.py: libbanyan.so was not found in " + ", ".join(map(str, libdirs)))
+    libdirs += [folder for d in libdirs for folder in (d.parent, d.parent / "training")]
+    found = [next((d for d in libdirs if (d / f"lib{name}.so").exists()), None) for name in NAMES]
+    if None in found:
+        raise SystemExit(f"setup.py: lib{NAMES[found.index(None)]}.so was not found in " + ", ".join(map(str, libdirs)))
+    return includes, [str(d / f"lib{name}.so") for d, name in zip(found, NAMES)], sorted({str(d) for d in found})
 
 
-include_dirs, to_link, run_path = library()
+include_dirs, to_link, run_paths = libraries()
 setup(
     ext_modules=[CppExtension(
         "banyan_torch._C",
@@ -50,7 +53,7 @@ setup(
         include_dirs=include_dirs,
         extra_compile_args=["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra", "-Wno-unused-parameter",
                             "-fvisibility=hidden"],
-        extra_link_args=[to_link, f"-Wl,-rpath,{run_path}"],
+        extra_link_args=to_link + [f"-Wl,-rpath,{path}" for path in run_paths],
     )],
     cmdclass={"build_ext": BuildExtension},
 )

@@ -8,7 +8,7 @@ Nothing needs to be imported: torch finds the backend by its entry point.
 import atexit
 import datetime
 
-__all__ = ["create", "hook", "register"]
+__all__ = ["accordion", "create", "hook", "register"]
 
 
 def _native():
@@ -25,6 +25,12 @@ def hook(rules, module=None, group=None, seed=0):
     """A communication hook with codecs: see hooks.hook."""
     from . import hooks
     return hooks.hook(rules, module, group, seed)
+
+
+def accordion(module, optimizer, little="none", much="topk:delta=0.01", group=None, seed=0, **settings):
+    """A communication hook with a codec that adapts: see hooks.accordion."""
+    from . import hooks
+    return hooks.accordion(module, optimizer, little, much, group, seed, **settings)
 
 
 def create(opts, options=None):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Communication hooks of DistributedDataParallel: gradients travel by banyan's codecs."""
+"""Communication hooks of DistributedDataParallel and FSDP: gradients travel by banyan's codecs."""
 import fnmatch
 import operator
 import re
@@ -40,6 +40,7 @@ class Hook:
             self._names[id(parameter)] = name.removeprefix("module.")
         self._states = {}    # members of a piece -> its state, and the names that have not left it
         self._layouts = {}   # what a bucket consists of -> its pieces
+        self._calls = {}     # steps of each unit of FSDP
         self._before = self._bytes = self._steps = 0
 
     def __call__(self, _, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -53,8 +54,41 @@ class Hook:
                   for start, n, codec, schedule, state, shape in self._pieces(bucket)]
         return backend.average(pieces).get_future().then(lambda _: buffer)
 
-    def _backend(self):
-        group = self._group or dist.distributed_c10d._get_default_group()
+    def attach(self, net):
+        """For a model of FSDP (FullyShardedDataParallel or fully_shard), before its first step: its gradients are reduced
+        and scattered by these codecs. A rule sees each unit of FSDP as one tensor with the name of its module ("root" if
+        that is the whole)."""
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+        units = [(name or "root", unit) for name, unit in net.named_modules()
+                 if isinstance(unit, (FSDPModule, FullyShardedDataParallel))]
+        if not units:
+            raise TypeError("attach: there is no unit of FSDP in the model; give a hook for DistributedDataParallel to its "
+                            "register_comm_hook(None, hook)")
+        if isinstance(net, FullyShardedDataParallel):
+            net.register_comm_hook(None, self._reduce_unit)
+        for name, unit in units:
+            if isinstance(unit, FSDPModule):
+                unit.set_custom_reduce_scatter(_ReduceScatter(self, name))
+            else:
+                unit._comm_hook_state = name
+
+    def _reduce_unit(self, name, gradient, output=None, group=None, op=dist.ReduceOp.AVG):
+        """Of a unit of FSDP: reduced in place, or this rank's block of it to output. Returns the work."""
+        backend = self._backend(group)
+        members, n = ((name, gradient.numel()),), gradient.numel()
+        if not self._bytes:
+            self._before = backend.stats()["wire_bytes"]
+        self._bytes += n * gradient.element_size()
+        self._calls[name] = self._calls.get(name, 0) + 1
+        self._steps = max(self._steps, self._calls[name])
+        codec, schedule = self._choose(name, n)
+        piece = gradient, codec, schedule, None if codec == "none" else self._state(members, n), []
+        work = backend.average([piece]) if output is None else backend.reduce_scatter_piece(piece, output, op)
+        work.wait()
+        return work
+
+    def _backend(self, group=None):
+        group = group or self._group or dist.distributed_c10d._get_default_group()
         backend = group._get_backend(torch.device("cpu"))
         if not isinstance(backend, self._native.Backend):
             raise TypeError(f"hook: the process group is of {backend.name()!r}; make one with "
@@ -96,19 +130,19 @@ class Hook:
 
     def _state(self, members, n):
         """The state of a piece. Parameters that were in other pieces bring their residuals along: DDP makes
-        its buckets anew after the first step."""
-        if members in self._states:
-            return self._states[members][0]
-        state = self._native.CodecState(n, self.seed)
+        its buckets anew after the first step, and Accordion changes codecs."""
+        if members not in self._states:
+            self._states[members] = self._native.CodecState(n, self.seed), set()
+        state, mine = self._states[members]
         starts = _starts(members)
-        for others, (other, left) in list(self._states.items()):
+        for others, (other, theirs) in list(self._states.items()):
             for name, at in _starts(others).items():
-                if name in starts and name in left:
+                if other is not state and name in starts and name in theirs:
                     state.take(starts[name], other, at, dict(others)[name])
-                    left.discard(name)
-            if not left:
+                    theirs.discard(name)
+            if not theirs and other is not state:
                 del self._states[others]
-        self._states[members] = (state, {name for name, _ in members})
+        mine.update(starts)
         return state
 
     def scale(self, factor):
@@ -136,6 +170,70 @@ class Hook:
             self._states[members] = (state, {name for name, _ in members})
 
 
+class _ReduceScatter:
+    """What fully_shard calls for a unit (its interface ReduceScatter)."""
+
+    def __init__(self, owner, name):
+        self._owner, self._name = owner, name
+
+    def allocate(self, size, *, dtype, device):
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+        work = self._owner._reduce_unit(self._name, input_tensor, output_tensor, group, op)
+        return work if async_op else None
+
+
+class AccordionHook(Hook):
+    """Little compression for parameters whose gradients change fast, much for the others; made by accordion()."""
+
+    def __init__(self, module, optimizer, little, much, group, seed, settings):
+        super().__init__(much, module, group, seed)
+        self.__name__ = self.__qualname__ = f"banyan:{little} or {much}"
+        self.rules = f"{little} or {much}"
+        self._optimizer = optimizer
+        self._settings = dict(settings, little=little, much=much)
+        self._counts = {self._name(p): p.numel() for p in module.parameters() if p.requires_grad and p.numel()}
+        self._index = {name: i for i, name in enumerate(self._counts)}
+        self._accordion = self._saved = None
+
+    def attach(self, net):
+        raise TypeError("attach: Accordion watches whole gradients, which FSDP does not keep; use it with "
+                        "DistributedDataParallel")
+
+    def _start(self):
+        self._accordion = self._native.Accordion(self._backend(), list(self._counts), list(self._counts.values()),
+                                                 **self._settings)
+        if self._saved is not None:
+            self._accordion.load(self._saved)
+
+    def __call__(self, _, bucket):
+        if self._accordion is None:
+            self._start()
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            if parameter.numel():
+                self._accordion.observe(self._index[self._name(parameter)], gradient)
+        future = super().__call__(_, bucket)
+        if bucket.is_last() and self._accordion.step(self._optimizer.param_groups[0]["lr"]):
+            self._layouts = {}
+        return future
+
+    def _choose(self, name, elements):
+        return (self._accordion.codec(self._index[name]) if elements else "none"), ""
+
+    def codecs(self):
+        """The codec of each parameter now."""
+        return {name: self._accordion.codec(i) if self._accordion else self._settings["little"]
+                for name, i in self._index.items()}
+
+    def state_dict(self):
+        return dict(super().state_dict(), accordion=self._accordion.save() if self._accordion else self._saved)
+
+    def load_state_dict(self, saved):
+        super().load_state_dict(saved)
+        self._accordion, self._saved = None, saved["accordion"]
+
+
 def _starts(members):
     """Where each parameter begins in a piece."""
     starts, at = {}, 0
@@ -155,3 +253,14 @@ def hook(rules, module=None, group=None, seed=0):
     elements, of which the first that matches counts: "*:>=16384=int8;*=bf16". module: gives the names to rules and
     checkpoints. seed: the same on all ranks, for codecs that draw at random."""
     return Hook(rules, module, group, seed)
+
+
+def accordion(module, optimizer, little="none", much="topk:delta=0.01", group=None, seed=0, **settings):
+    """A hook for DistributedDataParallel that adapts (Accordion, MLSys 2021): a parameter travels by the codec `little`
+    while its gradients change fast from interval to interval, and behind a drop of the learning rate, else by `much`.
+
+        net.register_comm_hook(None, banyan_torch.accordion(net, optimizer, interval=100))
+
+    optimizer: its first group has the learning rate. settings: eta, interval (steps), window, rate_drop, min_count, as
+    banyan/training.h tells them."""
+    return AccordionHook(module, optimizer, little, much, group, seed, settings)

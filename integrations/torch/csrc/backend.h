@@ -61,10 +61,19 @@ class Backend : public c10d::Backend
     // The counters of struct banyan_stats.
     std::unordered_map<std::string, uint64_t> stats();
     void give_up_block();
+    bool supportsTensorAlloc(c10::DeviceIndex device) override;
+    at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+    const std::shared_ptr<Group> &group() const
+    {
+        return group_;
+    }
 
     // codec_state.cpp
     // The mean over the ranks of each piece, in place, by its own codec.
     WorkPtr average(const std::vector<Piece> &pieces);
+    // This rank's block of op over the ranks of the piece, which travels by its codec.
+    WorkPtr reduce_scatter_piece(const Piece &piece, const at::Tensor &output,
+                                 const c10d::ReduceOp &op);
 
     // reduce.cpp
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;

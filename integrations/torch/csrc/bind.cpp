@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What Python sees of the backend. Alone here: pybind's headers take most of the compile time.
+#include "accordion.h"
 #include "backend.h"
+
+#include <banyan/training.h>
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -8,6 +11,7 @@
 #include <pybind11/stl.h>
 
 namespace py = pybind11;
+using banyan_torch::Accordion;
 using banyan_torch::Backend;
 using banyan_torch::CodecState;
 
@@ -23,6 +27,32 @@ static banyan_torch::WorkPtr average(Backend &backend, const std::vector<PieceTu
     for (const auto &[data, codec, schedule, state, shape] : tuples)
         pieces.push_back({ data, codec, schedule, state, shape });
     return backend.average(pieces);
+}
+
+static banyan_torch::WorkPtr reduce_scatter(Backend &backend, const PieceTuple &tuple,
+                                            const at::Tensor &output, const c10d::ReduceOp &op)
+{
+    const auto &[data, codec, schedule, state, shape] = tuple;
+
+    return backend.reduce_scatter_piece({ data, codec, schedule, state, shape }, output, op);
+}
+
+static std::unique_ptr<Accordion>
+make_accordion(Backend &backend, const std::vector<std::string> &names,
+               const std::vector<int64_t> &counts, const std::string &little,
+               const std::string &much, double eta, int interval, int window, double rate_drop,
+               size_t min_count)
+{
+    banyan_accordion_config cfg = BANYAN_ACCORDION_CONFIG_INIT;
+
+    cfg.little = little.c_str();
+    cfg.much = much.c_str();
+    cfg.eta = eta;
+    cfg.interval = interval;
+    cfg.window = window;
+    cfg.rate_drop = rate_drop;
+    cfg.min_count = min_count;
+    return std::make_unique<Accordion>(backend.group(), names, counts, cfg);
 }
 
 static bool runs_python()
@@ -54,7 +84,20 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
              py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"),
              without_gil())
         .def("stats", &Backend::stats, without_gil())
-        .def("average", &average, without_gil());
+        .def("average", &average, without_gil())
+        .def("reduce_scatter_piece", &reduce_scatter, without_gil());
+    const banyan_accordion_config usual = BANYAN_ACCORDION_CONFIG_INIT;
+    py::class_<Accordion>(m, "Accordion")
+        .def(py::init(&make_accordion), py::arg("backend"), py::arg("names"), py::arg("counts"),
+             py::arg("little") = usual.little, py::arg("much") = usual.much,
+             py::arg("eta") = usual.eta, py::arg("interval") = usual.interval,
+             py::arg("window") = usual.window, py::arg("rate_drop") = usual.rate_drop,
+             py::arg("min_count") = usual.min_count, without_gil())
+        .def("observe", &Accordion::observe, without_gil())
+        .def("step", &Accordion::step, without_gil())
+        .def("codec", &Accordion::codec)
+        .def("save", &Accordion::save)
+        .def("load", &Accordion::load);
     py::class_<CodecState, std::shared_ptr<CodecState>>(m, "CodecState")
         .def(py::init<int64_t, int64_t>(), py::arg("count"), py::arg("seed"))
         .def("take", &CodecState::take)

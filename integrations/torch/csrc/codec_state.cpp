@@ -58,20 +58,24 @@ at::Tensor CodecState::residual() const
     return at::from_blob(const_cast<float *>(values), { count_ }, at::kFloat).clone();
 }
 
-static Step coded(const Piece &piece, const Elements &e)
+// run with the piece's codec.
+static Step coded(const Piece &piece, Step run)
 {
-    return [piece, e](banyan_comm *comm, const banyan_opts *opts, banyan_request **req) {
+    return [piece, run](banyan_comm *comm, const banyan_opts *opts, banyan_request **req) {
         banyan_opts with = *opts;
         with.codec = piece.codec.empty() ? nullptr : piece.codec.c_str();
         with.schedule = piece.schedule.empty() ? nullptr : piece.schedule.c_str();
         with.codec_state = piece.state ? piece.state->get() : nullptr;
         with.shape = piece.shape.data();
         with.ndim = static_cast<int>(piece.shape.size());
-        return req ? banyan_allreduce_init(e.data, e.data, e.count, e.dtype, BANYAN_AVG, comm,
-                                           &with, req)
-                   : banyan_allreduce(e.data, e.data, e.count, e.dtype, BANYAN_AVG, comm,
-                                      &with);
+        return run(comm, &with, req);
     };
+}
+
+static void check_piece(const at::Tensor &t)
+{
+    check_tensor(t);
+    TORCH_CHECK_VALUE(is_plain(t), "banyan: a bucket's piece has gaps");
 }
 
 WorkPtr Backend::average(const std::vector<Piece> &pieces)
@@ -79,12 +83,34 @@ WorkPtr Backend::average(const std::vector<Piece> &pieces)
     Call call = call_of(c10d::OpType::ALLREDUCE, "all_reduce");
 
     for (const auto &piece : pieces) {
-        check_tensor(piece.data);
-        TORCH_CHECK_VALUE(is_plain(piece.data), "banyan: a bucket's piece has gaps");
-        call.steps.push_back(coded(piece, elements(piece.data, c10d::ReduceOp::AVG)));
+        check_piece(piece.data);
+        Elements e = elements(piece.data, c10d::ReduceOp::AVG);
+        call.steps.push_back(coded(piece, step<banyan_allreduce, banyan_allreduce_init>(
+                                              e.data, e.data, e.count, e.dtype, BANYAN_AVG)));
         call.outputs.push_back(piece.data);
     }
     call.inputs = call.outputs;
+    return issue(std::move(call));
+}
+
+WorkPtr Backend::reduce_scatter_piece(const Piece &piece, const at::Tensor &output,
+                                      const c10d::ReduceOp &op)
+{
+    Call call = call_of(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor");
+
+    check_piece(piece.data);
+    check_piece(output);
+    TORCH_CHECK_VALUE(output.numel() * size_ == piece.data.numel() &&
+                          output.scalar_type() == piece.data.scalar_type(),
+                      "banyan: reduce_scatter: the input must be of the output's type, and as "
+                      "long as the outputs of all ranks together");
+    Elements in = elements(piece.data, op), out = elements(output, op);
+    call.ops.push_back(std::make_shared<Op>(op, output.scalar_type()));
+    call.steps.push_back(
+        coded(piece, step<banyan_reduce_scatter, banyan_reduce_scatter_init>(
+                         in.data, out.data, out.count, out.dtype, call.ops.back()->id())));
+    call.inputs = { piece.data };
+    call.outputs = { output };
     return issue(std::move(call));
 }
 

@@ -250,6 +250,20 @@ std::unordered_map<std::string, uint64_t> Backend::stats()
     return group_->stats();
 }
 
+// A device's memory is not shared with other ranks: of these only the CPU has no number.
+bool Backend::supportsTensorAlloc(c10::DeviceIndex device)
+{
+    return device < 0;
+}
+
+at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
+{
+    TORCH_CHECK_VALUE(size >= 0 && options.device().is_cpu(),
+                      "banyan: allocate_tensor: tensors of the CPU, of a size that is not "
+                      "negative");
+    return group_->pool().allocate(size, options);
+}
+
 WorkPtr Backend::barrier(const c10d::BarrierOptions &opts)
 {
     Call call = call_of(c10d::OpType::BARRIER, "barrier", opts);

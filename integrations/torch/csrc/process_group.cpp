@@ -77,11 +77,13 @@ std::shared_ptr<Group> Group::join(c10d::Store &store, int rank, int size,
     cfg.init_timeout_s = cfg.op_timeout_s = static_cast<double>(timeout.count()) * 1e-3;
     cfg.progress_thread = 0; // see completer.h
     group->name_ = name_of(id);
+    group->rank_ = rank;
     int rc = banyan_comm_init(&group->lanes_[0].comm, &id, size, rank, &cfg);
     if (rank == 0)
         store.deleteKey(kKey); // the next group over this store must not find it
     check(rc, "init_process_group");
     check(banyan_comm_dup(group->lanes_[0].comm, &group->lanes_[1].comm), "init_process_group");
+    group->pool_ = std::make_shared<Pool>(group->lanes_[0].comm);
     std::lock_guard<std::mutex> lock(living().mutex);
     living().groups.insert(group.get());
     return group;
@@ -99,6 +101,8 @@ Group::~Group()
     }
     for (auto &lane : lanes_)
         lane.futures.stop();
+    if (pool_)
+        pool_->close();
     for (auto &lane : lanes_)
         banyan_comm_destroy(lane.comm);
 }
@@ -107,6 +111,25 @@ Lane &Group::lane()
 {
     TORCH_CHECK(!closed_, "banyan: this process group was shut down; make a new one");
     return lanes_[Futures::current_lane()];
+}
+
+int Group::call(const char *what, const std::function<int(banyan_comm *)> &fn)
+{
+    Lane &own = lane();
+    std::exception_ptr why;
+    int rc;
+
+    own.started++;
+    {
+        std::lock_guard<std::mutex> lock(own.blocking);
+        rc = fn(own.comm);
+        if (rc < 0)
+            why = banyan_torch::failure(rc, what);
+    }
+    own.started--;
+    if (why)
+        std::rethrow_exception(why);
+    return rc;
 }
 
 void Group::abort(const char *reason)
@@ -176,6 +199,7 @@ std::unordered_map<std::string, uint64_t> Group::stats()
         all["copied_bytes"] += s.copied_bytes;
         all["sleeps"] += s.sleeps;
     }
+    all["mapped_tensors"] = pool_->mapped();
     return all;
 }
 
@@ -201,6 +225,7 @@ void Group::shutdown()
         closed_ = true;
     }
     finish_lanes();
+    pool_->close();
     auto end = Clock::now() + kPatience;
     for (auto *lane : { &lanes_[1], &lanes_[0] }) {
         std::lock_guard<std::mutex> lock(lane->blocking);

@@ -3,9 +3,11 @@
 #pragma once
 
 #include "futures.h"
+#include "pool.h"
 
 #include <atomic>
 #include <banyan/banyan.h>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -38,8 +40,19 @@ class Group : public std::enable_shared_from_this<Group>
     {
         return name_;
     }
+    int rank() const
+    {
+        return rank_;
+    }
     // The lane of the calling thread. Throws after shutdown().
     Lane &lane();
+    // Makes a blocking call of the library on that lane. Throws what fails; `what` is the call.
+    int call(const char *what, const std::function<int(banyan_comm *)> &fn);
+    // Memory for tensors.
+    Pool &pool()
+    {
+        return *pool_;
+    }
     // The lane of the user's threads, whichever thread calls.
     Lane &user_lane()
     {
@@ -65,7 +78,9 @@ class Group : public std::enable_shared_from_this<Group>
   private:
     void finish_lanes();
     Lane lanes_[2];
+    std::shared_ptr<Pool> pool_;
     std::string name_;
+    int rank_ = 0;
     std::mutex life_; // guards the change of closed_
     std::atomic<bool> closed_{ false };
     std::mutex hooks_mutex_;

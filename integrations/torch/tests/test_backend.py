@@ -443,6 +443,46 @@ def fsdp2():
     assert losses(net) == wanted
 
 
+def fsdp2_in_shared_memory():
+    """fully_shard takes its buffers from the group, which uses memory that was freed again."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+    wanted = losses(nn.parallel.DistributedDataParallel(model()), 4)
+    net = model()
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    net = fully_shard(net)
+    for unit in net.modules():
+        if isinstance(unit, FSDPModule):
+            unit.set_allocate_memory_from_process_group_for_comm(True)
+    assert losses(net, 2) == wanted[:2]
+    mapped = cpu_backend().stats()["mapped_tensors"]
+    assert mapped > 0
+    losses(net, 2)
+    assert cpu_backend().stats()["mapped_tensors"] == mapped
+
+
+def tensors_of_the_group():
+    rank, size = here()
+    cpu, device = cpu_backend(), torch.device("cpu")
+    assert cpu.supports_tensor_alloc(device) and not cpu.supports_tensor_alloc(torch.device("cuda:0"))
+    before = cpu.stats()["mapped_tensors"]
+    for n in (1, 1000, 1 << 20, (1 << 20) - 100, 1 << 20):
+        x = cpu.allocate_tensor(n, dtype=torch.float32, device=device)
+        assert x.shape == (n,) and x.dtype == torch.float32
+        x.fill_(rank + 1)
+        dist.all_reduce(x)
+        assert (x == size * (size + 1) / 2).all()
+        del x
+    assert cpu.stats()["mapped_tensors"] - before == 2      # of a page, and of a MiB
+    kept = cpu.allocate_tensor(5000, dtype=torch.int16, device=device).fill_(7)
+    dist.destroy_process_group()
+    assert (kept == 7).all()                               # it outlives the group
+    del kept, cpu
+    gc.collect()
+
+
 def data_loader():
     loader = torch.utils.data.DataLoader(torch.arange(16.0), batch_size=4, num_workers=2)
     for batch in loader:
@@ -520,7 +560,7 @@ def new_groups():
         dist.destroy_process_group(group)
 
 
-@pytest.mark.parametrize("fn", [ddp_as_gloo, fsdp2, data_loader, forked, group_of_children, new_groups],
+@pytest.mark.parametrize("fn", [ddp_as_gloo, fsdp2, fsdp2_in_shared_memory, tensors_of_the_group, data_loader, forked, group_of_children, new_groups],
                          ids=lambda fn: fn.__name__)
 def test_training(fn):
     common.run(fn, 2)

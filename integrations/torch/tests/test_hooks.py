@@ -105,3 +105,87 @@ def wrong_group():
 
 def test_another_backend_is_refused():
     common.run(wrong_group, 1, backend="gloo")
+
+
+def adapts():
+    """Accordion's levels follow the norms of rank 0's gradients, and residuals stay with their parameters."""
+    net = nn.parallel.DistributedDataParallel(model(), bucket_cap_mb=.2)
+    optimizer = torch.optim.SGD(net.parameters(), 1.0)
+    mine = banyan_torch.accordion(net, optimizer, "none", "topk:delta=0.1,force=1", interval=2, min_count=1000)
+    net.register_comm_hook(None, mine)
+    big = [name for name, p in net.module.named_parameters() if p.numel() >= 1000]
+
+    def steps(n, scale=1.0):
+        for _ in range(n):
+            net.zero_grad()
+            (net(torch.ones(4, 20)) * scale).sum().backward()
+
+    def much():
+        return sorted(name for name, codec in mine.codecs().items() if codec != "none")
+    steps(2)
+    assert much() == []                                    # the first decision has no norm before it
+    steps(2)
+    assert much() == sorted(big) and len(big) == 3         # the same gradients again
+    steps(2, 10.0)
+    assert much() == []                                    # they have grown
+    steps(2, 10.0)
+    assert much() == sorted(big)
+    steps(1, 10.0)
+    kept = {m: s.residual().clone() for m, (s, _) in mine._states.items()}
+    assert any(r.abs().max() > 0 for r in kept.values())
+    saved = mine.state_dict()
+    optimizer.param_groups[0]["lr"] = 0.1
+    steps(1, 10.0)
+    assert much() == []                                    # the learning rate has dropped
+    other = banyan_torch.accordion(net, optimizer, "none", "topk:delta=0.1,force=1", interval=2, min_count=1000)
+    other.load_state_dict(saved)
+    again = other.state_dict()
+    assert torch.equal(again["accordion"], saved["accordion"])
+    for piece in again["pieces"]:
+        assert torch.equal(other._states[tuple(map(tuple, piece["members"]))][0].residual(),
+                           kept[tuple(map(tuple, piece["members"]))])
+    other._start()                                         # collective
+    assert sorted(n for n, codec in other.codecs().items() if codec != "none") == sorted(big)
+
+
+def test_accordion():
+    common.run(adapts, 2)
+
+
+def spread(net, old):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    if old:
+        return FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=True)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    return fully_shard(net, mesh=mesh)
+
+
+def fsdp(rules, old, error):
+    plain = losses(spread(model(), old), 15)
+    net = spread(model(), old)
+    mine = banyan_torch.hook(rules)
+    mine.attach(net)
+    found = losses(net, 15)
+    stats = mine.stats()
+    assert abs(found[-1] - plain[-1]) <= error, (found, plain)
+    assert stats["steps"] == 15 and stats["gradient_bytes"] >= 15 * 4 * sum(p.numel() for p in model().parameters())
+    saved = mine.state_dict()
+    again = banyan_torch.hook(rules)
+    again.load_state_dict(saved)
+    assert [p["members"] for p in again.state_dict()["pieces"]] == [p["members"] for p in saved["pieces"]]
+    assert rules == "none" or len(saved["pieces"]) == (1 if old else 3)
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["fsdp2", "fsdp1"])
+@pytest.mark.parametrize("rules, error", [("none", 1e-5), ("int8:force=1", .02), ("topk:delta=0.2,force=1", .1)])
+def test_fsdp(rules, error, old):
+    common.run(fsdp, 2, rules, old, error)
+
+
+def test_attach_needs_fsdp():
+    with pytest.raises(TypeError, match="register_comm_hook"):
+        banyan_torch.hook("int8").attach(model())

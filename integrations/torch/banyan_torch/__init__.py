@@ -7,6 +7,7 @@ Nothing needs to be imported: torch finds the backend by its entry point.
 """
 import atexit
 import datetime
+import zlib
 
 __all__ = ["accordion", "create", "hook", "register"]
 
@@ -33,6 +34,20 @@ def accordion(module, optimizer, little="none", much="topk:delta=0.01", group=No
     return hooks.accordion(module, optimizer, little, much, group, seed, **settings)
 
 
+def _parent(ranks, native):
+    """The default group's backend, if it is ours and a new group is made of its ranks: then members find each other through it."""
+    import torch
+    from torch.distributed import distributed_c10d
+    default = distributed_c10d.GroupMember.WORLD
+    if not ranks or default is None:
+        return None
+    try:
+        backend = default._get_backend(torch.device("cpu"))
+    except RuntimeError:  # it has none for the CPU
+        return None
+    return backend if isinstance(backend, native.Backend) else None
+
+
 def create(opts, options=None):
     """A backend for torch.distributed: opts is its _DistributedBackendOptions."""
     native = _native()
@@ -44,6 +59,11 @@ def create(opts, options=None):
     options._timeout = timeout  # as for torch's own backends, whose options have another default
     options.global_ranks_in_group = opts.global_ranks_in_group
     options.group_name = opts.group_id
+    options.enable_reconfigure = opts.enable_reconfigure
+    parent = _parent(opts.global_ranks_in_group, native)
+    if parent is not None and not opts.enable_reconfigure:
+        tag = zlib.crc32(opts.group_id.encode()) >> 1
+        return parent.part(opts.store, opts.global_ranks_in_group, options, tag)
     return native.Backend(opts.store, opts.group_rank, opts.group_size, options)
 
 

@@ -6,6 +6,7 @@
 #include "dist_work.h"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <unordered_set>
 
 namespace banyan_torch
 {
@@ -13,6 +14,9 @@ namespace banyan_torch
 using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<std::vector<at::Tensor>>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// A work that is complete.
+WorkPtr done();
 
 class Backend : public c10d::Backend
 {
@@ -29,9 +33,12 @@ class Backend : public c10d::Backend
         }
     };
 
-    // Collective over the group: all its ranks make it, with a store of their own.
+    // Collective over the group: all its ranks make it, with a store of their own. With
+    // enable_reconfigure it has no group before reconfigure().
     Backend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
             c10::intrusive_ptr<Options> options);
+    Backend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+            c10::intrusive_ptr<Options> options, std::shared_ptr<Group> group);
     ~Backend() override;
 
     // life.cpp
@@ -39,10 +46,6 @@ class Backend : public c10d::Backend
     c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
     void setTimeout(std::chrono::milliseconds timeout) override;
     uint64_t getSequenceNumberForGroup() override;
-    bool supportsSplitting() const override;
-    c10::intrusive_ptr<c10d::Backend>
-    split(const c10::intrusive_ptr<c10d::Store> &store, const std::vector<int> &ranks,
-          const c10::intrusive_ptr<c10d::Backend::Options> &options) override;
     bool supportsCoalescing() const override;
     void startCoalescing() override;
     WorkPtr endCoalescing() override;
@@ -63,10 +66,26 @@ class Backend : public c10d::Backend
     void give_up_block();
     bool supportsTensorAlloc(c10::DeviceIndex device) override;
     at::Tensor allocateTensor(long size, at::TensorOptions options) override;
-    const std::shared_ptr<Group> &group() const
-    {
-        return group_;
-    }
+
+    // members.cpp
+    // The communicators that calls use now. Throws before the first reconfigure().
+    std::shared_ptr<Group> group();
+    // A backend of these ranks, which alone call it, with the same tag.
+    c10::intrusive_ptr<Backend> part(const c10::intrusive_ptr<c10d::Store> &store,
+                                     const std::vector<int> &ranks,
+                                     const c10::intrusive_ptr<Options> &options, int tag);
+    bool isInitialized() override;
+    bool supportsSplitting() const override;
+    c10::intrusive_ptr<c10d::Backend>
+    split(const c10::intrusive_ptr<c10d::Store> &store, const std::vector<int> &ranks,
+          const c10::intrusive_ptr<c10d::Backend::Options> &options) override;
+    bool supportsShrinking() const override;
+    c10::intrusive_ptr<c10d::Backend>
+    shrink(const std::vector<int64_t> &ranks_to_exclude, int flags,
+           const c10::intrusive_ptr<c10d::Backend::Options> &options) override;
+    bool supportsReconfigure() const override;
+    c10d::ReconfigureHandle get_reconfigure_handle() const override;
+    WorkPtr reconfigure(const c10d::ReconfigureOptions &opts) override;
 
     // codec_state.cpp
     // The mean over the ranks of each piece, in place, by its own codec.
@@ -135,13 +154,17 @@ class Backend : public c10d::Backend
                         std::chrono::milliseconds timeout);
     c10::intrusive_ptr<c10d::Store> store_;
     c10::intrusive_ptr<Options> options_;
-    std::shared_ptr<Group> group_;
+    const std::string handle_; // of this process in reconfigure()
+    std::mutex group_mutex_;
+    std::shared_ptr<Group> group_; // none before the first reconfigure()
+    std::unordered_set<int64_t> uuids_;
     std::atomic<uint64_t> sequence_{ 0 };
     uint64_t monitored_ = 0; // monitored barriers so far
     std::mutex blocks_mutex_;
     std::unordered_map<std::thread::id, Call> blocks_; // each thread's, until endCoalescing
     std::mutex hooks_mutex_;
     std::unordered_map<int64_t, c10d::AbortHook> abort_hooks_;
+    std::unordered_map<int64_t, c10d::CompletionHook> completion_hooks_; // group_ has them too
 };
 
 } // namespace banyan_torch

@@ -83,6 +83,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
              }),
              py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"),
              without_gil())
+        .def("part", &Backend::part, py::arg("store"), py::arg("ranks"), py::arg("options"),
+             py::arg("tag"), without_gil())
         .def("stats", &Backend::stats, without_gil())
         .def("average", &average, without_gil())
         .def("reduce_scatter_piece", &reduce_scatter, without_gil());

@@ -9,13 +9,6 @@ namespace banyan_torch
 
 using std::chrono::milliseconds;
 
-Backend::Backend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
-                 c10::intrusive_ptr<Options> options)
-    : c10d::Backend(rank, size), store_(store), options_(std::move(options)),
-      group_(Group::join(*store, rank, size, options_->timeout))
-{
-}
-
 Backend::~Backend() = default;
 
 const std::string Backend::getBackendName() const
@@ -38,8 +31,7 @@ uint64_t Backend::getSequenceNumberForGroup()
     return sequence_;
 }
 
-// A work that is complete, for calls that endCoalescing() runs.
-static WorkPtr done()
+WorkPtr done()
 {
     auto future =
         c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
@@ -115,12 +107,12 @@ WorkPtr Backend::issue(Call &&call)
         auto block = blocks_.find(std::this_thread::get_id());
         if (block != blocks_.end()) {
             add_call(block->second, call);
-            return done();
+            return done(); // endCoalescing() runs it
         }
     }
     bool async = call.async;
     std::string title = options_->backend + ":" + call.title;
-    auto work = c10::make_intrusive<Work>(group_, rank_, ++sequence_, title, std::move(call));
+    auto work = c10::make_intrusive<Work>(group(), rank_, ++sequence_, title, std::move(call));
     if (async)
         work->start();
     else
@@ -154,27 +146,6 @@ WorkPtr Backend::endCoalescing()
     return issue(std::move(block.mapped()));
 }
 
-bool Backend::supportsSplitting() const
-{
-    return true;
-}
-
-c10::intrusive_ptr<c10d::Backend>
-Backend::split(const c10::intrusive_ptr<c10d::Store> &store, const std::vector<int> &ranks,
-               const c10::intrusive_ptr<c10d::Backend::Options> &options)
-{
-    auto mine = std::find(ranks.begin(), ranks.end(), rank_);
-    auto given = c10::dynamic_intrusive_pointer_cast<Options>(options);
-
-    if (mine == ranks.end())
-        return {};
-    if (!given)
-        given = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout,
-                                             options_->backend);
-    return c10::make_intrusive<Backend>(store, static_cast<int>(mine - ranks.begin()),
-                                        static_cast<int>(ranks.size()), given);
-}
-
 bool Backend::supportsAbortHooks() const
 {
     return true;
@@ -201,12 +172,20 @@ bool Backend::supportsCompletionHooks() const
 
 void Backend::registerCompletionHook(int64_t id, c10d::CompletionHook hook)
 {
-    group_->set_completion_hook(id, std::move(hook));
+    std::lock_guard<std::mutex> lock(hooks_mutex_);
+
+    if (isInitialized())
+        group()->set_completion_hook(id, hook);
+    completion_hooks_[id] = std::move(hook);
 }
 
 void Backend::unregisterCompletionHook(int64_t id)
 {
-    group_->set_completion_hook(id, nullptr);
+    std::lock_guard<std::mutex> lock(hooks_mutex_);
+
+    if (isInitialized())
+        group()->set_completion_hook(id, nullptr);
+    completion_hooks_.erase(id);
 }
 
 void Backend::abort()
@@ -219,19 +198,28 @@ void Backend::abort()
     }
     for (auto &hook : hooks)
         hook.second();
-    group_->abort("the program aborted the process group");
+    if (isInitialized())
+        group()->abort("the program aborted the process group");
 }
 
 void Backend::shutdown()
 {
-    group_->shutdown();
+    std::shared_ptr<Group> ends;
+
+    {
+        std::lock_guard<std::mutex> lock(group_mutex_);
+        ends = group_;
+    }
+    if (ends)
+        ends->shutdown();
 }
 
 c10d::ErrorType Backend::getError()
 {
-    int rc;
+    int rc = 0;
 
-    group_->failure(&rc);
+    if (isInitialized())
+        group()->failure(&rc);
     switch (rc) {
     case 0: return c10d::ErrorType::SUCCESS;
     case -BANYAN_ETIMEDOUT: return c10d::ErrorType::TIMEOUT;
@@ -242,12 +230,12 @@ c10d::ErrorType Backend::getError()
 
 void Backend::waitForPendingWorks()
 {
-    group_->wait_quiet();
+    group()->wait_quiet();
 }
 
 std::unordered_map<std::string, uint64_t> Backend::stats()
 {
-    return group_->stats();
+    return group()->stats();
 }
 
 // A device's memory is not shared with other ranks: of these only the CPU has no number.
@@ -261,7 +249,7 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
     TORCH_CHECK_VALUE(size >= 0 && options.device().is_cpu(),
                       "banyan: allocate_tensor: tensors of the CPU, of a size that is not "
                       "negative");
-    return group_->pool().allocate(size, options);
+    return group()->pool().allocate(size, options);
 }
 
 WorkPtr Backend::barrier(const c10d::BarrierOptions &opts)
@@ -309,7 +297,7 @@ static std::string sentence_of(const std::vector<int> &late, milliseconds timeou
 void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks)
 {
     auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
-    std::string key = c10::str("banyan/monitored/", group_->name(), "/", monitored_++, "/");
+    std::string key = c10::str("banyan/monitored/", group()->name(), "/", monitored_++, "/");
 
     if (rank_ == 0) {
         auto late = late_ranks(*store_, key, size_, timeout, wait_all_ranks);

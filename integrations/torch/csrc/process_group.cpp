@@ -4,7 +4,9 @@
 #include "completer.h"
 #include "types.h"
 
+#include <algorithm>
 #include <c10/util/Exception.h>
+#include <random>
 #include <unistd.h>
 #include <unordered_set>
 
@@ -63,29 +65,59 @@ static std::string name_of(const banyan_id &id)
     return std::to_string(std::hash<std::string_view>()(bytes));
 }
 
-std::shared_ptr<Group> Group::join(c10d::Store &store, int rank, int size,
-                                   std::chrono::milliseconds timeout)
+std::shared_ptr<Group> Group::make(int rank)
 {
     // A forked child leaves what it inherits as it is: its threads are the parent's.
     std::shared_ptr<Group> group(new Group, [](Group *g) {
         if (getpid() == g->pid_)
             delete g;
     });
+
+    group->rank_ = rank;
+    return group;
+}
+
+// The user's lane has its communicator.
+void Group::open()
+{
+    check(banyan_comm_dup(lanes_[0].comm, &lanes_[1].comm), "init_process_group");
+    pool_ = std::make_shared<Pool>(lanes_[0].comm);
+    std::lock_guard<std::mutex> lock(living().mutex);
+    living().groups.insert(this);
+}
+
+std::shared_ptr<Group> Group::join(c10d::Store &store, int rank, int size,
+                                   std::chrono::milliseconds timeout)
+{
+    auto group = make(rank);
     banyan_config cfg = BANYAN_CONFIG_INIT;
     banyan_id id = share_id(store, rank, timeout);
 
     cfg.init_timeout_s = cfg.op_timeout_s = static_cast<double>(timeout.count()) * 1e-3;
     cfg.progress_thread = 0; // see completer.h
     group->name_ = name_of(id);
-    group->rank_ = rank;
     int rc = banyan_comm_init(&group->lanes_[0].comm, &id, size, rank, &cfg);
     if (rank == 0)
         store.deleteKey(kKey); // the next group over this store must not find it
     check(rc, "init_process_group");
-    check(banyan_comm_dup(group->lanes_[0].comm, &group->lanes_[1].comm), "init_process_group");
-    group->pool_ = std::make_shared<Pool>(group->lanes_[0].comm);
-    std::lock_guard<std::mutex> lock(living().mutex);
-    living().groups.insert(group.get());
+    group->open();
+    return group;
+}
+
+std::shared_ptr<Group> Group::part_of(Group &parent, const std::vector<int> &ranks, int tag)
+{
+    auto mine = std::find(ranks.begin(), ranks.end(), parent.rank_);
+    auto group = make(static_cast<int>(mine - ranks.begin()));
+    uint64_t name = std::random_device()();
+
+    TORCH_CHECK(!parent.closed_, "banyan: this process group was shut down; make a new one");
+    check(banyan_comm_create_group(parent.lanes_[0].comm, ranks.data(),
+                                   static_cast<int>(ranks.size()), tag, &group->lanes_[0].comm),
+          "new_group");
+    check(banyan_broadcast(&name, 1, BANYAN_U64, 0, group->lanes_[0].comm, nullptr),
+          "new_group");
+    group->name_ = std::to_string(name);
+    group->open();
     return group;
 }
 

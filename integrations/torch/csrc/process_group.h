@@ -34,6 +34,10 @@ class Group : public std::enable_shared_from_this<Group>
     // All ranks of the group call it, with a store of their own. Throws with a sentence.
     static std::shared_ptr<Group> join(c10d::Store &store, int rank, int size,
                                        std::chrono::milliseconds timeout);
+    // A group of ranks of `parent`, in this order; they alone call it, with the same tag. The
+    // parent may have failed.
+    static std::shared_ptr<Group> part_of(Group &parent, const std::vector<int> &ranks,
+                                          int tag);
     ~Group();
     // The same on all ranks, and another than that of earlier groups over the same store.
     const std::string &name() const
@@ -76,6 +80,8 @@ class Group : public std::enable_shared_from_this<Group>
     void completed(uint64_t key);
 
   private:
+    static std::shared_ptr<Group> make(int rank);
+    void open();
     void finish_lanes();
     Lane lanes_[2];
     std::shared_ptr<Pool> pool_;

@@ -42,15 +42,3 @@ int bny_mem_kind_add(const struct bny_mem_kind *kind)
     }
     return bny_fail(BANYAN_ENOMEM, "there are %d kinds of memory already", KINDS_MAX);
 }
-
-int bny_mem_check(const void *ptr, const char *argument)
-{
-    const struct bny_mem_kind *kind = bny_mem_kind_of(ptr);
-
-    if (kind->copy)
-        return 0;
-    return bny_fail(BANYAN_ENOTSUP,
-                    "%s: %p is device memory (%s), which banyan does not move yet; copy it to "
-                    "host memory first",
-                    argument, ptr, kind->name);
-}

@@ -16,7 +16,7 @@ struct bny_mem_kind {
      */
     int (*owns)(const void *ptr);
     /* Copies between this kind and direct memory, either way, before it returns. 0 or an error
-     * with its sentence. NULL: such memory can be told, but not moved. */
+     * with its sentence. */
     int (*copy)(void *dst, const void *src, size_t bytes);
 };
 
@@ -26,8 +26,6 @@ extern const struct bny_mem_kind bny_mem_host, bny_mem_cuda;
 const struct bny_mem_kind *bny_mem_kind_of(const void *ptr);
 /* Another kind, from now on and for ever. 0 or -BANYAN_ENOMEM. Any thread. */
 int bny_mem_kind_add(const struct bny_mem_kind *kind);
-/* 0, or -BANYAN_ENOTSUP naming the argument: the library cannot move this memory. */
-int bny_mem_check(const void *ptr, const char *argument);
 
 extern atomic_int bny_mem_others; /* is any kind but the host's in use in this process? */
 static inline int bny_mem_has_others(void)

@@ -90,8 +90,22 @@ void bny_op_use(struct bny_op *op, struct bny_tp *tp)
 
 /* ---- other kinds of memory ---- */
 
+/* Does the call write all of the output? */
+static int fills_output(const struct bny_call *c)
+{
+    switch (c->collective) {
+    case BNY_ALLREDUCE:
+    case BNY_REDUCE:
+    case BNY_REDUCE_SCATTER:
+    case BNY_SCAN: return 1;
+    case BNY_ALLGATHER:
+    case BNY_ALLTOALL: return !c->vector;
+    default: return 0;
+    }
+}
+
 /* Where the user's buffers are in memory that only its kind can copy: op->in and op->out become
- * private copies. The output is copied too, since a call need not write all of it. */
+ * private copies. The output is copied too where the call need not write all of it. */
 static int stage_kinds(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
@@ -116,7 +130,7 @@ static int stage_kinds(struct bny_op *op)
     }
     if (rc == 0 && !out->direct && out_bytes) {
         op->out = same ? op->foreign : op->foreign + at;
-        if (!same)
+        if (!same && !fills_output(c))
             rc = out->copy(op->out, c->recvbuf, out_bytes);
         op->staged_out = out_bytes;
     }

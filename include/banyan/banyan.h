@@ -8,27 +8,37 @@
  *              on failure; banyan_last_error() has a sentence for the user: rank, argument,
  *              remedy.
  *   Counts     are elements of the call's datatype, size_t, and may exceed 2^31. Zero is legal.
- *   Threads    one thread at a time per communicator, except that functions of requests (_init,
- *              start, test, wait) may be called by any thread at any time, for one request by
- *              one thread at a time, but for waits. The order in which operations start is the
- * order that must be the same on all ranks. Different communicators are independent. A waiting
- * thread also progresses the operations of the process's other communicators (and then calls
- * their user operations). banyan_abort, banyan_async_error, banyan_comm_failed, _revoke, _rank,
- * _count and _stats: any thread, any time. Sizes      structs that may grow begin with `size`,
- * the caller's sizeof: X_INIT sets it in struct X of settings, and the caller sets it in
- * structs that a call fills. Settings of an older program, which are shorter, have the defaults
- * beyond its size. Of a newer program, whose are longer, members that the library does not know
- * must be 0, which is always their default; filled structs get 0 there. Else, or with a size
- * that no version has (it ends inside a member), a call returns -BANYAN_EINVAL. Ownership
- * "borrows": until the call returns (blocking) or the request completes. The caller frees
- * handles with the matching _free / _destroy, which return 0, also for NULL, or an error and
- * free nothing. A call with a handle that was freed, also a second free, returns -BANYAN_EINVAL
- * until 64 more of its kind were freed: then its memory is reused. Buffers    host memory of
- * any alignment. In place: the same pointer for send and receive, if the call's comment allows
- * it. Any other overlap is an error of the caller. Failure    a communicator that failed stays
- * failed: later calls return the first cause. fork       a child that inherits a communicator
- * gets -BANYAN_EFORK from every call on it and on its requests; banyan_comm_destroy does
- * nothing there, and returns 0. */
+ *   Threads    one thread at a time per communicator, except that functions of requests
+ *              (_init, start, test, wait) may be called by any thread at any time, for one
+ *              request by one thread at a time, but for waits. The order in which
+ *              operations start is the order that must be the same on all ranks. Different
+ *              communicators are independent. A waiting thread also progresses the
+ *              operations of the process's other communicators (and then calls their user
+ *              operations). banyan_abort, banyan_async_error, banyan_comm_failed, _revoke,
+ *              _rank, _count and _stats: any thread, any time.
+ *   Sizes      structs that may grow begin with `size`, the caller's sizeof: X_INIT sets it
+ *              in struct X of settings, and the caller sets it in structs that a call
+ *              fills. Settings of an older program, which are shorter, have the defaults
+ *              beyond its size. Of a newer program, whose are longer, members that the
+ *              library does not know must be 0, which is always their default; filled
+ *              structs get 0 there. Else, or with a size that no version has (it ends
+ *              inside a member), a call returns -BANYAN_EINVAL.
+ *   Ownership  "borrows": until the call returns (blocking) or the request completes. The
+ *              caller frees handles with the matching _free / _destroy, which return 0,
+ *              also for NULL, or an error and free nothing. A call with a handle that was
+ *              freed, also a second free, returns -BANYAN_EINVAL until 64 more of its kind
+ *              were freed: then its memory is reused.
+ *   Buffers    host memory of any alignment. In place: the same pointer for send and
+ *              receive, if the call's comment allows it. Any other overlap is an error of
+ *              the caller. Buffers of collectives and messages may also be in CUDA memory,
+ *              if the process had loaded the driver when it made the communicator or a
+ *              request: they are copied through pinned host memory. Wait for the stream
+ *              that writes them before the call starts; results are there when it has
+ *              completed. Never run on a GPU.
+ *   Failure    a communicator that failed stays failed: later calls return the first cause.
+ *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on
+ *              it and on its requests; banyan_comm_destroy does nothing there, and returns
+ *              0. */
 #ifndef BANYAN_BANYAN_H
 #define BANYAN_BANYAN_H
 

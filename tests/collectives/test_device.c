@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "collectives/local/memory_kind.h"
+#include "tests/support/fake_cuda.h"
 
 void *__real_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags);
@@ -19,9 +20,8 @@ void *__wrap_dlopen(const char *name, int flags)
 
 Test(device, a_search_for_each_library_that_came)
 {
-    void (*set_range)(const void *, size_t);
-    char memory[64];
-    void *lib;
+    const struct fake_cuda *(*fake)(void);
+    void *lib, *memory;
 
     for (int i = 0; i < 100; i++)
         bny_device_look();
@@ -34,8 +34,8 @@ Test(device, a_search_for_each_library_that_came)
     cr_assert_not_null(lib, "%s", dlerror());
     bny_device_look();
     cr_assert(searches <= 3 && bny_mem_others);
-    *(void **)&set_range = dlsym(lib, "fake_cuda_set_range");
-    set_range(memory, sizeof memory);
+    *(void **)&fake = dlsym(lib, "fake_cuda");
+    memory = fake()->alloc(64, 0);
     cr_assert_eq(bny_mem_kind_of(memory), &bny_mem_cuda);
     for (int i = 0; i < 100; i++)
         bny_device_look();

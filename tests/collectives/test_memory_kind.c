@@ -2,7 +2,8 @@
 /* A kind of memory as a device has it: the processor cannot read it through the user's pointers
  * (it would crash), only the kind's own copy function reaches the bytes. Every collective runs
  * twice over the loop transport, with the same input, in ordinary memory and with buffers of
- * that kind: afterwards all bytes of all buffers are the same, those around the data too. */
+ * that kind: afterwards all bytes of all buffers are the same, those around the data too. The
+ * kind is one of the test's own, or CUDA's over a driver that copies as late as it may. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/rng.h"
 #include "collectives/api/job.h"
 #include "collectives/local/memory_kind.h"
+#include "tests/support/fake_cuda.h"
 #include "transport/loop/loop.h"
 
 #define MAX_N 4
@@ -23,7 +25,8 @@
 
 static char *hidden, *behind; /* the same pages: no access, and all */
 static size_t hidden_bytes;
-static unsigned copies;
+static size_t copies;
+static const struct fake_cuda *fake; /* NULL: the kind of this test */
 
 static int owns(const void *ptr)
 {
@@ -44,6 +47,26 @@ static int copy(void *dst, const void *src, size_t bytes)
 }
 
 static const struct bny_mem_kind device = { .name = "test", .owns = owns, .copy = copy };
+
+static size_t copies_so_far(void)
+{
+    struct fake_cuda_counts c;
+
+    if (!fake)
+        return copies;
+    fake->counts(&c);
+    cr_assert(c.pageable == 0 && c.stack == 0);
+    return c.copies;
+}
+
+static void cuda_open(void)
+{
+    fake = fake_cuda_load();
+    cr_assert_not_null(fake);
+    hidden_bytes = (size_t)2 * MAX_N * AREA;
+    hidden = fake->alloc(hidden_bytes, 1);
+    behind = fake->reach(hidden);
+}
 
 static void device_open(void)
 {
@@ -358,7 +381,7 @@ static void compare(struct rig *g, enum what what, size_t count, size_t skew, in
 {
     struct banyan_request *host[2 * MAX_N], *dev[2 * MAX_N];
     int n = 0, m = 0;
-    unsigned before = copies;
+    size_t before = copies_so_far();
 
     lay_out(g, count, skew);
     for (int r = 0; r < g->n; r++) {
@@ -369,6 +392,8 @@ static void compare(struct rig *g, enum what what, size_t count, size_t skew, in
     for (int again = 0; again < 2; again++) { /* requests are persistent */
         char *was = malloc(hidden_bytes), *same = malloc(hidden_bytes);
 
+        if (fake)
+            fake->seed(bny_rng_next(&g->rng));
         fill(g);
         memcpy(was, g->host, hidden_bytes);
         drive(g, host, n);
@@ -392,7 +417,7 @@ static void compare(struct rig *g, enum what what, size_t count, size_t skew, in
         free(was);
         free(same);
     }
-    cr_assert(copies > before || count < (size_t)g->n || what == BARRIER || kinds != 3,
+    cr_assert(copies_so_far() > before || count < (size_t)g->n || what == BARRIER || kinds != 3,
               "call %d: nothing was copied", what);
     for (int i = 0; i < n; i++) {
         banyan_request_free(host[i]);
@@ -400,18 +425,18 @@ static void compare(struct rig *g, enum what what, size_t count, size_t skew, in
     }
 }
 
-static void all(int n)
+static void all(int n, void (*open)(void))
 {
     static const size_t counts[] = { 0, 33, 9001, 1, 1500 };
     const char *scale = getenv("BANYAN_TEST_SCALE"); /* below 1 for slow builds */
     size_t ncounts = scale && atof(scale) < 1 ? 3 : 5;
     struct rig g;
 
-    device_open();
+    open();
     rig_open(&g, n);
     for (int what = 0; what < WHATS; what++)
         for (size_t k = 0; k < ncounts; k++)
-            for (int kinds = 1; kinds < 4; kinds++) {
+            for (int kinds = fake ? 3 : 1; kinds < 4; kinds++) {
                 g.root = (int)(k + (size_t)what) % n;
                 compare(&g, (enum what)what, counts[k], 3, kinds);
                 g.root = 0;
@@ -422,15 +447,25 @@ static void all(int n)
 
 Test(memory_kind, every_call_on_one_rank, .timeout = 300)
 {
-    all(1);
+    all(1, device_open);
 }
 
 Test(memory_kind, every_call_on_three_ranks, .timeout = 300)
 {
-    all(3);
+    all(3, device_open);
 }
 
 Test(memory_kind, every_call_on_four_ranks, .timeout = 300)
 {
-    all(4);
+    all(4, device_open);
+}
+
+Test(memory_kind, every_call_of_cuda_memory_on_one_rank, .timeout = 300)
+{
+    all(1, cuda_open);
+}
+
+Test(memory_kind, every_call_of_cuda_memory_on_three_ranks, .timeout = 300)
+{
+    all(3, cuda_open);
 }

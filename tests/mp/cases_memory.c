@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that the library shares, memory it must refuse, and what it leaves on the machine. */
+/* Memory that the library shares, memory of devices, and what it leaves on the machine. */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "base/memcheck.h"
 #include "tests/mp/case.h"
+#include "tests/support/fake_cuda.h"
 
 /* Allocated on the ranks whose bit is set; plain memory elsewhere. */
 static void allreduce_mixed(struct test *t, unsigned mask, size_t n)
@@ -92,36 +92,117 @@ static int mem_mixed(struct test *t)
 }
 
 /* ---- device memory ---- */
+
+#define DEVICE_FLOATS ((size_t)700001)
+
+struct device_rig {
+    const struct fake_cuda *fake;
+    float *dev, *seen; /* twice as many floats, and how this process reads them */
+};
+
+static void device_fill(const struct test *t, const struct device_rig *g, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        g->seen[i] = (float)(i % 100 + (size_t)t->rank);
+}
+
+static void device_check(const struct test *t, const float *x, size_t n, int scale, int add,
+                         const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        CHECK(t, x[i] == (float)((int)(i % 100) * scale + add), "%s of %zu: [%zu] is %g", what,
+              n, i, (double)x[i]);
+}
+
+static void device_sums(struct test *t, const struct device_rig *g, size_t n)
+{
+    int ranks = t->n * (t->n - 1) / 2;
+    float *host = case_malloc(n * sizeof *host);
+    struct banyan_request *rq;
+
+    device_fill(t, g, n);
+    CHECK_OK(t, banyan_allreduce(g->dev, g->dev + n, n, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
+    device_check(t, g->seen + n, n, t->n, ranks, "device to device");
+    CHECK_OK(t, banyan_allreduce(g->dev, host, n, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
+    device_check(t, host, n, t->n, ranks, "device to host");
+    memcpy(host, g->seen, n * sizeof *host);
+    CHECK_OK(t, banyan_allreduce(host, g->dev, n, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
+    device_check(t, g->seen, n, t->n, ranks, "host to device");
+    CHECK_OK(t, banyan_allreduce_init(g->dev, g->dev, n, BANYAN_F32, BANYAN_SUM, t->comm, NULL,
+                                      &rq));
+    for (int again = 0; again < 3; again++) {
+        device_fill(t, g, n);
+        CHECK_OK(t, banyan_start(rq));
+        CHECK_OK(t, banyan_wait(rq, -1));
+        device_check(t, g->seen, n, t->n, ranks, "in place, by a request");
+    }
+    CHECK_OK(t, banyan_request_free(rq));
+    free(host);
+}
+
+static void device_moves(struct test *t, const struct device_rig *g, size_t n)
+{
+    int after = (t->rank + 1) % t->n, before = (t->rank + t->n - 1) % t->n;
+
+    device_fill(t, g, n);
+    CHECK_OK(t, banyan_sendrecv(g->dev, n, BANYAN_F32, after, g->dev + n, n, BANYAN_F32, before,
+                                t->comm, NULL));
+    device_check(t, g->seen + n, n, 1, before, "sendrecv");
+    if (t->rank == 0)
+        for (int r = 1; r < t->n; r++) {
+            CHECK_OK(t,
+                     banyan_recv(g->dev + n, n, BANYAN_F32, BANYAN_ANY_SOURCE, t->comm, NULL));
+            device_check(t, g->seen + n, n, 1, (int)g->seen[n], "a receive from any rank");
+        }
+    else
+        CHECK_OK(t, banyan_send(g->dev, n, BANYAN_F32, 0, t->comm, NULL));
+    CHECK_OK(t, banyan_broadcast(g->dev, n, BANYAN_F32, t->n - 1, t->comm, NULL));
+    device_check(t, g->seen, n, 1, t->n - 1, "broadcast");
+    CHECK_OK(t, banyan_group_start());
+    CHECK_OK(t, banyan_allreduce(g->dev, g->dev, n, BANYAN_F32, BANYAN_MAX, t->comm, NULL));
+    CHECK_OK(t, banyan_broadcast(g->dev + n, n, BANYAN_F32, 0, t->comm, NULL));
+    CHECK_OK(t, banyan_group_end());
+    device_check(t, g->seen, n, 1, t->n - 1, "a maximum in a group");
+}
+
+/* All ranks get the driver's error of one. */
+static void device_fails(struct test *t, const struct device_rig *g)
+{
+    struct banyan_comm *comm;
+    int bad = t->n - 1;
+
+    CHECK_OK(t, banyan_comm_dup(t->comm, &comm));
+    if (t->rank == bad)
+        g->fake->fail(700, 0);
+    CHECK_RC(t, -BANYAN_ESYSTEM,
+             banyan_allreduce(g->dev, g->dev, 1000, BANYAN_F32, BANYAN_SUM, comm, NULL));
+    g->fake->fail(0, 0);
+    CHECK_HAS(t, banyan_last_error(), "an illegal memory access");
+    CHECK_HAS(t, banyan_last_error(), "CUDA");
+    CHECK_OK(t, banyan_comm_destroy(comm));
+}
+
 static int device_pointer(struct test *t)
 {
-    const char *path = getenv("BANYAN_TEST_FAKE_CUDA");
-    void (*set_range)(const void *, size_t);
-    void *lib, *sym;
-    float *dev = case_malloc(4096), host[16] = { 0 };
-    struct banyan_request *rq = NULL;
+    static const size_t counts[] = { 1, 1000, DEVICE_FLOATS };
+    struct device_rig g = { .fake = fake_cuda_load() };
+    struct fake_cuda_counts c;
 
-    CHECK(t, path, "BANYAN_TEST_FAKE_CUDA is not set");
-    lib = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    CHECK(t, lib, "%s", dlerror());
-    sym = dlsym(lib, "fake_cuda_set_range");
-    CHECK(t, sym, "fake_cuda_set_range");
-    memcpy(&set_range, &sym, sizeof sym);
-    set_range(dev, 4096);
-
+    CHECK(t, g.fake, "no fake driver");
+    g.dev = g.fake->alloc(2 * DEVICE_FLOATS * sizeof(float), t->rank % 2);
+    g.seen = g.fake->reach(g.dev);
+    g.fake->seed((uint64_t)t->rank);
     CHECK_OK(t, case_init(t, NULL, &t->comm));
-    CHECK_RC(t, -BANYAN_ENOTSUP,
-             banyan_allreduce(dev, host, 16, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
-    CHECK_HAS(t, banyan_last_error(), "sendbuf");
-    CHECK_HAS(t, banyan_last_error(), "device");
-    CHECK_RC(t, -BANYAN_ENOTSUP,
-             banyan_allreduce(host, dev + 10, 16, BANYAN_F32, BANYAN_SUM, t->comm, NULL));
-    CHECK_HAS(t, banyan_last_error(), "recvbuf");
-    CHECK_RC(t, -BANYAN_ENOTSUP, banyan_broadcast(dev, 16, BANYAN_F32, 0, t->comm, NULL));
-    CHECK_RC(t, -BANYAN_ENOTSUP,
-             banyan_alltoall_init(host, dev, 1, BANYAN_F32, t->comm, NULL, &rq));
-    /* Nothing was sent: the communicator works on. */
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        device_sums(t, &g, counts[i]);
+        device_moves(t, &g, counts[i]);
+    }
+    device_fails(t, &g);
     case_check_works(t, t->comm);
-    free(dev);
+    g.fake->counts(&c);
+    CHECK(t, c.copies > 0 && c.pageable == 0 && c.stack == 0 && c.streams == 1,
+          "%zu copies, %zu of them pageable, %zu contexts, %zu streams", c.copies, c.pageable,
+          c.stack, c.streams);
     return 0;
 }
 

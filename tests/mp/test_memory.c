@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared memory in any mixture, device memory refused, nothing named left behind, little memory
+/* Shared memory in any mixture, device memory, nothing named left behind, little memory
  * used, and the quiet path. */
 #include <stdio.h>
 
@@ -13,9 +13,10 @@ MP_TABLE(memory, shared_memory_in_any_mixture, memory)
 
 static struct mp_row device[] = {
     { "device_pointer", "shm", 2 },
-    { "device_pointer", "tcp", 1 },
+    { "device_pointer", "shm", 3 },
+    { "device_pointer", "tcp", 2 },
 };
-MP_TABLE(memory, device_pointers_are_refused, device)
+MP_TABLE(memory, device_pointers_in_any_call, device)
 
 static struct mp_row quiet[] = {
     { "no_allocation", "shm", 2 },

@@ -71,4 +71,4 @@ def register():
     """Makes "banyan" known to torch.distributed; a second call does nothing."""
     import torch.distributed as dist
     if "BANYAN" not in dist.Backend._plugins:
-        dist.Backend.register_backend("banyan", create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("banyan", create, extended_api=True, devices=["cpu", "cuda"])

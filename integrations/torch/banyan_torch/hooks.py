@@ -44,7 +44,7 @@ class Hook:
         self._before = self._bytes = self._steps = 0
 
     def __call__(self, _, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        backend = self._backend()
+        backend = self._backend(bucket.buffer().device)
         if bucket.index() == 0 and self._steps == 0:
             self._before = backend.stats()["wire_bytes"]
         buffer = bucket.buffer()
@@ -74,7 +74,7 @@ class Hook:
 
     def _reduce_unit(self, name, gradient, output=None, group=None, op=dist.ReduceOp.AVG):
         """Of a unit of FSDP: reduced in place, or this rank's block of it to output. Returns the work."""
-        backend = self._backend(group)
+        backend = self._backend(gradient.device, group)
         members, n = ((name, gradient.numel()),), gradient.numel()
         if not self._bytes:
             self._before = backend.stats()["wire_bytes"]
@@ -87,9 +87,9 @@ class Hook:
         work.wait()
         return work
 
-    def _backend(self, group=None):
+    def _backend(self, device=torch.device("cpu"), group=None):
         group = group or self._group or dist.distributed_c10d._get_default_group()
-        backend = group._get_backend(torch.device("cpu"))
+        backend = group._get_backend(device)
         if not isinstance(backend, self._native.Backend):
             raise TypeError(f"hook: the process group is of {backend.name()!r}; make one with "
                             "init_process_group(\"banyan\")")

@@ -105,7 +105,7 @@ WorkPtr Backend::reduce_scatter_piece(const Piece &piece, const at::Tensor &outp
                       "banyan: reduce_scatter: the input must be of the output's type, and as "
                       "long as the outputs of all ranks together");
     Elements in = elements(piece.data, op), out = elements(output, op);
-    call.ops.push_back(std::make_shared<Op>(op, output.scalar_type()));
+    call.ops.push_back(std::make_shared<Op>(op));
     call.steps.push_back(
         coded(piece, step<banyan_reduce_scatter, banyan_reduce_scatter_init>(
                          in.data, out.data, out.count, out.dtype, call.ops.back()->id())));

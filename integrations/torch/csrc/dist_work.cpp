@@ -53,12 +53,10 @@ void Work::run()
 }
 
 // The library calls it once for each request, one at a time.
-void Work::step_done(void *arg, banyan_request *req, int rc)
+void Work::step_done(void *arg, banyan_request *, int rc)
 {
     auto self = c10::intrusive_ptr<Work>::reclaim(static_cast<Work *>(arg));
 
-    if (rc >= 0 && self->opType_ == c10d::OpType::RECVANYSOURCE)
-        self->call_.source = banyan_request_source(req, nullptr);
     self->count(1, rc < 0 ? failure(rc, self->call_.title) : nullptr);
 }
 
@@ -118,8 +116,13 @@ void Work::copy_results()
     c10::InferenceMode mode(call_.inference);
 
     try {
+        for (size_t i = 0; !why_ && i < call_.sources.size(); i++)
+            if (call_.sources[i] && *call_.sources[i] == BANYAN_ANY_SOURCE)
+                *call_.sources[i] = banyan_request_source(requests_[i], nullptr);
         for (size_t i = 0; !why_ && i < call_.afters.size(); i++)
             call_.afters[i]();
+        if (!call_.afters.empty())
+            wait_for_streams(call_.outputs);
     } catch (...) {
         why_ = std::current_exception();
     }
@@ -235,7 +238,8 @@ void Work::synchronize()
 
 int Work::sourceRank() const
 {
-    return call_.source;
+    // Of a receive, which has one step; a block's are with the works of its calls.
+    return call_.sources.size() == 1 ? *call_.sources[0] : -1;
 }
 
 uint64_t Work::getSequencenumber() const
@@ -263,7 +267,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
         if (future_)
             return future_;
         future_ = c10::make_intrusive<c10::ivalue::Future>(
-            c10::ListType::create(c10::TensorType::get()));
+            c10::ListType::create(c10::TensorType::get()), devices_of(call_.outputs));
     }
     lane_.futures.add(c10::intrusive_ptr<c10d::Work>::reclaim_copy(this));
     return future_;

@@ -43,7 +43,8 @@ struct Call {
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
     bool async = true;
     bool inference = c10::InferenceMode::is_enabled(); // the mode of the caller
-    int source = -1;                                   // of a message that is received
+    // By step: the sender of a message, which a receive from any rank sets at its end.
+    std::vector<std::shared_ptr<int>> sources;
     // Until the call is issued. A caller whose call is refused does not come to endCoalescing.
     std::unique_ptr<Backend, GiveUpBlock> refused;
 };

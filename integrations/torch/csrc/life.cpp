@@ -31,13 +31,38 @@ uint64_t Backend::getSequenceNumberForGroup()
     return sequence_;
 }
 
+// A work that is complete. source: of a message, set by then or at the end of its block.
+class Done : public c10d::Work
+{
+  public:
+    explicit Done(std::shared_ptr<int> source)
+        : source_(std::move(source)), future_(c10::make_intrusive<c10::ivalue::Future>(
+                                          c10::ListType::create(c10::TensorType::get())))
+    {
+        future_->markCompleted(c10::IValue(Tensors{}));
+        finish();
+    }
+    bool wait(milliseconds) override
+    {
+        return true;
+    }
+    int sourceRank() const override
+    {
+        return source_ ? *source_ : -1;
+    }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override
+    {
+        return future_;
+    }
+
+  private:
+    const std::shared_ptr<int> source_;
+    const c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
 WorkPtr done()
 {
-    auto future =
-        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-
-    future->markCompleted(c10::IValue(Tensors{}));
-    return c10d::Work::create_from_future(future);
+    return c10::make_intrusive<Done>(nullptr);
 }
 
 template <typename T> static void append(std::vector<T> &to, std::vector<T> &from)
@@ -60,6 +85,8 @@ static void add_call(Call &to, Call &from)
 {
     for (auto &run : from.steps)
         run = with_timeout(from.timeout, std::move(run));
+    to.sources.resize(to.steps.size());
+    append(to.sources, from.sources);
     append(to.inputs, from.inputs);
     append(to.outputs, from.outputs);
     append(to.buffers, from.buffers);
@@ -106,17 +133,22 @@ WorkPtr Backend::issue(Call &&call)
         std::lock_guard<std::mutex> lock(blocks_mutex_);
         auto block = blocks_.find(std::this_thread::get_id());
         if (block != blocks_.end()) {
+            auto source = call.sources.empty() ? nullptr : call.sources[0];
             add_call(block->second, call);
-            return done(); // endCoalescing() runs it
+            return c10::make_intrusive<Done>(source); // endCoalescing() runs it
         }
     }
-    bool async = call.async;
+    // Device memory is copied by the library, which looks for a driver when it makes requests.
+    bool on_device = wait_for_streams(call.inputs) | wait_for_streams(call.outputs);
+    bool async = call.async || on_device, waits = on_device && !call.async;
     std::string title = options_->backend + ":" + call.title;
     auto work = c10::make_intrusive<Work>(group(), rank_, ++sequence_, title, std::move(call));
     if (async)
         work->start();
     else
         work->run();
+    if (waits)
+        work->wait(kNoTimeout);
     return work;
 }
 

@@ -426,7 +426,7 @@ WorkPtr Backend::send(Tensors &tensors, int peer, int tag)
 
 static void add_receive(Call &call, const at::Tensor &t, int peer, int tag)
 {
-    call.source = peer;
+    call.sources.push_back(std::make_shared<int>(peer));
     call.steps.push_back(with_tag(tag, step<banyan_recv, banyan_recv_init>(
                                            target_of(call, t), bytes_of(t), BANYAN_U8, peer)));
 }

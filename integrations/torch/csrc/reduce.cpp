@@ -8,9 +8,9 @@
 namespace banyan_torch
 {
 
-static banyan_op op_of(Call &call, const c10d::ReduceOp &op, const at::Tensor &t)
+static banyan_op op_of(Call &call, const c10d::ReduceOp &op)
 {
-    call.ops.push_back(std::make_shared<Op>(op, t.scalar_type()));
+    call.ops.push_back(std::make_shared<Op>(op));
     return call.ops.back()->id();
 }
 
@@ -30,7 +30,7 @@ static void add_allreduce(Call &call, const at::Tensor &t, const c10d::ReduceOp 
     Elements e = elements(in_place(call, t), op);
 
     call.steps.push_back(step<banyan_allreduce, banyan_allreduce_init>(
-        e.data, e.data, e.count, e.dtype, op_of(call, op, t)));
+        e.data, e.data, e.count, e.dtype, op_of(call, op)));
 }
 
 static void add_allreduces(Call &call, const Tensors &tensors, const c10d::ReduceOp &op)
@@ -115,7 +115,7 @@ WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
         Elements e = elements(in_place(call, t), opts.reduceOp);
         void *to = rank_ == root ? e.data : nullptr;
         call.steps.push_back(step<banyan_reduce, banyan_reduce_init>(
-            e.data, to, e.count, e.dtype, op_of(call, opts.reduceOp, t), root));
+            e.data, to, e.count, e.dtype, op_of(call, opts.reduceOp), root));
     }
     return issue(std::move(call));
 }
@@ -127,14 +127,13 @@ static void add_reduce_scatter(Call &call, const at::Tensor &output, const at::T
     at::Tensor from = plain(input);
     Elements in = elements(from, op);
     Elements out = elements(in_place(call, output), op);
-    size_t parts = input.is_complex() ? 2 : 1;
     auto lengths = std::make_shared<std::vector<size_t>>(std::move(counts));
-    banyan_op id = op_of(call, op, input);
+    banyan_op id = op_of(call, op);
 
     TORCH_CHECK(output.scalar_type() == input.scalar_type(),
                 "output tensor must have the same type as input tensor");
     for (auto &n : *lengths)
-        n *= parts;
+        n *= in.each;
     call.buffers.push_back(from);
     call.steps.push_back([=](banyan_comm *comm, const banyan_opts *opts, banyan_request **req) {
         const size_t *n = lengths->data();

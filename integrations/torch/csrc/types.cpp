@@ -2,6 +2,8 @@
 #include "types.h"
 
 #include <ATen/ATen.h>
+#include <algorithm>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 namespace banyan_torch
@@ -37,14 +39,14 @@ void check(int rc, const char *what)
 static banyan_dtype dtype_of(at::ScalarType type)
 {
     switch (type) {
-    case at::kFloat:
-    case at::kComplexFloat: return BANYAN_F32;
-    case at::kDouble:
-    case at::kComplexDouble: return BANYAN_F64;
+    case at::kFloat: return BANYAN_F32;
+    case at::kDouble: return BANYAN_F64;
+    case at::kComplexFloat: return BANYAN_C64;
+    case at::kComplexDouble: return BANYAN_C128;
     case at::kHalf: return BANYAN_F16;
     case at::kBFloat16: return BANYAN_BF16;
     case at::kChar: return BANYAN_I8;
-    case at::kBool:
+    case at::kBool: return BANYAN_BOOL;
     case at::kByte: return BANYAN_U8;
     case at::kShort: return BANYAN_I16;
     case at::kUInt16: return BANYAN_U16;
@@ -72,9 +74,10 @@ static void check_op(at::ScalarType type, const c10d::ReduceOp &op)
                 "Cannot use a bitwise ReduceOp (BAND, BOR, BXOR) with non-integral dtype ",
                 type);
     TORCH_CHECK(!at::isComplexType(type) || op == c10d::ReduceOp::SUM ||
-                    op == c10d::ReduceOp::AVG || op == c10d::ReduceOp::PREMUL_SUM,
-                "all_reduce does not support this ReduceOp on complex tensors: banyan sums and "
-                "averages them");
+                    op == c10d::ReduceOp::AVG || op == c10d::ReduceOp::PREMUL_SUM ||
+                    op == c10d::ReduceOp::PRODUCT,
+                "all_reduce does not support this ReduceOp on complex tensors: banyan adds, "
+                "averages and multiplies them");
     TORCH_CHECK(type != at::kBool ||
                     (op != c10d::ReduceOp::AVG && op != c10d::ReduceOp::PREMUL_SUM),
                 "banyan: AVG and PREMUL_SUM have no meaning for bool tensors");
@@ -82,10 +85,13 @@ static void check_op(at::ScalarType type, const c10d::ReduceOp &op)
 
 Elements elements(const at::Tensor &t, const c10d::ReduceOp &op)
 {
-    size_t parts = t.is_complex() ? 2 : 1;
+    bool is_pair = t.is_complex() && op == c10d::ReduceOp::PREMUL_SUM;
+    size_t each = is_pair ? 2 : 1;
 
     check_op(t.scalar_type(), op);
-    return { t.data_ptr(), static_cast<size_t>(t.numel()) * parts, dtype_of(t.scalar_type()) };
+    return { t.data_ptr(), static_cast<size_t>(t.numel()) * each,
+             dtype_of(is_pair ? c10::toRealValueType(t.scalar_type()) : t.scalar_type()),
+             each };
 }
 
 static double factor_of(const c10d::ReduceOp &op)
@@ -98,13 +104,12 @@ static double factor_of(const c10d::ReduceOp &op)
                                          : with->double_factor;
 }
 
-// A bool is a byte of 0 or 1, so that its sum is a maximum and its product a minimum.
-static banyan_op_kind kind_of(const c10d::ReduceOp &op, bool is_bool)
+static banyan_op_kind kind_of(const c10d::ReduceOp &op)
 {
     switch (op.op_) {
-    case c10d::ReduceOp::SUM: return is_bool ? BANYAN_MAX : BANYAN_SUM;
+    case c10d::ReduceOp::SUM: return BANYAN_SUM;
     case c10d::ReduceOp::AVG: return BANYAN_AVG;
-    case c10d::ReduceOp::PRODUCT: return is_bool ? BANYAN_MIN : BANYAN_PROD;
+    case c10d::ReduceOp::PRODUCT: return BANYAN_PROD;
     case c10d::ReduceOp::MIN: return BANYAN_MIN;
     case c10d::ReduceOp::MAX: return BANYAN_MAX;
     case c10d::ReduceOp::BAND: return BANYAN_BAND;
@@ -114,13 +119,13 @@ static banyan_op_kind kind_of(const c10d::ReduceOp &op, bool is_bool)
     }
 }
 
-Op::Op(const c10d::ReduceOp &op, at::ScalarType type)
+Op::Op(const c10d::ReduceOp &op)
 {
     if (op == c10d::ReduceOp::PREMUL_SUM) {
         check(banyan_op_create_premul_sum(factor_of(op), &id_), "PREMUL_SUM");
         made_ = true;
     } else {
-        id_ = kind_of(op, type == at::kBool);
+        id_ = kind_of(op);
     }
 }
 
@@ -145,8 +150,9 @@ void check_tensor(const at::Tensor &t)
     TORCH_CHECK_VALUE(t.defined(), "banyan: a tensor is undefined");
     TORCH_CHECK(t.layout() == at::kStrided, "banyan: unsupported layout ", t.layout(),
                 "; call to_dense() first");
-    TORCH_CHECK(t.device().is_cpu(), "banyan: No backend type associated with device type ",
-                t.device(), "; it serves tensors of the CPU, so call .cpu() first");
+    TORCH_CHECK(t.device().is_cpu() || t.device().is_cuda(),
+                "banyan: No backend type associated with device type ", t.device(),
+                "; it serves tensors of the CPU and of CUDA, so call .cpu() first");
 }
 
 void check_tensors(const std::vector<at::Tensor> &list)
@@ -154,6 +160,28 @@ void check_tensors(const std::vector<at::Tensor> &list)
     TORCH_CHECK_VALUE(!list.empty(), "banyan: requires a non-empty list of tensors");
     for (const auto &t : list)
         check_tensor(t);
+}
+
+std::vector<at::Device> devices_of(const std::vector<at::Tensor> &tensors)
+{
+    std::vector<at::Device> found;
+
+    for (const auto &t : tensors)
+        if (!t.device().is_cpu() &&
+            std::find(found.begin(), found.end(), t.device()) == found.end())
+            found.push_back(t.device());
+    return found;
+}
+
+bool wait_for_streams(const std::vector<at::Tensor> &tensors)
+{
+    auto devices = devices_of(tensors);
+
+    for (const auto &device : devices) {
+        c10::impl::VirtualGuardImpl guard(device.type());
+        guard.synchronizeStream(guard.getStream(device));
+    }
+    return !devices.empty();
 }
 
 } // namespace banyan_torch

@@ -46,12 +46,21 @@ def reductions():
         x = torch.full((3,), float(rank + 1))
         dist.all_reduce(x, op)
         assert (x == wanted).all()
-    flags = torch.tensor([rank == 0, True, False])
-    dist.all_reduce(flags)
-    assert flags.tolist() == [True, True, False]
+    for op, wanted in ((dist.ReduceOp.SUM, [True, True, False]), (dist.ReduceOp.MAX, [True, True, False]),
+                       (dist.ReduceOp.PRODUCT, [size == 1, True, False]), (dist.ReduceOp.MIN, [size == 1, True, False]),
+                       (dist.ReduceOp.BXOR, [True, size % 2 == 1, False])):
+        flags = torch.tensor([rank == 0, True, False])
+        dist.all_reduce(flags, op)
+        assert flags.tolist() == wanted, (op, flags)
+    product = torch.full((3,), 1j)
+    cpu_backend().allreduce([product], dist.ReduceOp.PRODUCT).wait()
+    assert (product == 1j ** size).all()
     x = torch.ones(4)
     dist.all_reduce(x, dist._make_nccl_premul_sum(2.0))
     assert (x == 2 * size).all()
+    x = torch.full((4,), 1 + 2j)
+    dist.all_reduce(x, dist._make_nccl_premul_sum(2.0))
+    assert (x == size * (2 + 4j)).all()
     columns = torch.arange(6.0).reshape(2, 3).t()
     dist.all_reduce(columns)
     assert torch.equal(columns, size * torch.arange(6.0).reshape(2, 3).t())
@@ -133,6 +142,21 @@ def any_source():
             source = dist.recv(x, tag=tag)
             assert (x == source).all()
             left.remove(source)
+
+
+def any_source_in_a_block():
+    rank, size = here()
+    cpu = cpu_backend()
+    if rank:
+        cpu.send([torch.full((3,), float(rank))], 0, 1).wait()
+        return
+    outs = [torch.zeros(3) for _ in range(size - 1)]
+    cpu._start_coalescing()
+    works = [cpu.recv_anysource([out], 1) for out in outs]
+    cpu._end_coalescing().wait()
+    sources = [work._source_rank() for work in works]
+    assert sorted(sources) == list(range(1, size))
+    assert all((out == source).all() for out, source in zip(outs, sources))
 
 
 def coalesced():
@@ -250,7 +274,7 @@ def futures():
 
 
 @RANKS
-@pytest.mark.parametrize("fn", [reductions, scatters, gathers, all_to_all, messages, any_source, coalesced, threads,
+@pytest.mark.parametrize("fn", [reductions, scatters, gathers, all_to_all, messages, any_source, any_source_in_a_block, coalesced, threads,
                                 views, inference, sparse, groups, futures], ids=lambda fn: fn.__name__)
 def test_calls(fn, size):
     common.run(fn, size)
@@ -380,13 +404,13 @@ def test_failures(fn):
 
 
 SCRIPT = """
-import torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
 dist.init_process_group("banyan")
 x = torch.ones(3)
 dist.all_reduce(x)
 w = dist.all_reduce(x, async_op=True)
 f = w.get_future().then(lambda f: f.value())
-print("sum", x[0].item() >= 2)
+os.write(1, f"sum {x[0].item() >= 2}\\n".encode())
 """
 
 

@@ -105,14 +105,14 @@ class Hook:
         return "none", ""
 
     def _pieces(self, bucket):
-        """Neighbours in a bucket that travel by the same codec are one piece."""
+        """Neighbours in a bucket that travel by the same codec are one piece, but for PowerSGD's: it takes matrices."""
         parameters = bucket.parameters()
         layout = tuple((self._name(p), p.numel()) for p in parameters)
         if layout not in self._layouts:
             runs = []
             for (name, n), parameter in zip(layout, parameters):
                 choice = self._choose(name, n)
-                if not runs or runs[-1][0] != choice:
+                if not runs or runs[-1][0] != choice or choice[0].startswith("powersgd"):
                     runs.append((choice, [], []))
                 runs[-1][1].append((name, n))
                 runs[-1][2].append(list(parameter.shape))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The examples, as users run them: by torchrun, with nothing of ours imported."""
+import json
 import os
 import pathlib
 import re
@@ -10,7 +11,8 @@ import pytest
 
 import common
 
-EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent.parent / "examples" / "torch"
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+EXAMPLES = TOP / "examples" / "torch"
 
 
 def torchrun(*command, ranks=2):
@@ -34,3 +36,17 @@ def test_fsdp_learns_as_ddp_does():
                       for options in ((), ("--ddp",)))
     assert len(spread) == 3 and float(spread[-1]) < float(spread[0])
     assert all(abs(float(a) - float(b)) < 2e-3 for a, b in zip(spread, copied)), (spread, copied)
+
+
+def test_training_between_namespaces(tmp_path):
+    """perf/torch_train.py, small: gloo and a codec on a slow link, with a picture."""
+    if subprocess.run([TOP / "scripts" / "netns-cluster", "--probe"], capture_output=True, check=False).returncode:
+        pytest.skip("no network namespaces here")
+    out = tmp_path / "out.json"
+    done = subprocess.run([sys.executable, TOP / "perf" / "torch_train.py", "--rates", "50", "--seconds", "1", "--every", "2",
+                           "--width", "64", "--layers", "2", "--methods", "gloo;banyan, int8", "--json", out, "--svg",
+                           tmp_path / "train"], capture_output=True, text=True, timeout=common.PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert {r["name"] for r in rows} == {"gloo", "banyan, int8"} and all(r["seconds"] > 0 and r["loss"] > 1 for r in rows), rows
+    assert "x gloo" in done.stdout and "<svg" in (tmp_path / "train_50mbit.svg").read_text(encoding="utf-8")

@@ -88,10 +88,24 @@ def _candidates() -> List[str]:
         from . import _where
     except ImportError:  # used from the source tree
         return ["libbanyan.so.1"]
-    installed = [str(parent / _where.LIBDIR / "libbanyan.so.1")
-                 for parent in pathlib.Path(__file__).resolve().parents]
-    installed.append(os.path.join(_where.PREFIX, _where.LIBDIR, "libbanyan.so.1"))
-    return [name for name in installed if os.path.exists(name)] + ["libbanyan.so.1"]
+    prefixes = (_moved_prefix(_where), _where.PREFIX)
+    installed = [os.path.join(prefix, _where.LIBDIR, "libbanyan.so.1") for prefix in prefixes if prefix]
+    return [name for name in installed if _is_trusted(name)] + ["libbanyan.so.1"]
+
+
+def _moved_prefix(where) -> Optional[str]:
+    """The prefix that this module lies in: installations may be moved as a whole."""
+    here = pathlib.Path(__file__).resolve().parent
+    inside = pathlib.Path(os.path.relpath(where.PACKAGE, where.PREFIX)).parts
+    return str(here.parents[len(inside) - 1]) if here.parts[-len(inside):] == inside else None
+
+
+def _is_trusted(name: str) -> bool:
+    """Does it exist, and belong to this user or root?"""
+    try:
+        return os.stat(name).st_uid in (0, os.geteuid())
+    except OSError:
+        return False
 
 
 def _load(soname: str, names: List[str]) -> ctypes.CDLL:

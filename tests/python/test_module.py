@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the Python module has beside plain collectives. Every rank of `banyan_run -n N` runs these tests in the same order."""
+import ast
 import asyncio
 import ctypes
 import gc
 import inspect
 import os
+import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 import weakref
 from unittest import mock
@@ -469,6 +474,42 @@ class Training(unittest.TestCase):
     def test_unknown_settings(self):
         with self.assertRaisesRegex(TypeError, "no setting 'speed'; there are bucket_bytes"):
             banyan.training.Buckets(COMM, self.grads, speed=1)
+
+
+class Library(unittest.TestCase):
+    """Which files the module may load, where the package lies below PREFIX or was moved with it."""
+
+    def candidates(self, root, prefix):
+        package = pathlib.Path(root) / "a/b/lib/python3/site-packages/banyan"
+        package.mkdir(parents=True)
+        source = pathlib.Path(banyan.__file__).resolve().parent
+        for file in source.glob("*.py"):
+            shutil.copy(file, package)
+        (package / "_where.py").write_text(f"PREFIX = {prefix!r}\nLIBDIR = 'lib'\n"
+                                           f"PACKAGE = {prefix + '/lib/python3/site-packages/banyan'!r}\n")
+        for place in ("lib", "a/lib", "a/b/lib", "a/b/lib/python3/lib"):
+            (pathlib.Path(root) / place).mkdir(parents=True, exist_ok=True)
+            (pathlib.Path(root) / place / "libbanyan.so.1").write_text("")
+        code = "import os, banyan._lib as l; del os.environ['BANYAN_LIBRARY']; print(l._candidates())"
+        env = {**os.environ, "PYTHONPATH": str(package.parent), "BANYAN_LIBRARY": banyan._lib.lib._name}
+        return ast.literal_eval(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True,
+                                               check=True).stdout)
+
+    def test_only_the_installations_own_folder_is_searched(self):
+        for prefix in ("/nowhere", None):
+            with tempfile.TemporaryDirectory() as root:
+                root = os.path.realpath(root)
+                found = self.candidates(root, prefix or f"{root}/a/b")
+                self.assertEqual(found, [f"{root}/a/b/lib/libbanyan.so.1"] * (1 if prefix else 2) + ["libbanyan.so.1"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root gives files away")
+    def test_another_users_file_is_left_alone(self):
+        with tempfile.TemporaryDirectory() as root:
+            name = os.path.join(root, "libbanyan.so.1")
+            open(name, "w").close()
+            self.assertTrue(banyan._lib._is_trusted(name))
+            os.chown(name, 12345, 12345)
+            self.assertFalse(banyan._lib._is_trusted(name))
 
 
 class Launcher(unittest.TestCase):

@@ -69,10 +69,11 @@ static const struct param params[] = {
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
     { "BANYAN_IFNAME", "list", "",
       "interfaces: eth0,ib or ^lo,docker; for verbs also an RDMA device: mlx5_0:1", 0, 0 },
+    { "BANYAN_INTEGRITY", "plain|mac|encrypt", "plain",
+      "data between ranks: unprotected, authenticated, or also encrypted; auto leaves out "
+      "transports that cannot; all ranks alike",
+      0, 0 },
     { "BANYAN_TCP", "key=value,...", "", "settings of transport tcp", 0, 0 },
-    { "BANYAN_TCP=integrity", "plain|mac|encrypt", "plain",
-      "data between ranks: unprotected, authenticated, or also encrypted; all ranks alike", 0,
-      0 },
     { "BANYAN_TCP=replace", "seconds", "30",
       "time limit to replace a lost connection; 0: it is not replaced", 0, 3600 },
     { "BANYAN_VERBS", "key=value,...", "", "settings of transport verbs", 0, 0 },
@@ -478,6 +479,8 @@ static const struct param *moved_to(const char *name)
     };
     char row[64];
 
+    if (!strcmp(name, "BANYAN_TCP_INTEGRITY"))
+        return param_find("BANYAN_INTEGRITY");
     for (size_t i = 0; i < sizeof moved / sizeof moved[0]; i++) {
         const size_t n = strlen(moved[i].prefix);
         const struct param *p;
@@ -550,6 +553,10 @@ static int unknown_key(const struct param *p, const struct bny_pair *pair)
     char list[400] = "";
     size_t at = 0;
 
+    if (!strcmp(p->name, "BANYAN_TCP") && is_pair_of(pair, "integrity"))
+        return bny_fail(BANYAN_ECONFIG,
+                        "BANYAN_TCP has no key integrity now: set BANYAN_INTEGRITY=%.*s",
+                        (int)(pair->value_len < 40 ? pair->value_len : 40), pair->value);
     for (const struct param *k = p + 1; k < params + NPARAMS && key_of(k); k++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", key_of(k));
     return bny_fail(BANYAN_ECONFIG, "%s: \"%.*s\" is none of its keys, each as key=value: %s",
@@ -606,5 +613,8 @@ int bny_param_check(void)
     for (const struct param *p = params; rc == 0 && p + 1 < params + NPARAMS; p++)
         if (!key_of(p) && key_of(p + 1))
             rc = check_keys(p);
+    if (rc == 0 && parse_word("plain|mac|encrypt", bny_param_str("BANYAN_INTEGRITY")) < 0)
+        rc = bny_fail(BANYAN_ECONFIG, "BANYAN_INTEGRITY=%.40s is none of plain|mac|encrypt",
+                      bny_param_str("BANYAN_INTEGRITY"));
     return rc;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What it costs to protect tcp data: two ranks over loopback with BANYAN_TCP=integrity=plain, mac and encrypt, interleaved.
+"""What it costs to protect tcp data: two ranks over loopback with BANYAN_INTEGRITY=plain, mac and encrypt, interleaved.
 
     perf/tcp_integrity.py BUILD [--rounds 5] [--sizes 8,4K,64K,1M,16M] [--collective sendrecv]
 
@@ -26,7 +26,7 @@ def once(perf, collective, size, mode, said):
     n = "100" if size <= 32 << 10 else "50" if size <= 1 << 20 else "10"
     p = subprocess.run([perf, collective, "-P", "2", "--transport", "tcp", "-b", str(size), "-e", str(size), "-n", n, "-c", "0", "--inplace", "0",
                         "--no-roofline", "-J", "-"], capture_output=True, text=True, timeout=120,
-                       env={**os.environ, "BANYAN_TCP": f"integrity={mode}", "BANYAN_DEBUG": "info"})
+                       env={**os.environ, "BANYAN_INTEGRITY": mode, "BANYAN_DEBUG": "info"})
     if p.returncode:
         sys.exit(f"{mode}, {size} bytes: {p.stdout}{p.stderr}")
     said.update(re.findall(r"tcp: data are protected by ([\w-]+)", p.stderr))

@@ -106,9 +106,10 @@ struct bny_tp {
     /* Set by create(): the least that any endpoint of this rank can carry, as in struct bny_ep.
      * All ranks exchange them. */
     uint32_t eager_max, slot_max, whole_max;
-    uint32_t mbps;    /* set by create(): megabits a second, as the devices say; 0: unknown */
-    uint32_t touches; /* shared memory: a reader of another rank's data calls bny_touch() */
-    uint32_t cpu;     /* set by the owner: 1 + the CPU it runs on, 0: irrelevant */
+    uint8_t integrity; /* set by create(): enum bny_integrity of its data */
+    uint32_t mbps;     /* set by create(): megabits a second, as the devices say; 0: unknown */
+    uint32_t touches;  /* shared memory: a reader of another rank's data calls bny_touch() */
+    uint32_t cpu;      /* set by the owner: 1 + the CPU it runs on, 0: irrelevant */
     /* Set by the owner for a call of eager(): more messages to this peer, or a poll, follow at
      * once. A transport that pays for each system call may wait for that. */
     uint8_t more;
@@ -120,6 +121,14 @@ static inline void bny_tp_staged(struct bny_tp *tp, uint64_t n)
     bny_counter_add(&tp->copied_bytes, n);
     bny_counter_add(&tp->staged_bytes, n);
 }
+
+/* What BANYAN_INTEGRITY asks for. */
+enum bny_integrity {
+    BNY_PLAIN,
+    BNY_MAC,
+    BNY_ENCRYPT,
+    BNY_NO_WIRE, /* of a transport: data stays in the memory of a host or process */
+};
 
 struct bny_tp_config {
     int rank, nranks;

@@ -45,6 +45,41 @@ static int may_lack(const char *transport)
            (!strcmp(transport, "verbs") && bny_param_int("BANYAN_VERBS=tcp"));
 }
 
+/* Data between ranks must be as BANYAN_INTEGRITY says. Returns 0; 1: auto does without this
+ * transport; or an error. */
+static int check_integrity(const char *transport, const struct bny_tp *tp)
+{
+    static const char *const words[] = { "leaves unprotected",
+                                         "authenticates, but does not encrypt" };
+    int asked = bny_param_choice("BANYAN_INTEGRITY");
+
+    if (tp->integrity >= asked)
+        return 0;
+    if (!strcmp(transport, "auto")) {
+        bny_info("transport %s is left out: it %s data, and BANYAN_INTEGRITY=%s", tp->ops->name,
+                 words[tp->integrity], bny_param_str("BANYAN_INTEGRITY"));
+        return 1;
+    }
+    return bny_fail(
+        BANYAN_ECONFIG,
+        "transport %s %s data, and BANYAN_INTEGRITY=%s: use BANYAN_TRANSPORT=tcp or "
+        "auto, or BANYAN_INTEGRITY=plain in a private network",
+        tp->ops->name, words[tp->integrity], bny_param_str("BANYAN_INTEGRITY"));
+}
+
+static void tell_integrity(const struct bny_world *w)
+{
+    static const char *const words[] = { "unprotected", "authenticated", "encrypted",
+                                         "in memory" };
+    char text[200] = "";
+    size_t at = 0;
+
+    for (int i = 0; i < w->ntps; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %s", i ? ", " : "",
+                               w->tps[i]->ops->name, words[w->tps[i]->integrity]);
+    bny_info("data between ranks: %s", text);
+}
+
 static int create_transports(struct bny_init *in, const uint8_t *secret)
 {
     struct bny_world *w = in->w;
@@ -73,6 +108,13 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
         }
         if (rc)
             return rc;
+        rc = check_integrity(in->cfg.transport, w->tps[w->ntps]);
+        if (rc) {
+            ops->destroy(w->tps[w->ntps]);
+            if (rc < 0)
+                return rc;
+            continue;
+        }
         len = ops->address(w->tps[w->ntps], in->info.tp[w->ntps].blob, BNY_ADDR_MAX);
         if (len < 0) {
             w->ntps++;
@@ -92,6 +134,7 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
                         "transport: no transport named \"%s\" is available here; see "
                         "banyan_transport_name()",
                         in->cfg.transport);
+    tell_integrity(w);
     return 0;
 }
 
@@ -130,7 +173,7 @@ static int fill_peer_info(struct bny_init *in)
         return rc;
     set_cpus(&in->info);
     schedule_name(in, schedule);
-    bny_param_text("BANYAN_TCP=integrity", integrity, sizeof integrity);
+    bny_param_text("BANYAN_INTEGRITY", integrity, sizeof integrity);
     bny_snprintf(
         in->info.settings, sizeof in->info.settings,
         "transport=%.16s schedule=%s topology=%016llx codec=%s chunk=%zu deterministic=%d "

@@ -23,7 +23,7 @@ static const struct {
     { "crc=", "BANYAN_CODEC_CRC" },
     { "force=", "BANYAN_CODEC_FORCE" },
     { "link=", "BANYAN_LINK_GBPS" },
-    { "integrity=", "BANYAN_TCP=integrity" },
+    { "integrity=", "BANYAN_INTEGRITY" },
     { "verbs_memory=", "BANYAN_VERBS=memory" },
 };
 

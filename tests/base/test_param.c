@@ -54,7 +54,7 @@ Test(param, what_is_wrong_with_keys_is_told)
     REFUSED("BANYAN_VERBS", "pkey=0x18005", "BANYAN_VERBS: pkey=0x18005", "65535");
     REFUSED("BANYAN_VERBS", "connect=both", "BANYAN_VERBS: connect=both", "auto|qp|cm");
     REFUSED("BANYAN_VERBS", "cache=yes", "BANYAN_VERBS: cache=yes", "off|uffd");
-    REFUSED("BANYAN_TCP", "integrity=encrypted", "BANYAN_TCP: integrity=", "plain|mac|encrypt");
+    REFUSED("BANYAN_INTEGRITY", "encrypted", "BANYAN_INTEGRITY=encrypted", "plain|mac|encrypt");
     REFUSED("BANYAN_DPDK", "los=.1", "BANYAN_DPDK:", "\"los\"", "loss, ");
     REFUSED("BANYAN_UD", "loss=some", "BANYAN_UD: loss=some", "number >= 0");
     REFUSED("BANYAN_MPI", "after=-1", "BANYAN_MPI: after=-1", "[0, ");
@@ -69,7 +69,8 @@ Test(param, old_names_are_told_with_the_new_ones)
     REFUSED("BANYAN_UD_MEMORY", "1M", "set BANYAN_UD=memory=1M");
     REFUSED("BANYAN_DPDK_MTU", "9000", "set BANYAN_DPDK=mtu=9000");
     REFUSED("BANYAN_DPDK_FAULT", "loss=.1,seed=3", "set BANYAN_DPDK=loss=.1,seed=3");
-    REFUSED("BANYAN_TCP_INTEGRITY", "encrypt", "set BANYAN_TCP=integrity=encrypt");
+    REFUSED("BANYAN_TCP", "integrity=mac", "set BANYAN_INTEGRITY=mac");
+    REFUSED("BANYAN_TCP_INTEGRITY", "encrypt", "set BANYAN_INTEGRITY=encrypt");
     REFUSED("BANYAN_MPI_AFTER", "1", "set BANYAN_MPI=after=1");
     setenv("BANYAN_VERBS_QPS", "", 1); /* not set */
     setenv("BANYAN_DPDK_PORT", "memif", 1);

@@ -361,8 +361,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 2: rank(&in, t, 0); break;
     case 4: rank(&in, t, 1); break;
     case 5:
-        t->integrity = TCP_MAC;
-        t->ciphers = bny_tcp_ciphers(TCP_MAC);
+        t->integrity = BNY_MAC;
+        t->ciphers = bny_tcp_ciphers(BNY_MAC);
         rank(&in, t, 1);
         break;
     default: way_back(&in, t);

@@ -182,8 +182,8 @@ static struct mp_row resets[] = {
     { "resets", "tcp", 3, "300" },
     { "resets", "tcp", 5, "150" },
     { "resets", "tcp", 3, "150", 60, { "BANYAN_TEST_CUT=reset" } },
-    { "resets", "tcp", 3, "150", 60, { "BANYAN_TCP=integrity=mac" } },
-    { "resets", "tcp", 3, "150", 60, { "BANYAN_TCP=integrity=encrypt" } },
+    { "resets", "tcp", 3, "150", 60, { "BANYAN_INTEGRITY=mac" } },
+    { "resets", "tcp", 3, "150", 60, { "BANYAN_INTEGRITY=encrypt" } },
 };
 MP_TABLE(failures, a_reset_connection_is_replaced, resets)
 
@@ -262,7 +262,7 @@ static struct mp_row senders[] = {
     { "sender_left", "shm", 2, "broadcast 1 exit" },
     { "sender_left", "shm", 2, "broadcast 1000 exit" },
     { "sender_left", "shm", 2, "broadcast 2000000 exit" },
-    { "sender_left", "tcp", 2, "send 1000 exit", .env = { "BANYAN_TCP=integrity=encrypt" } },
+    { "sender_left", "tcp", 2, "send 1000 exit", .env = { "BANYAN_INTEGRITY=encrypt" } },
 };
 MP_TABLE(failures, what_was_sent_comes_before_the_end, senders)
 

@@ -80,14 +80,14 @@ static struct mp_row settings[] = {
       3,
       "13 integrity=plain integrity=mac rank~2",
       20,
-      { "@2 BANYAN_TCP=integrity=mac" } },
+      { "@2 BANYAN_INTEGRITY=mac" } },
     { "init_fails",
       "tcp",
       3,
       "13 set~BANYAN_VERBS=memory~alike~on~all rank~2",
       20,
       { "@2 BANYAN_VERBS=memory=1M" } },
-    { "init_fails", "tcp", 2, "13 secret plain", 20, { "BANYAN_TCP=integrity=secret" } },
+    { "init_fails", "tcp", 2, "13 secret plain", 20, { "BANYAN_INTEGRITY=secret" } },
 };
 MP_TABLE(init, settings_that_differ_are_named, settings)
 

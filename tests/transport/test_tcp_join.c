@@ -14,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "tests/support/key.h"
 #include "transport/tcp/tcp.h"
 
 #define SECOND 1000000000ull
@@ -392,7 +391,7 @@ static void pass_both(int steps)
 ParameterizedTest(struct want *w, tcp_join, who_lacks_memory_to_accept_is_waited_for,
                   .timeout = 60)
 {
-    set_key("BANYAN_TCP=integrity", w->protected ? "mac" : "plain");
+    setenv("BANYAN_INTEGRITY", w->protected ? "mac" : "plain", 1);
     set_up();
     join(0);
     if (w->knows)
@@ -413,7 +412,7 @@ ParameterizedTest(struct want *w, tcp_join, who_lacks_memory_to_accept_is_waited
 /* Its own failure, too, is no death of the other. */
 Test(tcp_join, who_lacks_memory_to_connect_says_so)
 {
-    set_key("BANYAN_TCP=integrity", "mac");
+    setenv("BANYAN_INTEGRITY", "mac", 1);
     set_up();
     join(0);
     join(1);

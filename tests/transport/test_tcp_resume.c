@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connections of tcp that are lost: the lanes go on, nothing is missing or comes twice. Run
- * once with each BANYAN_TCP=integrity. */
+ * once with each BANYAN_INTEGRITY. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <linux/filter.h>

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "tests/support/key.h"
 #include "tests/support/tpset.h"
 #include "transport/tcp/tcp.h"
 
@@ -78,7 +77,7 @@ static struct pair pair_open(enum tcp_cipher cipher)
     struct tcp_lane_id id = { .from = 3, .to = 5, .lane = 1, .cipher = (uint8_t)cipher };
     struct pair p = { bny_tcp_secure_new(secret, &id, 1), bny_tcp_secure_new(secret, &id, 0) };
 
-    bny_tcp_ciphers(TCP_ENCRYPT); /* finds what there is */
+    bny_tcp_ciphers(BNY_ENCRYPT); /* finds what there is */
     return p;
 }
 
@@ -105,7 +104,7 @@ static int give(struct pair *p, const uint8_t *rec, uint32_t len)
 
 static void each_cipher(void (*check)(enum tcp_cipher))
 {
-    unsigned have = bny_tcp_ciphers(TCP_ENCRYPT) | bny_tcp_ciphers(TCP_MAC);
+    unsigned have = bny_tcp_ciphers(BNY_ENCRYPT) | bny_tcp_ciphers(BNY_MAC);
 
     cr_assert(have >> TCP_POLY1305 & 1 && have >> TCP_CHACHA & 1);
     for (int c = TCP_POLY1305; c <= TCP_CHACHA; c++)
@@ -252,7 +251,7 @@ Test(tcp_secure, the_first_common_cipher_is_taken)
     cr_assert_eq(bny_tcp_cipher_choose(all, all & ~(1u << TCP_AEGIS)), TCP_GCM);
     cr_assert_eq(bny_tcp_cipher_choose(1u << TCP_CHACHA, all), TCP_CHACHA);
     cr_assert_eq(bny_tcp_cipher_choose(1u << TCP_POLY1305, all), TCP_NO_CIPHER);
-    cr_assert_eq(bny_tcp_ciphers(TCP_PLAIN), 0);
+    cr_assert_eq(bny_tcp_ciphers(BNY_PLAIN), 0);
 }
 
 /* ---- on the way ---- */
@@ -291,7 +290,7 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
 static void open_with(struct tpset *s, const char *how)
 {
     memset(&way, 0, sizeof way);
-    set_key("BANYAN_TCP=integrity", how);
+    setenv("BANYAN_INTEGRITY", how, 1);
     tpset_open(s, &bny_tcp_ops, 2, NULL);
 }
 
@@ -436,8 +435,8 @@ Test(tcp_secure, another_setting_does_not_connect)
     struct tpset s;
 
     open_with(&s, "plain");
-    ((struct tcp_tp *)s.tp[1])->integrity = TCP_MAC;
-    ((struct tcp_tp *)s.tp[1])->ciphers = bny_tcp_ciphers(TCP_MAC);
+    ((struct tcp_tp *)s.tp[1])->integrity = BNY_MAC;
+    ((struct tcp_tp *)s.tp[1])->ciphers = bny_tcp_ciphers(BNY_MAC);
     cr_assert_eq(bny_tcp_ops.eager(s.ep[0][1], &hdr, NULL), BNY_AGAIN);
     tpset_wait(&s, 0, BNY_EV_DOWN);
     cr_assert_eq(tpset_count(&s, 1, BNY_EV_MSG), 0);

@@ -221,6 +221,9 @@ int bny_dgram_create(struct bny_tp **out, const struct bny_tp_config *cfg,
     t->tp.ops = ops;
     t->tp.rank = cfg->rank;
     t->tp.nranks = cfg->nranks;
+    t->tp.integrity = set.kind == BNY_DGRAM_MEMIF || set.kind == BNY_DGRAM_RING ? BNY_NO_WIRE
+                      : set.checks == BNY_DGRAM_MAC                             ? BNY_MAC
+                                                                                : BNY_PLAIN;
     t->tp.eager_max = DP_EAGER_MAX;
     t->tp.slot_max = DP_SLOT_MAX;
     t->guard = -1;

@@ -162,6 +162,7 @@ static int loop_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.ops = &bny_loop_ops;
     t->tp.rank = cfg->rank;
     t->tp.nranks = cfg->nranks;
+    t->tp.integrity = BNY_NO_WIRE;
     t->tp.eager_max = EAGER_MAX;
     t->tp.slot_max = BNY_LOOP_SLOT_MAX;
     t->fabric = f;

@@ -146,6 +146,7 @@ static int shm_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     tp->base = (struct bny_tp){ .ops = &bny_shm_ops,
                                 .rank = cfg->rank,
                                 .nranks = cfg->nranks,
+                                .integrity = BNY_NO_WIRE,
                                 .eager_max = SHM_EAGER_MAX,
                                 .slot_max = SHM_SLOT_BYTES,
                                 .touches = 1 };

@@ -59,12 +59,12 @@ const char *bny_tcp_cipher_name(enum tcp_cipher cipher)
     return names[cipher];
 }
 
-unsigned bny_tcp_ciphers(enum tcp_integrity integrity)
+unsigned bny_tcp_ciphers(enum bny_integrity integrity)
 {
     unsigned bits = 1u << TCP_CHACHA;
 
-    if (integrity != TCP_ENCRYPT)
-        return integrity == TCP_MAC ? 1u << TCP_POLY1305 : 0;
+    if (integrity != BNY_ENCRYPT)
+        return integrity == BNY_MAC ? 1u << TCP_POLY1305 : 0;
     pthread_once(&once, find_aegis);
     if (crypto_aead_aes256gcm_is_available())
         bits |= 1u << TCP_GCM | (aeads[TCP_AEGIS].seal ? 1u << TCP_AEGIS : 0);

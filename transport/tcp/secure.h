@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Records: the format of a lane's bytes if BANYAN_TCP=integrity is mac or encrypt.
+/* Records: the format of a lane's bytes if BANYAN_INTEGRITY is mac or encrypt.
  *
  *   u32 length of the payload, at most TCP_RECORD_MAX; u32 lower half of the record's number
  *   payload: plain (mac) or encrypted
@@ -11,18 +11,20 @@
  * ranks, lane, direction and cipher. The private keys never leave their processes, so who
  * learns the secret later cannot read what was recorded before. The key stays the same when a
  * lost connection is replaced, which then carries the same bytes again. Every 2^24 records a
- * hash of it takes its place: AES-GCM should not seal more with one key. mac      Poly1305; its
- * key is the first 32 bytes of the ChaCha20 stream for the number encrypt  an AEAD with the
- * head as additional data: AEGIS-128L if libsodium has it (1.0.19), AES-256-GCM, both only if
- * the CPU has AES, else ChaCha20-Poly1305 The receiver chooses the first of these that both
- * ends have; the proofs of the handshake cover offer and choice. */
+ * hash of it takes its place: AES-GCM should not seal more with one key.
+ *   mac      Poly1305; its key is the first 32 bytes of the ChaCha20 stream for the number
+ *   encrypt  an AEAD with the head as additional data: AEGIS-128L if libsodium has it (1.0.19),
+ *            AES-256-GCM, both only if the CPU has AES, else ChaCha20-Poly1305
+ * The receiver chooses the first of these that both ends have; the proofs of the handshake
+ * cover offer and choice. */
 #ifndef BNY_TCP_SECURE_H
 #define BNY_TCP_SECURE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum tcp_integrity { TCP_PLAIN, TCP_MAC, TCP_ENCRYPT }; /* integrity of BANYAN_TCP */
+#include "transport/transport.h"
+
 enum tcp_cipher { TCP_NO_CIPHER, TCP_POLY1305, TCP_AEGIS, TCP_GCM, TCP_CHACHA };
 
 #define TCP_RECORD_HEAD 8u
@@ -44,7 +46,7 @@ struct tcp_secure {
 
 const char *bny_tcp_cipher_name(enum tcp_cipher cipher);
 /* Bits of the ciphers available here for it. */
-unsigned bny_tcp_ciphers(enum tcp_integrity integrity);
+unsigned bny_tcp_ciphers(enum bny_integrity integrity);
 /* The preferred cipher that both have; TCP_NO_CIPHER: none. */
 enum tcp_cipher bny_tcp_cipher_choose(unsigned ours, unsigned theirs);
 

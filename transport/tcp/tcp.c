@@ -235,8 +235,9 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->tp.eager_max = TCP_EAGER_MAX;
     t->tp.slot_max = TCP_SLOT_MAX;
     t->active_tail = &t->active_head;
-    t->integrity = bny_param_choice("BANYAN_TCP=integrity");
-    t->ciphers = bny_tcp_ciphers((enum tcp_integrity)t->integrity);
+    t->integrity = bny_param_choice("BANYAN_INTEGRITY");
+    t->tp.integrity = (uint8_t)t->integrity;
+    t->ciphers = bny_tcp_ciphers((enum bny_integrity)t->integrity);
     bny_tcp_keys_make(t, &t->keys);
     t->replace_ns = (uint64_t)bny_param_int("BANYAN_TCP=replace") * 1000000000u;
     t->secret = cfg->secret;

@@ -80,7 +80,7 @@ struct tcp_hello {
     int32_t from, to;
     uint8_t nonce[32];
     uint32_t epoch;             /* reconnection attempts of this lane, 0: first connection */
-    uint8_t integrity, ciphers; /* enum tcp_integrity; bits of enum tcp_cipher */
+    uint8_t integrity, ciphers; /* enum bny_integrity; bits of enum tcp_cipher */
     uint8_t reserved[2], instance[8]; /* instance: of the addressed process */
     uint8_t key[32];                  /* the lane's public key (secure.h); constant */
 };
@@ -245,7 +245,7 @@ struct tcp_ep {
 struct tcp_tp {
     struct bny_tp tp;
     const uint8_t *secret; /* [32] */
-    int integrity;         /* enum tcp_integrity */
+    int integrity;         /* enum bny_integrity */
     unsigned ciphers;      /* available here for it */
     struct tcp_keys keys;
     int told; /* lanes whose cipher was logged */

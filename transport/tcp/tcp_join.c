@@ -108,7 +108,7 @@ void bny_tcp_keys_make(const struct tcp_tp *t, struct tcp_keys *k)
 {
     memset(k->secret, 0, sizeof k->secret);
     randombytes_buf(k->public, sizeof k->public);
-    if (t->integrity == TCP_PLAIN)
+    if (t->integrity == BNY_PLAIN)
         return;
     randombytes_buf(k->secret, sizeof k->secret);
     crypto_scalarmult_base(k->public, k->secret);
@@ -120,7 +120,7 @@ static int share(const struct tcp_conn *c, uint8_t shared[32])
     const uint8_t *secret = c->outgoing ? c->keys.secret : c->tp->keys.secret,
                   *other = c->outgoing ? c->answer.key : c->hello.key;
 
-    if (c->sec || c->tp->integrity == TCP_PLAIN)
+    if (c->sec || c->tp->integrity == BNY_PLAIN)
         return 0;
     return crypto_scalarmult(shared, secret, other);
 }
@@ -133,7 +133,7 @@ static int secure(struct tcp_conn *c, uint8_t shared[32])
                               .lane = c->hello.lane,
                               .cipher = c->answer.cipher };
 
-    if (c->sec || c->tp->integrity == TCP_PLAIN)
+    if (c->sec || c->tp->integrity == BNY_PLAIN)
         return 0;
     memcpy(id.asker, c->hello.key, sizeof id.asker);
     memcpy(id.answerer, c->answer.key, sizeof id.answerer);
@@ -368,7 +368,7 @@ static void tcp_join_connected(struct tcp_conn *c)
 
 static int cipher_fits(const struct tcp_conn *c)
 {
-    if (c->tp->integrity == TCP_PLAIN)
+    if (c->tp->integrity == BNY_PLAIN)
         return c->answer.cipher == TCP_NO_CIPHER;
     if (c->sec)
         return c->answer.cipher == c->sec->cipher;
@@ -675,7 +675,7 @@ static int refuses(struct tcp_conn *c)
         h->from == h->to || h->lane >= TCP_LANES)
         drop_half(c, "its ranks do not match this job");
     else if (h->integrity != c->tp->integrity)
-        drop_half(c, "its BANYAN_TCP=integrity is not ours");
+        drop_half(c, "its BANYAN_INTEGRITY is not ours");
     else if (is_behind(c))
         drop_half(c, NULL);
     else

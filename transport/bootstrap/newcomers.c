@@ -124,23 +124,41 @@ static int newcomers_fail(struct bny_newcomers *n, int rc)
     return rc;
 }
 
+/* Which connection loses its place to a new one: the oldest of those that have not named the
+ * job, else of those without proof. -1: there is room. */
+static int newcomers_loser(const struct bny_newcomers *n)
+{
+    int loser = -1;
+
+    for (int i = 0; i < n->nconn && n->nconn == n->cap; i++) {
+        const struct bny_conn *c = n->conn[i], *best = loser < 0 ? NULL : n->conn[loser];
+
+        if (c->slot < 0 && (!best || c->known < best->known ||
+                            (c->known == best->known && c->since_ns < best->since_ns)))
+            loser = i;
+    }
+    return loser;
+}
+
 static void accept_all(struct bny_newcomers *n)
 {
     struct bny_addr peer;
-    int fd;
 
-    while ((fd = bny_net_accept(n->listen_fd, &peer)) >= 0) {
+    /* Strangers may connect as fast as we accept: the rest stays for the next call. */
+    for (int left = n->cap; left > 0; left--) {
         struct bny_conn *c;
-        int oldest = -1;
+        int fd = bny_net_accept(n->listen_fd, &peer);
 
-        for (int i = 0; i < n->nconn; i++)
-            if (n->conn[i]->slot < 0 &&
-                (oldest < 0 || n->conn[i]->since_ns < n->conn[oldest]->since_ns))
-                oldest = i;
-        if (n->nconn == n->cap) { /* EXTRA of them are foreign */
-            bny_foreign_drop(&n->foreign, n->conn[oldest],
+        if (fd < 0)
+            return;
+        for (int i = newcomers_loser(n); i >= 0;
+             i = newcomers_loser(n)) {     /* EXTRA are foreign */
+            bny_conn_progress(n->conn[i]); /* its input that has arrived counts */
+            if (newcomers_loser(n) != i)
+                continue;
+            bny_foreign_drop(&n->foreign, n->conn[i],
                              "too many connections without proof; it was the oldest");
-            newcomers_drop(n, oldest);
+            newcomers_drop(n, i);
         }
         c = bny_conn_new(fd, n->epfd, 0, &peer, &n->self, FRAME_MAX);
         if (c)

@@ -78,16 +78,20 @@ int bny_module_find(char path[PATH_MAX], const char *file, const char *folder)
         int in_build;
     } places[] = { { "", 0 },    { "../lib/", 0 }, { "", 1 },
                    { "../", 1 }, { "../../", 1 },  { "../../../", 1 } };
-    char own[PATH_MAX];
+    char own[PATH_MAX], refused[PATH_MAX] = "";
 
     snprintf(path, PATH_MAX, "%s", file);
     if (!own_file(own))
         return 0;
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
-        if (place(path, own, places[i].up, places[i].in_build ? folder : NULL, file))
-            return is_safe(path, own) ? 0 : -1;
-    snprintf(path, PATH_MAX, "%s", file);
-    return 0;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        if (!place(path, own, places[i].up, places[i].in_build ? folder : NULL, file))
+            continue;
+        if (is_safe(path, own))
+            return 0;
+        snprintf(refused, sizeof refused, "%s", path);
+    }
+    snprintf(path, PATH_MAX, "%s", *refused ? refused : file);
+    return *refused ? -1 : 0;
 }
 
 void *bny_module_load(const char *file, const char *folder, char *why, size_t cap)

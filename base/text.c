@@ -118,7 +118,9 @@ void bny_text_printable(char *text)
     for (uint8_t *at = (uint8_t *)text; *at; before = *at++)
         if (*at == '\n' || *at == '\t')
             *at = ' ';
-        else if (*at < ' ' || *at == 0x7f || (before == 0xc2 && *at < 0xa0)) /* U+0080 to 9f */
+        else if (before == 0xc2 && *at >= 0x80 && *at < 0xa0) /* U+0080 to 9f */
+            at[-1] = *at = '?';
+        else if (*at < ' ' || *at == 0x7f)
             *at = '?';
 }
 

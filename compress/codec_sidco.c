@@ -149,8 +149,8 @@ static int sidco_ok(const void *track)
     struct control t;
 
     memcpy(&t, track, sizeof t);
-    if (t.stages < 0 || t.stages > 3 || t.calls >= PERIOD || !isfinite(t.kept) || t.kept < 0 ||
-        !isfinite(t.asked) || t.asked < 0 || !isfinite(t.deviation))
+    if (t.stages < 0 || t.stages > 3 || !isfinite(t.kept) || t.kept < 0 || !isfinite(t.asked) ||
+        t.asked < 0 || !isfinite(t.deviation))
         return 0;
     return t.direction == 1 || t.direction == -1 || (t.stages == 0 && t.direction == 0);
 }

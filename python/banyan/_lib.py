@@ -101,11 +101,12 @@ def _moved_prefix(where) -> Optional[str]:
 
 
 def _is_trusted(name: str) -> bool:
-    """Does it exist, and belong to this user or root?"""
+    """Does it exist, and can only this user, root and who can change this module change it?"""
     try:
-        return os.stat(name).st_uid in (0, os.geteuid())
+        own, other = os.stat(__file__), os.stat(name)
     except OSError:
         return False
+    return other.st_uid in (0, os.geteuid(), own.st_uid) and not other.st_mode & 0o002 & ~own.st_mode
 
 
 def _load(soname: str, names: List[str]) -> ctypes.CDLL:

@@ -508,8 +508,13 @@ class Library(unittest.TestCase):
             name = os.path.join(root, "libbanyan.so.1")
             open(name, "w").close()
             self.assertTrue(banyan._lib._is_trusted(name))
+            os.chmod(name, 0o666)
+            self.assertFalse(banyan._lib._is_trusted(name))
+            os.chmod(name, 0o644)
             os.chown(name, 12345, 12345)
             self.assertFalse(banyan._lib._is_trusted(name))
+            with mock.patch("banyan._lib.__file__", name):  # the package is that user's too
+                self.assertTrue(banyan._lib._is_trusted(name))
 
 
 class Launcher(unittest.TestCase):

@@ -256,8 +256,10 @@ int bny_launch_derive(struct bny_launch *out, const struct bny_launch_in *in, co
         rc = candidate_ports(in->port_range, job, &port, &span);
     if (rc == 0)
         rc = resolve(host, in->ifname, &addr);
-    if (rc != 0)
+    if (rc != 0) {
+        sodium_memzero(secret, sizeof secret);
         return rc;
+    }
     if (from == BNY_KEY_WORDS && out->rank == 0)
         bny_warn("BANYAN_INSECURE=1: whoever reaches the ports of this job may join it");
     out->id.key_from = from;

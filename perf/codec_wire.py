@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Codecs on a real wire: ranks in network namespaces behind a switch whose ports keep to a rate (scripts/netns-cluster). In
 every round each column is run once, so that what else the machine does hits all alike; beside them, in the same round, a
-plain TCP stream in both directions between two hosts: the link's payload rate.
+plain TCP stream in both directions between two hosts: the link's payload rate. All settings are defaults: a codec is permitted,
+and runs where banyan predicts a gain; the link's rate it measures in the warm-up.
 
     perf/codec_wire.py BUILD [--rates 1000,10000] [--ranks 2,4] [--sizes 16M,64M] [--rounds 3] [--json FILE]
-    perf/codec_wire.py BUILD --rates 100,300,1000,3000,10000 --ranks 2 --sizes 16M --columns raw,int8,int4+EF,topk+EF,lossless --svg FILE
+    perf/codec_wire.py BUILD --rates 100,300,1000,3000 --ranks 8 --per-host 4 --sizes 16M \\
+        --columns raw,int8,int4+EF,topk+EF,lossless --svg FILE
     perf/codec_wire.py BUILD --chunks 64K,128K,256K,512K,1M --columns int8 --rates 1000 --ranks 2 --sizes 64M
 
 Columns: payload, gloo, openmpi, mpich (those that are installed), raw, int8, int4+EF, topk+EF,
 sign+EF, lossless, raw-bf16, lossless-bf16.
 `wire / payload` is the time that the payload rate needs for what the rank that sent most sent, over the time measured: 1
-is a link that never waits. Every rank takes itself for alone on its host: encoding threads are off, unless
-BANYAN_ENCODE_THREADS says otherwise. Times are the slowest rank's, medians over iterations, then over rounds; least and largest round."""
+is a link that never waits. Hosts are namespaces of one machine, whose processors all ranks share. Times are the slowest
+rank's, medians over iterations, then over rounds; least and largest round."""
 import argparse
 import json
 import os
@@ -31,10 +33,10 @@ import run as peers  # noqa: E402  (perf/peers/run.py)
 
 CLUSTER = os.path.join(HERE, "..", "scripts", "netns-cluster")
 PLOT = os.path.join(HERE, "..", "tools", "banyan_plot")
-OURS = {  # name: codec, type, more options; topk's threshold is exact, and slow, in its first operations
-    "raw": ("none", "f32"), "int8": ("int8", "f32"), "int4+EF": ("int4", "f32"),
-    "topk+EF": ("topk:delta=0.01", "f32", "-w", "6"), "sign+EF": ("sign", "f32"),
-    "lossless": ("lossless", "f32"), "raw-bf16": ("none", "bf16"), "lossless-bf16": ("lossless", "bf16"),
+OURS = {  # name: codec, type
+    "raw": ("none", "f32"), "int8": ("may:int8", "f32"), "int4+EF": ("may:int4", "f32"),
+    "topk+EF": ("may:topk:delta=0.01", "f32"), "sign+EF": ("may:sign", "f32"),
+    "lossless": ("may:lossless", "f32"), "raw-bf16": ("none", "bf16"), "lossless-bf16": ("may:lossless", "bf16"),
 }
 # Hosts share a name and a file system: each gets a name of its own, and is entered instead of logged in to.
 AGENT = """#!/bin/sh
@@ -128,10 +130,10 @@ def command_of(args, have, column, n, nbytes, folder):
         return mpi(column, have[column], n, os.path.join(folder, "agent"), "allreduce", str(args.iters), "1", "1",
                    str(nbytes))
     name, _, chunk = column.partition("@")
-    codec, dtype, *more = OURS[name]
-    return [os.path.join(args.build, "perf", "banyan_perf"), "allreduce", "-b", str(nbytes), "-e", str(nbytes), "-w", "1", "-n",
-            str(args.iters), "--inplace", "1", "--no-roofline", "--json", "-", "--data", "laplace", "-d", dtype, "--codec", codec,
-            *more, *(["--chunk", chunk] if chunk else [])]
+    codec, dtype = OURS[name]
+    return [os.path.join(args.build, "perf", "banyan_perf"), "allreduce", "-b", str(nbytes), "-e", str(nbytes),
+            "-w", str(args.warmup), "-n", str(args.iters), "--inplace", "1", "--no-roofline", "--json", "-", "--data", "laplace", "-d", dtype, "--codec", codec,
+            *(["--chunk", chunk] if chunk else [])]
 
 
 def measure(args, have, column, rate, n, nbytes):
@@ -140,9 +142,10 @@ def measure(args, have, column, rate, n, nbytes):
         with open(os.path.join(folder, "agent"), "w") as f:
             f.write(AGENT)
         os.chmod(f.name, 0o755)
-        env = {"BANYAN_ENCODE_THREADS": "0", **os.environ, "WIRE_DIR": folder, "BANYAN_LINK_GBPS": f"{rate / 1000:g}"}
-        command = [CLUSTER, "--net", f"star:{rate}*{n}", "--burst", str(args.burst), "--timeout", str(args.timeout), "--",
-                   *command_of(args, have, column, n, nbytes, folder)]
+        env = {**os.environ, "WIRE_DIR": folder}
+        each = args.per_host if column.partition("@")[0] in OURS else 1
+        command = [CLUSTER, "--net", f"star:{rate}*{n // args.per_host}", "--ranks-per-host", str(each),
+                   "--burst", str(args.burst), "--timeout", str(args.timeout), "--", *command_of(args, have, column, n, nbytes, folder)]
         p = subprocess.run(command, capture_output=True, text=True, env=env, timeout=args.timeout + 30)
     rows = [json.loads(x) for x in p.stdout.splitlines() if x.startswith("{")]
     if p.returncode or not rows:
@@ -193,7 +196,7 @@ def table(args, rate, n, size, got, wire):
     return rows
 
 
-def plot(rows, path):
+def plot(rows, hosts, path):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         for r in rows:
             if r["column"] not in ("gloo", "openmpi", "mpich"):
@@ -201,7 +204,7 @@ def plot(rows, path):
         f.flush()
         subprocess.run([sys.executable, PLOT, f.name, "--x", "gbit", "--y", "speedup", "--xlabel", "link rate (Gbit/s)", "--ylabel",
                         "time raw / time with codec", "--title",
-                        f"Allreduce of {rows[0]['size']} f32 over TCP, {rows[0]['ranks']} ranks: speed-up against link rate", "-o", path],
+                        f"Allreduce of {rows[0]['size']} f32, {hosts}: speed-up against link rate", "-o", path],
                        check=True)
 
 
@@ -214,11 +217,13 @@ def main():
     ap.add_argument("build")
     ap.add_argument("--rates", default="1000,10000", help="Mbit/s")
     ap.add_argument("--ranks", default="2,4")
+    ap.add_argument("--per-host", type=int, default=1, help="ranks a host; then without peers")
     ap.add_argument("--sizes", default="16M,64M")
     ap.add_argument("--columns", default="payload,gloo,openmpi,mpich," + ",".join(OURS))
     ap.add_argument("--chunks", help="also each of our columns with these chunks")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--iters", type=int, default=3)
+    ap.add_argument("--warmup", type=int, default=9, help="calls before: the link's rate is known after the eighth")
     ap.add_argument("--burst", type=float, default=5, help="milliseconds of its rate that a link may send at once")
     ap.add_argument("--timeout", type=float, default=90)
     ap.add_argument("--json", help="write an object a line there")
@@ -232,7 +237,7 @@ def main():
     have = peers.build(os.path.join(args.build, "peers")) if {"gloo", "openmpi", "mpich"} & set(columns) else {}
     have = {k: os.path.abspath(v) for k, v in have.items()}
     args.build = os.path.abspath(args.build)
-    columns = [c for c in columns if c in have or c not in ("gloo", "openmpi", "mpich")]
+    columns = [c for c in columns if c in have and args.per_host == 1 or c not in ("gloo", "openmpi", "mpich")]
     if not shutil.which("nsenter"):
         columns = [c for c in columns if c not in ("openmpi", "mpich")]
     print(peers.header().replace("perf/peers/run.py", "perf/codec_wire.py", 1).split(" Medians")[0])
@@ -245,7 +250,9 @@ def main():
         with open(args.json, "w", encoding="utf-8") as f:
             f.writelines(json.dumps(r) + "\n" for r in rows)
     if args.svg:
-        plot([r for r in rows if r["ranks"] == rows[0]["ranks"] and r["size"] == rows[0]["size"]], args.svg)
+        n = rows[0]["ranks"]
+        hosts = f"{n // args.per_host} hosts of {args.per_host} ranks" if args.per_host > 1 else f"{n} ranks over TCP"
+        plot([r for r in rows if r["ranks"] == n and r["size"] == rows[0]["size"]], hosts, args.svg)
     return 0
 
 

@@ -5,8 +5,8 @@ loss against seconds. Needs root, torch and banyan-torch (scripts/test-framework
     torch_train.py --rates 100,1000 --seconds 40 --json out.json --svg perf/torch_train
 
 PyTorch's own PowerSGD hook is not among the methods: over gloo it hangs or fails (docs/pytorch.md). Each method trains for
---seconds, in which evaluations do not count. --svg PREFIX draws PREFIX_RATEmbit.svg. Prints steps a
-second and the time to gloo's last loss."""
+--seconds, in which evaluations do not count. --svg PREFIX draws PREFIX_RATEmbit.svg, without methods that force a codec.
+Prints steps a second and the time to gloo's last loss."""
 import argparse
 import json
 import os
@@ -116,7 +116,7 @@ def summary(rate, found):
 
 def plot(rows, rate, path):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        file.writelines(json.dumps(r) + "\n" for r in rows if r["rate"] == rate)
+        file.writelines(json.dumps(r) + "\n" for r in rows if r["rate"] == rate and "force" not in (METHODS[r["name"]][1] or ""))
         file.flush()
         subprocess.run([sys.executable, str(HERE.parent / "tools" / "banyan_plot"), file.name, "--x", "seconds", "--y", "loss",
                         "--xlabel", "seconds", "--ylabel", "test loss", "--title",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* "auto:max=1e-2,nmse=2e-4": what a call may lose, and from what codecs (levels.c) a plan
  * chooses those of both directions. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,13 +56,18 @@ static int number(double *out, const struct bny_pair *pair)
 }
 
 /* A codec by its name, of which is known what it loses; *out NULL: raw. */
-static int known(const struct bny_codec **out, const char *text, size_t len)
+static int known(const struct bny_codec **out, enum key key, const char *text, size_t len)
 {
     char name[16];
     double nmse, max;
     int rc = 0;
 
-    snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), text);
+    if (len >= sizeof name || memchr(text, ':', len))
+        return bny_fail(BANYAN_EINVAL,
+                        "codec auto: %s= wants %s, without parameters; raw, lossless, bf16, "
+                        "e4m3, int8 and int4 are some",
+                        key_name(key), key == LIKE ? "the name of a codec" : "names of codecs");
+    snprintf(name, sizeof name, "%.*s", (int)len, text);
     *out = NULL;
     if (strcmp(name, "raw") != 0 && strcmp(name, "none") != 0)
         rc = bny_levels_is_name(name)
@@ -72,11 +78,10 @@ static int known(const struct bny_codec **out, const char *text, size_t len)
     bny_codec_loss(*out, &nmse, &max);
     return isfinite(max)
                ? 0
-               : bny_fail(
-                     BANYAN_EINVAL,
-                     "codec auto: nothing bounds what %s loses; choose from raw, lossless, "
-                     "bf16, e4m3, int8, int4",
-                     name);
+               : bny_fail(BANYAN_EINVAL,
+                          "codec auto: nothing bounds what %s loses; %s= takes raw, lossless, "
+                          "bf16, e4m3, int8, int4",
+                          name, key_name(key));
 }
 
 /* ---- from what codecs ---- */
@@ -95,9 +100,14 @@ static int take_from(const struct bny_codec *from[FROM_MAX], int *n, const char 
             return bny_fail(BANYAN_EINVAL,
                             "codec auto: from wants 1 to %d names with + between them",
                             FROM_MAX);
-        rc = known(&from[(*n)++], text, one);
+        rc = known(&from[*n], FROM, text, one);
         if (rc)
             return rc;
+        for (int i = 0; i < *n; i++)
+            if (from[i] == from[*n])
+                return bny_fail(BANYAN_EINVAL, "codec auto: from has %.*s twice; name it once",
+                                (int)one, text);
+        ++*n;
         if (one == len)
             return 0;
         text += one + 1;
@@ -134,25 +144,30 @@ static int make_pairs(struct bny_budget *b, const struct bny_codec *const *from,
 
 /* ---- all of it ---- */
 
-static void budget_name(struct bny_codec *c, const struct bny_budget *b, const char *from,
-                        size_t len)
+/* The canonical text, which tells two budgets apart. 0 or -BANYAN_EINVAL. */
+static int budget_name(struct bny_codec *c, const struct bny_budget *b, const char *from,
+                       size_t len)
 {
-    char sep = ':';
-    size_t at = (size_t)snprintf(c->spec, sizeof c->spec, "auto");
+    char text[256]; /* known() bounds the names, take_from() how many there are */
+    size_t at = (size_t)snprintf(text, sizeof text, "auto");
 
     if (isfinite(b->max))
-        at +=
-            (size_t)bny_snprintf(c->spec + at, sizeof c->spec - at, "%cmax=%.10g", sep, b->max);
-    sep = at > 4 ? ',' : ':';
+        at += (size_t)bny_snprintf(text + at, sizeof text - at, ":max=%.10g", b->max);
     if (isfinite(b->nmse))
-        at += (size_t)bny_snprintf(c->spec + at, sizeof c->spec - at, "%cnmse=%.10g", sep,
-                                   b->nmse);
-    sep = at > 4 ? ',' : ':';
+        at += (size_t)bny_snprintf(text + at, sizeof text - at, "%cnmse=%.10g",
+                                   at > 4 ? ',' : ':', b->nmse);
     if (len != strlen(FROM_DEFAULT) || memcmp(from, FROM_DEFAULT, len) != 0)
-        at += (size_t)snprintf(c->spec + at, sizeof c->spec - at, "%cfrom=%.*s", sep, (int)len,
-                               from);
-    snprintf(c->spec + at, sizeof c->spec - at, "%s%s", b->feedback ? ",feedback=1" : "",
-             c->force ? ",force=1" : "");
+        at += (size_t)snprintf(text + at, sizeof text - at, ",from=%.*s", (int)len, from);
+    at += (size_t)snprintf(text + at, sizeof text - at, "%s%s",
+                           b->feedback ? ",feedback=1" : "", c->force ? ",force=1" : "");
+    assert(at < sizeof text);
+    if (at >= sizeof c->spec)
+        return bny_fail(BANYAN_EINVAL,
+                        "codec auto: \"%s\" has more than %zu characters; name fewer codecs in "
+                        "from=",
+                        text, sizeof c->spec - 1);
+    memcpy(c->spec, text, at + 1);
+    return 0;
 }
 
 /* The pairs of value that the text gives. */
@@ -187,6 +202,16 @@ static int take_limits(struct bny_budget *b, const struct bny_pair given[KEYS])
     double q, h;
     int rc = 0;
 
+    if (given[MAX].key && given[FEEDBACK].key)
+        return bny_fail(BANYAN_EINVAL,
+                        "codec auto: with feedback=1 a result also has what earlier calls "
+                        "lost, so no max= bounds its error; write nmse= in its place, or leave "
+                        "feedback=1 out");
+    if (!given[MAX].key && !given[NMSE].key && !given[LIKE].key &&
+        (given[FROM].key || given[FEEDBACK].key))
+        return bny_fail(BANYAN_EINVAL,
+                        "codec auto: %s= names no budget; add max=, nmse= or like=CODEC",
+                        key_name(given[FROM].key ? FROM : FEEDBACK));
     if (given[LIKE].key && given[NMSE].key)
         return bny_fail(BANYAN_EINVAL, "codec auto: like= is an nmse; give one of both");
     if (given[MAX].key)
@@ -194,7 +219,7 @@ static int take_limits(struct bny_budget *b, const struct bny_pair given[KEYS])
     if (rc == 0 && given[NMSE].key)
         rc = number(&b->nmse, &given[NMSE]);
     if (rc == 0 && given[LIKE].key) {
-        rc = known(&like, given[LIKE].value, given[LIKE].value_len);
+        rc = known(&like, LIKE, given[LIKE].value, given[LIKE].value_len);
         if (rc == 0) {
             bny_codec_loss(like, &q, &h);
             b->nmse = 2 * q;
@@ -236,7 +261,9 @@ int bny_budget_parse(const struct bny_codec **out, const char *text)
         c.up = c.down = b.pairs[i];
     c.ops = c.up->ops;
     memcpy(c.param, c.up->param, sizeof c.param);
-    budget_name(&c, &b, names, len);
+    rc = budget_name(&c, &b, names, len);
+    if (rc)
+        return rc;
     kept = malloc(sizeof *kept);
     if (!kept)
         return bny_fail(BANYAN_ENOMEM, "no memory for codec %s", c.spec);

@@ -74,7 +74,8 @@ struct bny_budget {
     double nmse;  /* mean squared error over the energy of the result; INFINITY: any */
     double max;   /* largest error over the sum of the largest values of the ranks' inputs in a
                    * block; INFINITY: any */
-    int feedback; /* residuals keep what is lost: nmse bounds nothing */
+    int feedback; /* residuals keep what is lost: nmse bounds nothing, max is INFINITY, as a
+                   * result also has what earlier calls lost */
     int npairs;
     const struct bny_codec *pairs[BNY_BUDGET_PAIRS]; /* is_levels: to choose from */
     const struct bny_codec *exact; /* of them, that loses nothing; NULL: none does but raw */

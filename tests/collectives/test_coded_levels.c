@@ -58,7 +58,7 @@ Test(coded_levels, nothing_is_lost, .timeout = 120)
 
 Test(coded_levels, nothing_is_lost_within_a_budget, .timeout = 120)
 {
-    coded_law("auto:nmse=1e-3,feedback=1", "auto:max=1e-2,feedback=1", 4, 2500);
+    coded_law("auto:nmse=1e-3,feedback=1", "auto:like=int8,feedback=1", 4, 2500);
 }
 
 Test(coded_levels, what_a_codec_declines_travels_raw)

@@ -51,21 +51,21 @@ static void fill_with(struct rig *g, enum data data)
 
 static const char *const codecs[] = { "raw", "lossless", "bf16", "e4m3", "int8", "int4" };
 
-static const char *codec_name(struct rig *g)
-{
-    return codecs[bny_rng_below(&g->rng, sizeof codecs / sizeof *codecs)];
-}
-
 /* A budget, or a pair. */
 static void draw_codec(struct rig *g, char *text, size_t cap)
 {
     double nmse = pow(10, -1 - 5 * bny_rng_unit(&g->rng)),
            max = pow(10, -3 * bny_rng_unit(&g->rng));
-    const char *a = codec_name(g), *b = codec_name(g);
+    size_t n = sizeof codecs / sizeof *codecs, i = bny_rng_below(&g->rng, n),
+           j = bny_rng_below(&g->rng, n);
+    const char *a = codecs[i], *b = codecs[j];
 
     switch (bny_rng_below(&g->rng, 4)) {
     case 0: snprintf(text, cap, "auto:max=%.3g", max); break;
-    case 1: snprintf(text, cap, "auto:nmse=%.3g,from=raw+%s+%s", nmse, a, b); break;
+    case 1:
+        snprintf(text, cap, "auto:nmse=%.3g,from=%s%s%s", nmse, a, i == j ? "" : "+",
+                 i == j ? "" : b);
+        break;
     case 2:
         snprintf(text, cap, "auto:nmse=%.3g,max=%.3g,from=raw+bf16+e4m3+int8+int4", nmse, max);
         break;

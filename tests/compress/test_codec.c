@@ -164,21 +164,34 @@ Test(codec, budgets)
     };
     static const struct {
         const char *text, *says;
-    } bad[] = { { "auto:mx=1", "did you mean max?" },
-                { "auto:int8", "write max=, nmse= or like=CODEC" },
-                { "auto:max", "has no value" },
-                { "auto:max=-1", "wants a number" },
-                { "auto:max=1e-2x", "wants a number" },
-                { "auto:nmse=nan", "wants a number" },
-                { "auto:like=topk", "nothing bounds what topk loses" },
-                { "auto:like=int8,nmse=1", "give one of both" },
-                { "auto:max=1,from=int8+sign", "nothing bounds what sign loses" },
-                { "auto:max=1,from=", "1 to 6 names" },
-                { "auto:max=1,from=int8+int9", "there are:" },
-                { "auto:max=1,from=auto", "no codec to choose" },
-                { "auto:max=1,max=2", "given twice" },
-                { "auto:max=1,feedback=yes", "feedback wants 1" },
-                { "levels:up=auto", "of one direction" } };
+    } bad[] = {
+        { "auto:mx=1", "did you mean max?" },
+        { "auto:int8", "write max=, nmse= or like=CODEC" },
+        { "auto:max", "has no value" },
+        { "auto:max=-1", "wants a number" },
+        { "auto:max=1e-2x", "wants a number" },
+        { "auto:nmse=nan", "wants a number" },
+        { "auto:like=topk", "nothing bounds what topk loses" },
+        { "auto:like=int8,nmse=1", "give one of both" },
+        { "auto:max=1,from=int8+sign", "nothing bounds what sign loses" },
+        { "auto:max=1,from=", "1 to 6 names" },
+        { "auto:max=1,from=int8+int9", "there are:" },
+        { "auto:max=1,from=auto", "no codec to choose" },
+        { "auto:max=1,max=2", "given twice" },
+        { "auto:max=1,from=int8:block=02560000000000000000000000000000000000000000000000000"
+          "0000000000000000000000000000000000000000000",
+          "without parameters" },
+        { "auto:max=1,from=bf16+int8:block=64", "from= wants names of codecs" },
+        { "auto:like=int8:block=64", "like= wants the name of a codec" },
+        { "auto:like=topk", "like= takes raw" },
+        { "auto:max=1,from=int8+bf16+int8", "int8 twice" },
+        { "auto:max=1,from=raw+int8+none", "none twice" },
+        { "auto:max=1,feedback=1", "write nmse=" },
+        { "auto:from=raw+int8", "from= names no budget" },
+        { "auto:feedback=1,force=1", "feedback= names no budget" },
+        { "auto:max=1,feedback=yes", "feedback wants 1" },
+        { "levels:up=auto", "of one direction" }
+    };
     const struct bny_codec *c, *again;
 
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {

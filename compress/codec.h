@@ -73,7 +73,7 @@ struct bny_codec {
 struct bny_budget {
     double nmse;  /* mean squared error over the energy of the result; INFINITY: any */
     double max;   /* largest error over the sum of the largest values of the ranks' inputs in a
-                   * block; INFINITY: any */
+                   * block, from 2^-100 to 2^127; INFINITY: any */
     int feedback; /* residuals keep what is lost: nmse bounds nothing, max is INFINITY, as a
                    * result also has what earlier calls lost */
     int npairs;

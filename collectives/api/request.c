@@ -464,6 +464,8 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
     if (plan.refused_s > 0)
         bny_snprintf(refused, sizeof refused, " (%.40s refused: predicted %.3g us)",
                      call.codec->spec, plan.refused_s * 1e6);
+    if (plan.breaks_budget)
+        snprintf(refused, sizeof refused, " (none keeps %.60s)", call.codec->spec);
     if (plan.weighs)
         snprintf(refused, sizeof refused, " (where it pays, as measured)");
     bny_snprintf(

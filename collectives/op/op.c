@@ -108,6 +108,8 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
         return rc;
     if (op->plan.refused_s > 0)
         tell_refused(op);
+    if (op->plan.breaks_budget && (rc = bny_budget_unkept(comm, call)) != 0)
+        return rc;
     if (op->plan.is_substitute)
         bny_schedule_unused(comm, call);
     op->ways = comm->scope.ways;

@@ -82,6 +82,9 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
  * that was asked for. unused.c. Lock held. */
 void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, const char *why,
                       const char *remedy);
+/* The same where no codec of the call's budget keeps it. 0, or -BANYAN_ENOTSUP: the call itself
+ * insists. */
+int bny_budget_unkept(struct banyan_comm *comm, const struct bny_call *call);
 /* Why, where it is predicted to lose: seconds with it, and raw, on a port of so many bytes a
  * second; and the remedy. */
 void bny_codec_figures(char *why, size_t cap, double coded, double raw, double Bps);

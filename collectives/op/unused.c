@@ -2,6 +2,7 @@
 /* Codecs and schedules that were asked for and are not used: rank 0 warns, once for each. */
 #include <stdio.h>
 
+#include "base/err.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "collectives/op/op.h"
@@ -33,6 +34,19 @@ void bny_codec_unused(struct banyan_comm *comm, const struct bny_call *call, con
                       const char *remedy)
 {
     warn_unused(comm, call, "codec", call->codec->spec, why, remedy);
+}
+
+int bny_budget_unkept(struct banyan_comm *comm, const struct bny_call *call)
+{
+    const char *why = "none of its codecs keeps this budget";
+
+    if (call->codec->force && call->codec != comm->scope.codec)
+        return bny_fail(BANYAN_ENOTSUP,
+                        "codec: %s cannot do this %s: %s; allow more, name finer codecs in "
+                        "from=, or leave force=1 out",
+                        call->codec->spec, bny_call_name(call), why);
+    bny_codec_unused(comm, call, why, "allow more, or name finer codecs in from=");
+    return 0;
 }
 
 void bny_codec_figures(char *why, size_t cap, double coded, double raw, double Bps)

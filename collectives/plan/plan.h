@@ -45,6 +45,7 @@ struct bny_plan {
     double pace_s;         /* > 0: a step's chunks are sent evenly over so many seconds */
     double cts_wait_s;     /* > 0: sends wait so long for CTS of all who are to say so */
     uint8_t weighs;        /* whether the codec is used is decided when the call runs */
+    uint8_t breaks_budget; /* raw, as no codec of the call's budget keeps it */
     uint8_t is_substitute; /* the communicator's schedule cannot serve the call */
     uint8_t hash;          /* of what ranks must agree on */
     char schedule[BNY_NAME_MAX];

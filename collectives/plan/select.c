@@ -223,6 +223,7 @@ static int spend_budget(struct bny_scope *s, const struct bny_call *call, struct
         chosen.codec = codec;
     }
     rc = select_choose(s, &chosen, plan);
+    plan->breaks_budget = !codec;
     return rc ? rc : 1;
 }
 

@@ -307,7 +307,7 @@ static int pays(struct bny_op *op, const struct bny_call *part)
     w->codec = predict(op, part, Bps, &raw, &coded);
     w->predicted_s = coded;
     if (!w->codec)
-        return 0;
+        return bny_budget_unkept(op->comm, &op->call);
     if (promptness > 0 && (promptness < 1 / OFF || promptness > OFF))
         coded /= promptness;
     if (coded < BNY_CODEC_GAIN * raw)

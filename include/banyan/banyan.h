@@ -548,9 +548,10 @@ struct banyan_opts {
                            * levels:up=name,down=name, of contributions and of results; or what
                            * may be lost, auto:max=1e-2 (docs/compression.md): used if it is
                            * predicted to gain; force=1 insists. -ENOTSUP: it does not support
-                           * this call, or, with force=1, does not shorten it. If it is not used
-                           * a warning gives the reason, once for each communicator and codec;
-                           * for the communicator's own only for calls of 64 KiB and more */
+                           * this call, or, with force=1, does not shorten it, or no codec
+                           * keeps the budget. If it is not used a warning gives the reason,
+                           * once for each communicator and codec; for the communicator's own
+                           * only for calls of 64 KiB and more */
     double timeout_s;     /* < 0: the communicator's; 0: none */
     uint32_t tag; /* collectives: checked for agreement; send/recv: matched. If both root and
                      tag differ, a tag beyond 65535 may hide it: use smaller ones */

@@ -208,12 +208,18 @@ static const char *codec_of(struct rig *g, const struct banyan_opts *o, enum ban
     return c ? c->spec : "none";
 }
 
+static void count_told(void *ctx, enum banyan_log_level level, const char *line)
+{
+    *(int *)ctx += level == BANYAN_LOG_WARN && strstr(line, "keeps this budget") != NULL;
+}
+
 /* What a budget allows depends on the call: where nothing that loses serves it, what does not.
  */
 Test(coded_levels, a_budget_is_a_permission)
 {
     struct banyan_opts o = BANYAN_OPTS_INIT, other;
     struct rig g;
+    int told = 0;
 
     rig_open(&g, 4, 60000, NULL);
     rig_part(&g);
@@ -227,7 +233,14 @@ Test(coded_levels, a_budget_is_a_permission)
     cr_expect_str_eq(codec_of(&g, &other, BANYAN_F32), "levels:up=lossless,down=lossless");
     other = o;
     other.codec = "auto:max=0,from=raw+int8";
-    cr_expect_str_eq(codec_of(&g, &other, BANYAN_F32), "none");
+    banyan_set_log(count_told, &told, BANYAN_LOG_WARN);
+    for (int i = 0; i < 2; i++)
+        cr_expect_str_eq(codec_of(&g, &other, BANYAN_F32), "none");
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
+    cr_expect_eq(told, 1, "raw data is told %d times", told);
+    other.codec = "auto:max=0,from=raw+int8,force=1";
+    cr_expect_not_null(
+        strstr(codec_of(&g, &other, BANYAN_F32), "none of its codecs keeps this budget"));
     other = o;
     other.schedule = "ring";
     cr_expect_not_null(

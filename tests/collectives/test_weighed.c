@@ -120,6 +120,29 @@ Test(weighed, codecs_within_a_budget, .timeout = 60)
         }
 }
 
+static void count_told(void *ctx, enum banyan_log_level level, const char *line)
+{
+    *(int *)ctx += level == BANYAN_LOG_WARN && strstr(line, "keeps this budget") != NULL;
+}
+
+Test(weighed, a_budget_that_no_codec_keeps_is_told, .timeout = 60)
+{
+    struct bny_topology *t;
+    struct rig g;
+    int told = 0;
+
+    open_unforced(&g, 3);
+    apart(&g, &t);
+    banyan_set_log(count_told, &told, BANYAN_LOG_WARN);
+    for (int i = 0; i < 3; i++)
+        bytes_of(&g, "auto:max=1e-6,from=raw+int8", 12.5e6, 0, 0);
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
+    cr_expect_eq(told, 1, "%d times", told);
+    rig_part(&g);
+    bny_topology_free(t);
+    rig_close(&g);
+}
+
 /* The devices' word counts for the first call alone. */
 Test(weighed, by_what_devices_say_until_one_is_measured, .timeout = 60)
 {

@@ -82,7 +82,7 @@ class Hook:
         self._calls[name] = self._calls.get(name, 0) + 1
         self._steps = max(self._steps, self._calls[name])
         codec, schedule = self._choose(name, n)
-        piece = gradient, codec, schedule, None if codec == "none" else self._state(members, n), []
+        piece = gradient, codec, schedule, self._state(members, n) if _keeps_state(codec) else None, []
         work = backend.average([piece]) if output is None else backend.reduce_scatter_piece(piece, output, op)
         work.wait()
         return work
@@ -123,7 +123,7 @@ class Hook:
         pieces, start = [], 0
         for (codec, schedule), members, shapes in runs:
             n = sum(count for _, count in members)
-            state = None if codec == "none" else self._state(tuple(members), n)
+            state = self._state(tuple(members), n) if _keeps_state(codec) else None
             pieces.append((start, n, codec, schedule, state, shapes[0] if len(shapes) == 1 else []))
             start += n
         return pieces
@@ -232,6 +232,12 @@ class AccordionHook(Hook):
     def load_state_dict(self, saved):
         super().load_state_dict(saved)
         self._accordion, self._saved = None, saved["accordion"]
+
+
+def _keeps_state(codec):
+    """Whether calls with the codec pass a state. A budget keeps residuals with feedback=1 alone."""
+    name, _, keys = codec.partition(":")
+    return name != "none" and (name != "auto" or "feedback=1" in keys.split(","))
 
 
 def _starts(members):

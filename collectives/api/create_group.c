@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "collectives/api/arguments.h"
 #include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
@@ -90,7 +91,8 @@ static int check_gone(const struct banyan_comm *comm, const int *ranks, int n,
 
 /* sets: two, zeroed; given: a number a rank of the world. */
 static int create_group_make(struct banyan_comm *comm, const int *ranks, int n, int tag,
-                             uint64_t *sets, uint32_t *given, struct banyan_comm **out)
+                             double timeout_s, uint64_t *sets, uint32_t *given,
+                             struct banyan_comm **out)
 {
     uint32_t drawn = bny_comm_draw(comm), id;
     struct bny_meeting m = { .comm = comm,
@@ -98,7 +100,7 @@ static int create_group_make(struct banyan_comm *comm, const int *ranks, int n, 
                              .how = " with these ranks and this tag before the communicator "
                                     "was revoked or",
                              .members = sets,
-                             .timeout_s = comm->op_timeout_s };
+                             .timeout_s = timeout_s };
     struct bny_contribution mine = { .bits = 1,
                                      .each = sizeof drawn,
                                      .mine = &drawn,
@@ -134,13 +136,15 @@ static int create_group_make(struct banyan_comm *comm, const int *ranks, int n, 
     return rc;
 }
 
-int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n, int tag,
-                             struct banyan_comm **out)
+int banyan_comm_create_group_within(struct banyan_comm *comm, const int *ranks, int n, int tag,
+                                    double timeout_s, struct banyan_comm **out)
 {
     int rc = bny_comm_may_agree(comm, WHAT);
     uint64_t *sets;
     uint32_t *given;
 
+    if (rc == 0)
+        rc = bny_check_seconds(WHAT ": timeout_s", timeout_s);
     if (rc)
         return rc;
     if (!out)
@@ -151,9 +155,16 @@ int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n, 
                         ranks ? "an address" : "NULL");
     sets = calloc(2 * bny_world_words(comm->world), sizeof *sets);
     given = calloc((size_t)comm->world->nranks, sizeof *given);
-    rc = sets && given ? create_group_make(comm, ranks, n, tag, sets, given, out)
+    rc = sets && given ? create_group_make(comm, ranks, n, tag, timeout_s, sets, given, out)
                        : bny_fail(BANYAN_ENOMEM, WHAT ": no memory");
     free(sets);
     free(given);
     return rc;
+}
+
+int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n, int tag,
+                             struct banyan_comm **out)
+{
+    return banyan_comm_create_group_within(comm, ranks, n, tag, comm ? comm->op_timeout_s : 0,
+                                           out);
 }

@@ -382,6 +382,10 @@ BANYAN_API int banyan_job_restarts(void);
  * -BANYAN_ENOMEM. Blocks; a stopped rank of the world delays it by 2 s. */
 BANYAN_API int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n,
                                         int tag, struct banyan_comm **out);
+/* The same with a limit of its own in place of comm's op_timeout_s; 0: none. */
+BANYAN_API int banyan_comm_create_group_within(struct banyan_comm *comm, const int *ranks,
+                                               int n, int tag, double timeout_s,
+                                               struct banyan_comm **out);
 
 /* Counters since init, for tools. They include all that calls which have returned sent. Any
  * thread, also a user operation. */

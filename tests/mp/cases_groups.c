@@ -145,6 +145,8 @@ static int groups_late(struct test *t)
     if (t->rank != 1) {
         CHECK_RC(t, -BANYAN_ETIMEDOUT, banyan_comm_create_group(comm, ranks, t->n, 3, &group));
         CHECK_HAS(t, banyan_last_error(), "rank 1 did not call it with these ranks");
+        CHECK_RC(t, -BANYAN_ETIMEDOUT,
+                 banyan_comm_create_group_within(t->comm, ranks, t->n, 3, .1, &group));
         case_done(t, 1);
     } else {
         case_await_done(t, 1, t->rank);

@@ -145,6 +145,7 @@ static void comms(struct entry *e, struct given *g)
     ROW(WAITS, banyan_comm_shrink, g->comm, g->out);
     ROW(WAITS, banyan_comm_shrink_many, &g->comm, 1, g->out);
     ROW(WAITS, banyan_comm_create_group, g->comm, g->done, 1, 0, g->out);
+    ROW(WAITS, banyan_comm_create_group_within, g->comm, g->done, 1, 0, 1.0, g->out);
     ROW(CODE, banyan_comm_stats, g->comm, g->stats);
     ROW(CODE, banyan_comm_plan, g->comm, g->name, COUNT, BANYAN_F32, g->buf, 200);
 }

@@ -61,7 +61,7 @@ c10::intrusive_ptr<Backend> Backend::part(const c10::intrusive_ptr<c10d::Store> 
                       " is not among its ranks");
     return c10::make_intrusive<Backend>(store, static_cast<int>(mine - ranks.begin()),
                                         static_cast<int>(ranks.size()), options,
-                                        Group::part_of(*group(), ranks, tag));
+                                        Group::part_of(*group(), ranks, tag, options->timeout));
 }
 
 bool Backend::supportsSplitting() const

@@ -104,18 +104,21 @@ std::shared_ptr<Group> Group::join(c10d::Store &store, int rank, int size,
     return group;
 }
 
-std::shared_ptr<Group> Group::part_of(Group &parent, const std::vector<int> &ranks, int tag)
+std::shared_ptr<Group> Group::part_of(Group &parent, const std::vector<int> &ranks, int tag,
+                                      std::chrono::milliseconds timeout)
 {
     auto mine = std::find(ranks.begin(), ranks.end(), parent.rank_);
     auto group = make(static_cast<int>(mine - ranks.begin()));
     uint64_t name = std::random_device()();
+    banyan_opts opts = BANYAN_OPTS_INIT;
 
-    TORCH_CHECK(!parent.closed_, "banyan: this process group was shut down; make a new one");
-    check(banyan_comm_create_group(parent.lanes_[0].comm, ranks.data(),
-                                   static_cast<int>(ranks.size()), tag, &group->lanes_[0].comm),
-          "new_group");
-    check(banyan_broadcast(&name, 1, BANYAN_U64, 0, group->lanes_[0].comm, nullptr),
-          "new_group");
+    opts.timeout_s = static_cast<double>(timeout.count()) * 1e-3;
+    parent.call("new_group", [&](banyan_comm *comm) {
+        return banyan_comm_create_group_within(comm, ranks.data(),
+                                               static_cast<int>(ranks.size()), tag,
+                                               opts.timeout_s, &group->lanes_[0].comm);
+    });
+    check(banyan_broadcast(&name, 1, BANYAN_U64, 0, group->lanes_[0].comm, &opts), "new_group");
     group->name_ = std::to_string(name);
     group->open();
     return group;

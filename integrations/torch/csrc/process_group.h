@@ -34,10 +34,10 @@ class Group : public std::enable_shared_from_this<Group>
     // All ranks of the group call it, with a store of their own. Throws with a sentence.
     static std::shared_ptr<Group> join(c10d::Store &store, int rank, int size,
                                        std::chrono::milliseconds timeout);
-    // A group of ranks of `parent`, in this order; they alone call it, with the same tag. The
-    // parent may have failed.
-    static std::shared_ptr<Group> part_of(Group &parent, const std::vector<int> &ranks,
-                                          int tag);
+    // A group of ranks of `parent`, in this order; they alone call it, with the same tag, as a
+    // blocking call on the parent's lane. The parent may have failed.
+    static std::shared_ptr<Group> part_of(Group &parent, const std::vector<int> &ranks, int tag,
+                                          std::chrono::milliseconds timeout);
     ~Group();
     // The same on all ranks, and another than that of earlier groups over the same store.
     const std::string &name() const

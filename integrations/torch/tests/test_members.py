@@ -54,7 +54,20 @@ def shrinks_in_an_operation():
     assert total() == 2
 
 
-@pytest.mark.parametrize("fn", [shrinks, shrinks_in_an_operation], ids=lambda fn: fn.__name__)
+def groups_are_made_in_time():
+    """The timeout of new_group counts, not that of the group it is made from."""
+    rank = dist.get_rank()
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="the timeout passed"):
+            dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
+        for other in 1, 2:
+            dist.send(torch.ones(1), other)
+    else:
+        dist.recv(torch.ones(1), 0)
+    assert total() == 3
+
+
+@pytest.mark.parametrize("fn", [shrinks, shrinks_in_an_operation, groups_are_made_in_time], ids=lambda fn: fn.__name__)
 def test_shrink(fn):
     common.run(fn, 3)
 

@@ -14,6 +14,7 @@
 /* Of the driver API. */
 enum { ATTRIBUTE_MEMORY_TYPE = 2, ATTRIBUTE_DEVICE_ORDINAL = 9 };
 enum { MEMORY_DEVICE = 2, STREAM_NON_BLOCKING = 1, EVENT_NO_TIMING = 2, HOST_PORTABLE = 1 };
+enum { INVALID_VALUE = 1, NOT_INITIALIZED = 3, DEINITIALIZED = 4 };
 typedef unsigned long long device_ptr;
 
 /* The functions used, by the names that the library exports. */
@@ -91,14 +92,32 @@ void bny_device_look(void)
         driver_take(lib);
 }
 
+static int driver_failed(int error, const char *what)
+{
+    const char *text = NULL;
+
+    if (driver.error_text)
+        driver.error_text(error, &text);
+    return bny_fail(BANYAN_ESYSTEM, "CUDA's driver cannot %s: error %d, %s", what, error,
+                    text ? text : "unknown");
+}
+
+/* Ordinary memory is an invalid value. Before and after a program uses CUDA there is no other.
+ */
 static int owns(const void *ptr)
 {
     unsigned type = 0;
+    int e;
 
-    return atomic_load_explicit(&driver_is_known, memory_order_acquire) && driver.attribute &&
-           driver.generation == bny_process_generation() &&
-           driver.attribute(&type, ATTRIBUTE_MEMORY_TYPE, (device_ptr)(uintptr_t)ptr) == 0 &&
-           type == MEMORY_DEVICE;
+    if (!atomic_load_explicit(&driver_is_known, memory_order_acquire) || !driver.attribute ||
+        driver.generation != bny_process_generation())
+        return 0;
+    e = driver.attribute(&type, ATTRIBUTE_MEMORY_TYPE, (device_ptr)(uintptr_t)ptr);
+    if (e == 0)
+        return type == MEMORY_DEVICE;
+    return e == INVALID_VALUE || e == NOT_INITIALIZED || e == DEINITIALIZED
+               ? 0
+               : driver_failed(e, "tell which memory a buffer is in");
 }
 
 /* ---- copies ---- */
@@ -113,15 +132,6 @@ static struct queue {
     int is_made;
 } queues[DEVICES];
 static struct bny_lock queues_lock = BNY_LOCK(NULL);
-
-static int driver_failed(int error, const char *what)
-{
-    const char *text = NULL;
-
-    driver.error_text(error, &text);
-    return bny_fail(BANYAN_ESYSTEM, "CUDA's driver cannot %s: error %d, %s", what, error,
-                    text ? text : "unknown");
-}
 
 /* Its context is current. */
 static int queue_make(struct queue *q)
@@ -221,6 +231,8 @@ static int device_copy(void *dst, const void *src, size_t bytes)
     int is_out = owns(dst), device = -1, rc;
     const void *ours = is_out ? dst : src;
 
+    if (is_out < 0)
+        return is_out;
     if (driver.missing)
         return bny_fail(
             BANYAN_ENOTSUP,

@@ -19,16 +19,23 @@ const struct bny_mem_kind bny_mem_host = { .name = "host", .direct = 1, .copy = 
 static _Atomic(const struct bny_mem_kind *) kinds[KINDS_MAX] = { &bny_mem_cuda };
 atomic_int bny_mem_others;
 
-const struct bny_mem_kind *bny_mem_kind_of(const void *ptr)
+int bny_mem_kind_of(const struct bny_mem_kind **out, const void *ptr)
 {
+    *out = &bny_mem_host;
     if (!ptr || !bny_mem_has_others())
-        return &bny_mem_host;
+        return 0;
     for (int i = 0; i < KINDS_MAX; i++) {
         const struct bny_mem_kind *k = atomic_load_explicit(&kinds[i], memory_order_acquire);
-        if (k && k->owns(ptr))
-            return k;
+        int rc = k ? k->owns(ptr) : 0;
+
+        if (rc < 0)
+            return rc;
+        if (rc) {
+            *out = k;
+            break;
+        }
     }
-    return &bny_mem_host;
+    return 0;
 }
 
 int bny_mem_kind_add(const struct bny_mem_kind *kind)

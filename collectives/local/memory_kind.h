@@ -12,8 +12,8 @@
 struct bny_mem_kind {
     const char *name;
     int direct;
-    /* Is the pointer into memory of this kind? Any thread; fast: it is asked for every buffer.
-     */
+    /* Is the pointer into memory of this kind? Or an error with its sentence, when nobody
+     * knows. Any thread; fast: it is asked for every buffer. */
     int (*owns)(const void *ptr);
     /* Copies between this kind and direct memory, either way, before it returns. 0 or an error
      * with its sentence. */
@@ -22,8 +22,8 @@ struct bny_mem_kind {
 
 extern const struct bny_mem_kind bny_mem_host, bny_mem_cuda;
 
-/* The kind of a buffer; bny_mem_host for NULL. Any thread. */
-const struct bny_mem_kind *bny_mem_kind_of(const void *ptr);
+/* The kind of a buffer; bny_mem_host for NULL. 0 or an error of owns(). Any thread. */
+int bny_mem_kind_of(const struct bny_mem_kind **out, const void *ptr);
 /* Another kind, from now on and for ever. 0 or -BANYAN_ENOMEM. Any thread. */
 int bny_mem_kind_add(const struct bny_mem_kind *kind);
 

@@ -196,6 +196,7 @@ static int op_begin(struct bny_op *op)
     note_begun(op);
     op->in = op->call.sendbuf;
     op->out = op->call.recvbuf;
+    op->out_kind = &bny_mem_host;
     if (bny_op_is_staged(op))
         rc = bny_op_stage(op);
     if (rc == 0)

@@ -109,14 +109,19 @@ static int fills_output(const struct bny_call *c)
 static int stage_kinds(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
-    const struct bny_mem_kind *in = bny_mem_kind_of(c->sendbuf),
-                              *out = bny_mem_kind_of(c->recvbuf);
+    const struct bny_mem_kind *in, *out;
     size_t in_bytes = input_elems(op) * op->esz,
            out_bytes = (c->via_allreduce || c->spread ? 0 : output_elems(op)) * op->esz;
-    int same = c->sendbuf == c->recvbuf && c->collective != BNY_ALLTOALL, rc;
+    int same = c->sendbuf == c->recvbuf && c->collective != BNY_ALLTOALL,
+        rc = bny_mem_kind_of(&in, c->sendbuf);
     size_t at;
 
     op->staged_out = 0;
+    if (rc == 0)
+        rc = bny_mem_kind_of(&out, c->recvbuf);
+    if (rc)
+        return rc;
+    op->out_kind = out;
     if (in->direct && out->direct)
         return 0;
     if (same && out_bytes > in_bytes)
@@ -185,15 +190,11 @@ static int spread_blocks(const struct bny_op *op, const struct bny_mem_kind *to)
 int bny_op_unstage(struct bny_op *op)
 {
     const struct bny_call *c = &op->call;
-    const struct bny_mem_kind *out = &bny_mem_host;
+    const struct bny_mem_kind *out = op->out_kind; /* a driver may come meanwhile, or fail */
 
-    if (bny_mem_has_others())
-        out = bny_mem_kind_of(c->recvbuf);
     if (c->via_allreduce && c->own_count)
         return out->copy(c->recvbuf, op->staging + c->own_at * op->esz, c->own_count * op->esz);
     if (c->spread)
         return spread_blocks(op, out);
-    return bny_mem_has_others() && op->staged_out && !out->direct
-               ? out->copy(c->recvbuf, op->out, op->staged_out)
-               : 0;
+    return out->direct || !op->staged_out ? 0 : out->copy(c->recvbuf, op->out, op->staged_out);
 }

@@ -10,8 +10,10 @@
 
 #include "banyan/banyan.h"
 #include "base/rng.h"
+#include "collectives/api/job.h"
 #include "collectives/local/memory_kind.h"
 #include "tests/support/fake_cuda.h"
+#include "transport/loop/loop.h"
 
 #define BYTES ((size_t)5 << 20) /* five pieces */
 #define GUARD 64u
@@ -123,6 +125,7 @@ Test(device_copy, any_call_of_the_driver_may_fail, .timeout = 120)
 Test(device_copy, a_child_of_fork_leaves_the_driver_alone)
 {
     struct fake_cuda_counts before, after;
+    const struct bny_mem_kind *kind;
     uint64_t rng = 7;
     int status;
     pid_t child;
@@ -132,11 +135,44 @@ Test(device_copy, a_child_of_fork_leaves_the_driver_alone)
     child = fork();
     if (child == 0) {
         fake->counts(&before);
-        if (bny_mem_kind_of(device[0]) != &bny_mem_host)
+        if (bny_mem_kind_of(&kind, device[0]) || kind != &bny_mem_host)
             _exit(1);
         fake->counts(&after);
         _exit(before.calls == after.calls ? 0 : 2);
     }
     cr_assert(waitpid(child, &status, 0) == child && status == 0, "%d", status);
-    cr_assert_eq(bny_mem_kind_of(device[0]), &bny_mem_cuda);
+    cr_assert(bny_mem_kind_of(&kind, device[0]) == 0 && kind == &bny_mem_cuda);
+}
+
+/* A query that fails tells of no memory what it is, so no result stays away without a word. */
+Test(device_copy, a_query_may_fail)
+{
+    struct bny_loop_fabric *fabric = bny_loop_fabric_create(1, NULL);
+    const struct bny_mem_kind *kind;
+    struct banyan_comm *c;
+    int *in = malloc(4000), rc;
+
+    rig();
+    for (int i = 0; i < 1000; i++)
+        in[i] = i;
+    cr_assert_eq(bny_comm_loop(&c, fabric, 1, 0, NULL), 0, "%s", banyan_last_error());
+    for (int unused = 3; unused <= 4; unused++) { /* CUDA is not used, any more */
+        fake->fail_queries(unused);
+        cr_assert(bny_mem_kind_of(&kind, in) == 0 && kind == &bny_mem_host);
+    }
+    fake->fail_queries(0);
+    rc = banyan_allreduce(in, device[0], 1000, BANYAN_I32, BANYAN_SUM, c, NULL);
+    cr_assert_eq(rc, 0, "%s", banyan_last_error());
+    cr_assert(memcmp(fake->reach(device[0]), in, 4000) == 0);
+    fake->fail_queries(700);
+    cr_assert_eq(bny_mem_kind_of(&kind, device[0]), -BANYAN_ESYSTEM);
+    cr_assert_eq(bny_mem_cuda.copy(device[0], in, 4000), -BANYAN_ESYSTEM);
+    rc = banyan_allreduce(in, device[0], 1000, BANYAN_I32, BANYAN_SUM, c, NULL);
+    cr_assert_eq(rc, -BANYAN_ESYSTEM, "%d", rc);
+    cr_assert_not_null(strstr(banyan_last_error(), "700"), "%s", banyan_last_error());
+    fake->fail_queries(0);
+    c->world->orderly = 0;
+    banyan_comm_destroy(c);
+    bny_loop_fabric_destroy(fabric);
+    free(in);
 }

@@ -49,7 +49,7 @@ static struct event events[EVENTS];
 static struct fake_cuda_counts count;
 static char contexts[DEVICES]; /* a context is the address of its device's */
 static uint64_t rng = 1;
-static int error_after;
+static int error_after, query_error;
 static size_t good_calls = SIZE_MAX;
 static __thread int stack[STACK], depth;
 
@@ -126,7 +126,9 @@ int cuPointerGetAttribute(void *data, int attribute, device_ptr ptr)
 
     pthread_mutex_lock(&lock);
     r = range_of((void *)(uintptr_t)ptr);
-    if (!r || r->device < 0)
+    if (query_error)
+        e = query_error;
+    else if (!r || r->device < 0)
         e = INVALID_VALUE;
     else if (attribute == MEMORY_TYPE)
         *(unsigned *)data = TYPE_DEVICE;
@@ -357,6 +359,13 @@ static void fake_fail(int error, size_t after)
     pthread_mutex_unlock(&lock);
 }
 
+static void fake_fail_queries(int error)
+{
+    pthread_mutex_lock(&lock);
+    query_error = error;
+    pthread_mutex_unlock(&lock);
+}
+
 static void fake_counts(struct fake_cuda_counts *out)
 {
     pthread_mutex_lock(&lock);
@@ -366,8 +375,8 @@ static void fake_counts(struct fake_cuda_counts *out)
 
 const struct fake_cuda *fake_cuda(void)
 {
-    static const struct fake_cuda table = { fake_alloc, fake_reach, fake_seed, fake_fail,
-                                            fake_counts };
+    static const struct fake_cuda table = { fake_alloc, fake_reach,        fake_seed,
+                                            fake_fail,  fake_fail_queries, fake_counts };
 
     return &table;
 }

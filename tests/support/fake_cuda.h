@@ -23,6 +23,8 @@ struct fake_cuda {
     void (*seed)(uint64_t seed);
     /* All calls behind the next `after` ones return this error; 0: none. */
     void (*fail)(int error, size_t after);
+    /* Queries of a pointer return this error; 0: none. */
+    void (*fail_queries)(int error);
     void (*counts)(struct fake_cuda_counts *out);
 };
 

@@ -73,7 +73,7 @@ static const struct {
     { { "rate", required_argument, NULL, OPT_RATE },
       "RATE[,...]  of the slowest link, such as 100Mbit or 25Gbit" },
     { { "codec", required_argument, NULL, OPT_CODEC },
-      "CODEC[;CODEC...]  to choose from; profile: as it has them" },
+      "CODEC[;CODEC...]  to choose from, of plan one; profile: as it has them" },
     { { "bucket", required_argument, NULL, OPT_BUCKET },
       "SIZE[,SIZE...]  to choose from (128K,512K,1M,4M,16M)" },
     { { "from", required_argument, NULL, OPT_FROM },

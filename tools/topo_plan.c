@@ -11,6 +11,7 @@
 #include "banyan/banyan.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "collectives/plan/budget_choice.h"
 #include "collectives/program/program.h"
 #include "compress/speed.h"
 #include "tools/topo.h"
@@ -18,10 +19,11 @@
 #include "topo/forest.h"
 #include "topo/plan_file.h"
 
-struct coded { /* codec NULL: none */
+struct coded { /* codec NULL: raw data */
     const struct bny_codec *codec;
     struct bny_loss loss;
-    double wire_s, cpu_s;
+    double wire_s, cpu_s, raw_s;
+    int is_refused; /* the library takes no budget on this schedule */
 };
 
 struct row {
@@ -93,42 +95,55 @@ static struct coded price(const struct topo_opts *o, const struct bny_graph *g,
     return k;
 }
 
-static int keeps(const struct bny_budget *b, const struct bny_loss *loss)
+static double seconds_of(const struct coded *k)
 {
-    return loss->max <= b->max && (b->feedback || loss->nmse <= b->nmse);
+    return fmax(k->wire_s, k->cpu_s);
 }
 
-/* What --codec does; of a budget the pair that keeps it and takes the least time. */
+/* What --codec does; of a budget the pair that keeps it and takes the least time, or raw data.
+ */
 static int choose_codec(struct coded *best, const struct topo_opts *o,
                         const struct bny_graph *g, const struct bny_forest *f)
 {
     const struct bny_codec *asked, *const *may = &asked;
+    static const struct bny_codec none;
+    struct coded raw;
     struct bny_loss up, down;
     double least = INFINITY;
     int n = 1, e = bny_codec_parse(&asked, o->predict.codecs);
 
-    if (e || asked->ops->family == BNY_CODEC_RAW)
+    if (e)
         return e;
     if (asked->ops->linear || f->nranks > TOPO_PROVE_RANKS_MAX)
         return bny_fail(BANYAN_ENOTSUP, "--codec: %s",
                         asked->ops->linear ? "linear codecs run in stages of all ranks"
                                            : "plans of more than 1024 ranks are not proven");
     e = count_codes(&up, &down, f, collective_of(o));
+    if (e)
+        return e;
+    raw = price(o, g, f, &none, &up, &down);
+    raw.codec = NULL;
+    *best = raw;
+    if (asked->ops->family == BNY_CODEC_RAW)
+        n = 0;
     if (asked->budget) {
         may = asked->budget->pairs;
         n = asked->budget->npairs;
+        least = seconds_of(&raw);
     }
-    for (int i = 0; i < n && !e; i++) {
+    for (int i = 0; i < n; i++) {
         struct coded k = price(o, g, f, may[i], &up, &down);
-        double t = fmax(k.wire_s, k.cpu_s);
+        double t = seconds_of(&k);
 
         if (t >= least || (may[i]->up != may[i]->down && !(up.max > 0 && down.max > 0)) ||
-            (asked->budget && !keeps(asked->budget, &k.loss)))
+            (asked->budget && !bny_budget_keeps(asked->budget, &k.loss)))
             continue;
         least = t;
         *best = k;
     }
-    return e;
+    best->raw_s = seconds_of(&raw);
+    best->is_refused = asked->budget && !bny_budget_serves(f->name);
+    return 0;
 }
 
 static const char *code_name(const struct bny_codec *c)
@@ -145,27 +160,39 @@ static void print_known(const char *name, double x)
         printf(",\"%s\":null", name);
 }
 
+/* "unknown" where it is not known. */
+static const char *known(char text[32], double x)
+{
+    snprintf(text, 32, isfinite(x) ? "%.3g" : "unknown", x);
+    return text;
+}
+
+static void print_codec_json(const struct coded *k)
+{
+    printf(",\"codec\":\"%s\",\"raw_s\":%.6g", k->codec ? k->codec->spec : "none", k->raw_s);
+    if (k->is_refused)
+        printf(",\"refused\":true");
+    if (!k->codec)
+        return;
+    printf(",\"up\":\"%s\",\"down\":\"%s\",\"wire_s\":%.6g,\"cpu_s\":%.6g",
+           code_name(k->codec->up), code_name(k->codec->down), k->wire_s, k->cpu_s);
+    print_known("nmse", k->loss.nmse);
+    print_known("max", k->loss.max);
+}
+
 static void print_codec(const struct topo_opts *o, const struct coded *k)
 {
-    const char *spec = k->codec ? k->codec->spec : "none";
+    char text[2][32];
 
-    if (o->json) {
-        printf(",\"codec\":\"%s\"", spec);
-        if (!k->codec)
-            return;
-        printf(",\"up\":\"%s\",\"down\":\"%s\",\"wire_s\":%.6g,\"cpu_s\":%.6g",
-               code_name(k->codec->up), code_name(k->codec->down), k->wire_s, k->cpu_s);
-        print_known("nmse", k->loss.nmse);
-        print_known("max", k->loss.max);
-        return;
-    }
     printf("  codec %s: ", o->predict.codecs);
-    if (!k->codec)
-        printf("raw data\n");
-    else
-        printf("up %s, down %s; nmse %.3g, max %.3g; %.3g ms on the wire, %.3g ms of a core\n",
-               code_name(k->codec->up), code_name(k->codec->down), k->loss.nmse, k->loss.max,
-               1e3 * k->wire_s, 1e3 * k->cpu_s);
+    if (k->codec)
+        printf("up %s, down %s; nmse %s, max %s; %.3g ms on the wire, %.3g ms of a core; ",
+               code_name(k->codec->up), code_name(k->codec->down), known(text[0], k->loss.nmse),
+               known(text[1], k->loss.max), 1e3 * k->wire_s, 1e3 * k->cpu_s);
+    printf("raw data %.3g ms\n", 1e3 * k->raw_s);
+    if (k->is_refused)
+        printf("  the library takes budgets on schedules auto, star, host_star and "
+               "hierarchical alone: use schedule auto, or name the pair\n");
 }
 
 /* ---- all of it ---- */
@@ -198,7 +225,7 @@ static void print_row(const struct topo_opts *o, const struct bny_graph *g,
            "\"seconds\":%.6f",
            f->ntrees, f->nsteps, r->height, text[0], text[1], r->gap, r->slots, r->seconds);
     if (o->predict.codecs)
-        print_codec(o, &r->coded);
+        print_codec_json(&r->coded);
     printf("}\n");
 }
 

@@ -45,7 +45,7 @@ struct bny_loss bny_budget_loss(const struct bny_call *call, int parts)
     return sum;
 }
 
-static int is_within(const struct bny_budget *b, const struct bny_loss *loss)
+int bny_budget_keeps(const struct bny_budget *b, const struct bny_loss *loss)
 {
     return loss->max <= b->max && loss->nmse <= (b->feedback ? CONTRACTS : b->nmse);
 }
@@ -67,7 +67,7 @@ const struct bny_codec *bny_budget_choose(struct bny_scope *s, const struct bny_
         if (call->collective != BNY_ALLREDUCE && one.codec->up != one.codec->down)
             continue; /* data goes one way */
         loss = bny_budget_loss(&one, s->n);
-        t = is_within(b, &loss) ? seconds(s, &one) : INFINITY;
+        t = bny_budget_keeps(b, &loss) ? seconds(s, &one) : INFINITY;
         if (t < least) {
             least = t;
             best = one.codec;

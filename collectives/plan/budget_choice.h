@@ -14,6 +14,8 @@ const struct bny_codec *bny_budget_choose(struct bny_scope *s, const struct bny_
 /* What the call's codec loses on a schedule that encodes a contribution once and a result once,
  * as stars do; of so many parts. INFINITY: unknown. */
 struct bny_loss bny_budget_loss(const struct bny_call *call, int parts);
+/* Is that within the budget? */
+int bny_budget_keeps(const struct bny_budget *b, const struct bny_loss *loss);
 /* Does this schedule do so? */
 int bny_budget_serves(const char *schedule);
 /* What a plan's codec does: ", host raw, net up raw, down int8, nmse 0.0001, max 0.0039, cpu

@@ -316,9 +316,8 @@ static const char *budget_lacks(const struct banyan_comm *comm, const struct bny
     const char *schedule = bny_call_is_open(call) ? comm->scope.schedule : call->schedule;
 
     if (!bny_budget_serves(schedule))
-        return "its budget holds on schedules auto, star, host_star and hierarchical alone; "
-               "use "
-               "schedule auto";
+        return "its budget holds on schedules auto, star, host_star and hierarchical alone "
+               "(use schedule auto)";
     if (call->state && !call->codec->budget->feedback)
         return "it keeps no residuals; add feedback=1, or pass no codec_state";
     return call->state || !call->codec->budget->feedback

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "compress/codec.h"
+#include "collectives/plan/budget_choice.h"
+#include "compress/speed.h"
 #include "perf/perf.h"
 
 static const struct {
@@ -86,6 +87,22 @@ static void widen(struct perf_codec_error *out, const struct bny_codec *c)
     out->of_largest = fmax(out->of_largest, twice * bounds[i].of_largest);
 }
 
+/* May a plan of some ranks choose this pair of a budget? */
+static int may_run(const struct bny_budget *b, const struct bny_codec *c,
+                   const struct perf_case *pc)
+{
+    int both = !strcmp(pc->name, "allreduce"), sums = both || (pc->flags & PERF_REDUCES);
+    struct bny_loss up, down, least = { 0, 0 };
+
+    bny_codec_loss(c->up, &up.nmse, &up.max);
+    bny_codec_loss(c->down, &down.nmse, &down.max);
+    if (sums) /* of two ranks */
+        least = (struct bny_loss){ up.nmse / 2, up.max };
+    if (both || !sums)
+        least = (struct bny_loss){ least.nmse + down.nmse, least.max + down.max };
+    return (both || c->up == c->down) && bny_budget_keeps(b, &least);
+}
+
 int perf_codec_error(struct perf_codec_error *out, const char *codec,
                      const struct perf_case *pc, enum banyan_dtype dtype, unsigned op)
 {
@@ -101,11 +118,15 @@ int perf_codec_error(struct perf_codec_error *out, const char *codec,
     out->lossy = 1;
     out->feeds = (c->ops->flags & BNY_CODEC_FEEDBACK) && (pc->flags & PERF_REDUCES);
     out->is_bound = 1;
+    out->of_sum = INFINITY;
     if (c->budget) { /* any of them */
         may = c->budget->pairs;
         n = c->budget->npairs;
+        out->of_sum = c->budget->max;
     }
     for (int i = 0; i < n; i++) {
+        if (c->budget && !may_run(c->budget, may[i], pc))
+            continue;
         widen(out, may[i]->up);
         widen(out, may[i]->down);
     }

@@ -15,6 +15,8 @@ struct perf_codec_error {
                    */
     int feeds;    /* the codec is meant to be used with a residual: banyan_codec_state */
     double relative, of_largest;
+    double of_sum; /* a budget's bound of the whole error, over the sum of the ranks' largest
+                      |values|; INFINITY: none */
 };
 /* Whether a call runs with the codec, where that is not refused for being slow. 0 for "none"
  * and for what does not parse. */

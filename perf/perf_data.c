@@ -407,15 +407,17 @@ static double largest(const struct perf_values *v)
 static double codec_bound(const struct perf_values *v, int nranks, double magnitude)
 {
     const struct perf_codec_error *e = &v->codec;
-    double grows, one;
+    double grows, one, largest_sum;
 
     if (!e->lossy)
         return 0;
     if (!e->is_bound)
         return DBL_MAX; /* not a NaN, not infinite */
-    one = e->relative * magnitude + e->of_largest * (nranks ? nranks : 1) * largest(v);
+    largest_sum = (nranks ? nranks : 1) * largest(v);
+    one = e->relative * magnitude + e->of_largest * largest_sum;
     grows = pow(1 + e->relative + e->of_largest, nranks < 64 ? nranks : 64);
-    return (nranks ? nranks + 2 : 1) * grows * one * (e->feeds ? 3 : 1);
+    return fmin(e->of_sum * largest_sum,
+                (nranks ? nranks + 2 : 1) * grows * one * (e->feeds ? 3 : 1));
 }
 
 /* How far a correct result may lie from the exact one: every addition rounds relative to the

@@ -37,7 +37,9 @@ static const char usage[] =
     "      --transport auto|shm|verbs|ud|dpdk|tcp|loop  --schedule auto|NAME|FILE\n"
     "      --topo TOPO         the cluster graph: a generator (torus:3x3) or a file; "
     "banyan_topo --help\n"
-    "      --codec none|NAME[:PARAM=VALUE,...]  may:NAME: only where it is predicted to gain\n"
+    "      --codec none|NAME[:PARAM=VALUE,...]  may:NAME: only where it is predicted to gain;\n"
+    "                          levels:up=NAME,down=NAME; auto:max=E, auto:nmse=E: any that "
+    "keeps it\n"
     "      --chunk BYTES       --device INTERFACE[,...]\n"
     "      --data random|gauss|laplace|sparse=P|file=F  (random: sums are exact)\n"
     "      --csv, --osu        other output formats     --no-roofline  skip that measurement\n"
@@ -323,6 +325,11 @@ static int cross_check(struct perf_opts *o)
         return bad("--trace shows collectives, not ", o->what->name);
     if ((o->what->flags & PERF_RAW) && o->nlocal && o->nlocal != 2)
         return bad("-P wants 2 ranks for ", o->what->name);
+    if (!strncmp(o->codec, "auto:", 5) && !strchr(o->codec, '=') &&
+        bny_codec_parse(&codec, o->codec + 5) == 0)
+        return bad("--codec auto: names what may be lost, such as auto:max=1e-2; where a codec "
+                   "is predicted to gain it is may:",
+                   o->codec + 5);
     if (bny_codec_parse(&codec, o->codec) != 0)
         return bad("--", banyan_last_error()); /* it begins with the word codec */
     if (!bny_schedule_known(o->schedule)) {

@@ -216,6 +216,21 @@ Test(perf, errors_are_judged_by_what_the_codec_promises)
         perf_codec_serves("lossless", perf_case_find("alltoall"), BANYAN_BF16, BANYAN_MIN));
 }
 
+/* A budget's max bounds the whole error, and codecs that break it do not widen the bound. */
+Test(perf, a_budget_bounds_errors)
+{
+    const struct perf_case *pc = perf_case_find("allreduce");
+    struct perf_codec_error error;
+
+    cr_assert_eq(perf_codec_error(&error, "auto:max=1e-2", pc, BANYAN_F32, BANYAN_SUM), 0);
+    cr_expect(error.lossy && error.is_bound && error.of_sum == 1e-2);
+    cr_expect_lt(error.of_largest, 1.0 / 100, "%g is int4's", error.of_largest);
+    cr_assert_eq(perf_codec_error(&error, "auto:nmse=.1", pc, BANYAN_F32, BANYAN_SUM), 0);
+    cr_expect(error.of_sum == INFINITY && error.of_largest > 1.0 / 20);
+    cr_assert_eq(perf_codec_error(&error, "int8", pc, BANYAN_F32, BANYAN_SUM), 0);
+    cr_expect(error.of_sum == INFINITY);
+}
+
 Test(perf, moved_blocks_are_checked_against_their_source)
 {
     enum { N = 1500, RANKS = 3 };

@@ -393,6 +393,7 @@ class Perf(unittest.TestCase):
                             (["put_bw"], "put_bw runs between 2 ranks, this job has 1"),
                             (["allreduce", "-P", "2", "--codec", "nosuch"], '--codec: "nosuch"'),
                             (["allreduce", "-P", "2", "--codec", "int8:block=7"], "--codec int8: block=7"),
+                            (["allreduce", "-P", "2", "--codec", "auto:int8"], "may:int8"),
                             (["allreduce", "-P", "3", "--schedule", "nosuch"], '--schedule "nosuch" is unknown')):
             p = sh(PERF, *args, "-b", "8", "-e", "8")
             self.assertEqual((p.returncode, p.stdout, p.stderr.count("\n")), (2, "", 1), (args, p.stderr))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Codecs within a budget ("auto:max=1e-2"): the choice of a plan. It never breaks the budget,
- * takes what the model prices least at the link's rate, prices a bounded number of candidates,
- * and nothing local enters. Plans of hosts that exist nowhere; nothing runs. */
+ * takes what the model prices least at the link's rate, and prices a bounded number of
+ * candidates. Plans of hosts that exist nowhere; nothing runs. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -166,25 +166,4 @@ Test(budget, prices_few_candidates)
         bny_plans_free(&s);
         bny_topology_free(t);
     }
-}
-
-/* Every rank chooses the same, whatever its place. */
-Test(budget, ranks_choose_alike)
-{
-    struct bny_topology *t = topology_of(3, 4);
-    int first = -1;
-
-    for (int r = 0; r < 12; r++) {
-        struct bny_scope s = scope_of(t, 3, 4, 10);
-        struct bny_call call = sum_of(1u << 20, "auto:nmse=2e-4");
-        struct bny_plan plan;
-
-        s.rank = r;
-        cr_assert_eq(bny_plan_get(&s, &call, &plan), 0, "%s", banyan_last_error());
-        first = first < 0 ? plan.hash : first;
-        cr_expect_eq(plan.hash, first, "rank %d", r);
-        bny_plan_drop(&plan);
-        bny_plans_free(&s);
-    }
-    bny_topology_free(t);
 }

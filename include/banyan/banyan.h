@@ -34,7 +34,9 @@
  *              if the process had loaded the driver when it made the communicator or a
  *              request: they are copied through pinned host memory. Wait for the stream
  *              that writes them before the call starts; results are there when it has
- *              completed. Never run on a GPU.
+ *              completed. With the driver in the process every call asks it where its
+ *              buffers are, also those of the host, and loses the fast path of calls that
+ *              repeat; a copy holds a lock of the process. Never run on a GPU.
  *   Failure    a communicator that failed stays failed: later calls return the first cause.
  *   fork       a child that inherits a communicator gets -BANYAN_EFORK from every call on
  *              it and on its requests; banyan_comm_destroy does nothing there, and returns

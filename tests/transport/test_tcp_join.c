@@ -106,7 +106,7 @@ static void pass(int r, int seconds)
     }
 }
 
-static void set_up(void)
+static void set_up_of(int nranks)
 {
     static const uint8_t secret[32] = "a secret of these tests";
 
@@ -114,7 +114,7 @@ static void set_up(void)
     memset(ranks, 0, sizeof ranks);
     for (int r = 0; r < 2; r++) {
         struct bny_tp_config cfg = {
-            .rank = r, .nranks = 2, .secret = secret, .ifname = "lo", .port_range = ""
+            .rank = r, .nranks = nranks, .secret = secret, .ifname = "lo", .port_range = ""
         };
 
         cr_assert_eq(bny_tcp_ops.create(&ranks[r].tp, &cfg), 0, "%s", banyan_last_error());
@@ -122,6 +122,11 @@ static void set_up(void)
                      (int)sizeof ranks[r].blob);
         ranks[r].blob.count = 1;
     }
+}
+
+static void set_up(void)
+{
+    set_up_of(2);
 }
 
 static void tear_down(void)
@@ -326,9 +331,91 @@ Test(tcp_join, silent_strangers_do_not_delay_a_rank)
         look_often(1);
     }
     cr_assert_eq(ranks[1].got, 1, "strangers keep a rank out");
-    cr_assert_leq(((struct tcp_tp *)ranks[1].tp)->nhalf, TCP_STRANGERS_MAX);
+    cr_assert_leq(((struct tcp_tp *)ranks[1].tp)->nhalf, TCP_HALF_MAX);
     for (int i = 0; i < STRANGERS; i++)
         close(fds[i]);
+    tear_down();
+}
+
+/* A rank connects, and computes before it says who it is; strangers come meanwhile. */
+Test(tcp_join, strangers_take_no_place_of_a_rank_that_has_just_connected)
+{
+    enum { STRANGERS = 20 };
+    int fds[STRANGERS];
+
+    set_up();
+    join(0);
+    join(1);
+    send_from(0);
+    for (int i = 0; i < STRANGERS; i++)
+        fds[i] = call_rank_1();
+    look_often(1);
+    cr_assert_eq(((struct tcp_tp *)ranks[1].tp)->nhalf, 1 + STRANGERS);
+    expect_message();
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+    tear_down();
+}
+
+/* The same, but it computes longer than a hello takes, each time. */
+Test(tcp_join, a_rank_that_loses_its_place_often_is_waited_for)
+{
+    enum { STRANGERS = 20, ROUNDS = 12 };
+    int fds[STRANGERS * ROUNDS], lost = 0;
+
+    set_up();
+    join(0);
+    join(1);
+    send_from(0);
+    for (int i = 0; i < ROUNDS; i++) {
+        look_often(1);
+        virtual_ns += SECOND / 10;
+        for (int k = 0; k < STRANGERS; k++)
+            fds[i * STRANGERS + k] = call_rank_1();
+        look_often(1);
+        for (int k = 0; k < 100 && stage() != TCP_BACKOFF; k++)
+            look_often(0);
+        lost += stage() == TCP_BACKOFF;
+        virtual_ns += SECOND;
+        look(0); /* connects again */
+        cr_assert_not(ranks[0].down, "%s", ranks[0].reason);
+    }
+    cr_assert_gt(lost, ROUNDS / 2);
+    expect_message();
+    for (int i = 0; i < STRANGERS * ROUNDS; i++)
+        close(fds[i]);
+    tear_down();
+}
+
+/* All ranks but rank 1 connect to it, and say who they are when all have connected. */
+Test(tcp_join, many_ranks_take_no_place_of_each_other)
+{
+    enum { RANKS = 65 };
+    const struct tcp_tp *t;
+    struct tcp_hello h = { .magic = "bnyT", .wire = BNY_WIRE_VERSION, .to = 1 };
+    char answer[sizeof(struct tcp_answer) + 32];
+    int fds[RANKS];
+
+    set_up_of(RANKS);
+    t = (const struct tcp_tp *)ranks[1].tp;
+    h.integrity = (uint8_t)t->integrity;
+    h.ciphers = (uint8_t)t->ciphers;
+    memcpy(h.instance, ranks[1].blob.instance, sizeof h.instance);
+    for (int r = 0; r < RANKS; r++, look_often(r % 16 ? 0 : 1), virtual_ns += SECOND / 50)
+        fds[r] = r == 1 ? -1 : call_rank_1();
+    look_often(1);
+    cr_assert_eq(t->nhalf, RANKS - 1);
+    for (int r = 0; r < RANKS; r++) {
+        h.from = r;
+        cr_assert(r == 1 || write(fds[r], &h, sizeof h) == sizeof h);
+    }
+    look_often(1);
+    look_often(1);
+    for (int r = 0; r < RANKS; r++) {
+        cr_assert(r == 1 || recv(fds[r], answer, sizeof answer, MSG_WAITALL) == sizeof answer,
+                  "rank %d lost its place", r);
+        close(fds[r]);
+    }
     tear_down();
 }
 

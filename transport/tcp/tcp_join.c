@@ -7,11 +7,13 @@
  * connects and accepts, until its queue is full: then it does not answer either. So silence is
  * no failure of a first connection, nor is an attempt that expired while this rank was away:
  * the control plane detects a dead process or host, the operation's deadline bounds the wait.
- * Refusals are failures; a lost connection must be replaced in time (resume.c).
+ * Nor is an early end of a first connection: the peer needed its place for another. Refusals
+ * are failures; a lost connection must be replaced in time (resume.c).
  *
  * Strangers may connect all the time. A connection is a stranger's until its hello has the
- * random number of our card; strangers have few places, and lose the oldest at once for a new
- * one.
+ * random number of our card. A rank's may be one for as long as its hello takes, so all others
+ * may connect at once. Beyond that, the oldest stranger loses its place to a new connection if
+ * it had time for a hello, or if no place at all is left.
  *
  * H: the hello (ranks, lane, epoch, the addressed process, fresh nonce of the connecting rank),
  * A: the answer (fresh nonce of the accepting rank, how much of the lane it has, or that it is
@@ -44,6 +46,7 @@
 #define AGAIN_SHIFT_MAX  3         /* limit of that for a lost connection */
 #define ACCEPTS_PER_POLL 64
 #define STARVED_LOOK_NS  1000000u
+#define HELLO_NS         50000000u /* a connected rank's hello takes less, or is late */
 
 static struct bny_transcript said(const struct tcp_conn *c)
 {
@@ -286,11 +289,11 @@ static void try_candidate(struct tcp_conn *c)
     bny_tcp_watch(c);
 }
 
-/* The connection ended in the handshake. The other end gives up one that takes 5 s, possibly
- * because of us. */
+/* The connection ended in the handshake. The other end needed its place for another, or gave it
+ * up after 5 s, possibly because of us. */
 static void cut_short(struct tcp_conn *c, const char *why)
 {
-    c->spared |= bny_now_ns() - c->begun_ns >= TCP_HANDSHAKE_NS - 1000000000u;
+    c->spared |= !c->resuming || bny_now_ns() - c->begun_ns >= TCP_HANDSHAKE_NS - 1000000000u;
     try_next(c, why);
 }
 
@@ -339,6 +342,10 @@ static void tcp_join_connected(struct tcp_conn *c)
 
     if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0)
         err = errno;
+    if (err == ECONNRESET || err == EPIPE) { /* it was connected */
+        cut_short(c, strerror(err));
+        return;
+    }
     if (err) {
         c->refused += err == ECONNREFUSED;
         try_next(c, strerror(err));
@@ -396,7 +403,7 @@ static void challenged(struct tcp_conn *c)
     }
     if (c->answer.got == TCP_NOT_ME) {
         c->refused++;
-        try_next(c, "another process listens there");
+        try_next(c, "another process listens there, or another BANYAN_INTEGRITY");
         return;
     }
     if (!cipher_fits(c)) {
@@ -504,22 +511,34 @@ static struct tcp_conn *oldest_half(const struct tcp_tp *t, int names_us, int *c
     return oldest;
 }
 
+/* Since its accept, or its hello. */
+static uint64_t age_ns(const struct tcp_conn *c)
+{
+    return bny_now_ns() + TCP_HANDSHAKE_NS - c->deadline_ns;
+}
+
+/* All ranks may be strangers at the same time. */
+static int places_of_strangers(const struct tcp_tp *t)
+{
+    return t->tp.nranks > TCP_STRANGERS_MIN ? t->tp.nranks : TCP_STRANGERS_MIN;
+}
+
 /* The connection that loses its place to a new one; NULL: there is room. */
 static struct tcp_conn *loser(const struct tcp_tp *t)
 {
     int strangers, ranks;
     struct tcp_conn *stranger = oldest_half(t, 0, &strangers);
 
-    if (strangers < TCP_STRANGERS_MAX && t->nhalf < TCP_HALF_MAX)
-        return NULL;
-    return stranger ? stranger : oldest_half(t, 1, &ranks);
+    if (t->nhalf == TCP_HALF_MAX)
+        return stranger ? stranger : oldest_half(t, 1, &ranks);
+    return strangers >= places_of_strangers(t) && age_ns(stranger) >= HELLO_NS ? stranger
+                                                                               : NULL;
 }
 
 /* An honest handshake takes milliseconds; allow a burst of them one second. */
 static int may_lose(const struct tcp_conn *c)
 {
-    return !c || !c->names_us ||
-           bny_now_ns() + TCP_HANDSHAKE_NS >= c->deadline_ns + 1000000000u;
+    return !c || !c->names_us || age_ns(c) >= 1000000000u;
 }
 
 static void make_room(struct tcp_tp *t)
@@ -572,10 +591,12 @@ static void wait_for_memory(struct tcp_conn *c)
     t->unopened_ns = t->unopened_ns ? t->unopened_ns : bny_now_ns();
 }
 
-/* The peer had the same address, or has ended and its port is ours now. */
+/* The peer had the same address, or has ended and its port is ours now; or it has another
+ * setting than we: an answer tells it, since it tries again after a mere end. */
 static int means_another(const struct tcp_conn *c)
 {
-    return memcmp(c->hello.instance, c->tp->blob.instance, sizeof c->hello.instance) != 0;
+    return memcmp(c->hello.instance, c->tp->blob.instance, sizeof c->hello.instance) != 0 ||
+           c->hello.integrity != c->tp->integrity;
 }
 
 static void take_proof(struct tcp_conn *c)
@@ -674,8 +695,6 @@ static int refuses(struct tcp_conn *c)
     if (h->to != c->tp->tp.rank || h->from < 0 || h->from >= c->tp->tp.nranks ||
         h->from == h->to || h->lane >= TCP_LANES)
         drop_half(c, "its ranks do not match this job");
-    else if (h->integrity != c->tp->integrity)
-        drop_half(c, "its BANYAN_INTEGRITY is not ours");
     else if (is_behind(c))
         drop_half(c, NULL);
     else

@@ -44,23 +44,24 @@ static void half_remove(struct bny_control *c, int i, const char *why)
     c->nhalf--;
 }
 
-/* Which connection loses its place to a new one: the oldest stranger's, at once; of those that
- * know the job, as an honest handshake takes milliseconds, one that is a second old. -1: there
- * is room, -2: none yet. */
+/* Which connection loses its place to a new one: the oldest stranger's, else the oldest of
+ * those that name the job, which strangers may know, too, without a proof. -1: there is room.
+ */
 static int half_loser(const struct bny_control *c)
 {
-    int oldest = -1, strangers = 0;
+    int oldest = -1, strangers = 0, unproven = 0;
 
-    for (int i = c->nhalf - 1; i >= 0; i--)
+    for (int i = c->nhalf - 1; i >= 0; i--) {
+        if (c->half[i]->state != BNY_CONN_READY)
+            unproven = i;
         if (!c->half[i]->known) {
             oldest = i;
             strangers++;
         }
+    }
     if (strangers < HALF_STRANGERS && c->nhalf < HALF_MAX)
         return -1;
-    if (oldest >= 0)
-        return oldest;
-    return bny_now_ns() - c->half[0]->since_ns >= 1000u * MS ? 0 : -2;
+    return oldest >= 0 ? oldest : unproven;
 }
 
 static void half_make_room(struct bny_control *c)
@@ -86,7 +87,7 @@ static int links_pending(const struct bny_control *c)
 static void accept_all(struct bny_control *c)
 {
     for (int k = 0; k < 2; k++) {
-        for (int i = 0; i < HALF_MAX && c->listen_fd[k] >= 0 && half_loser(c) != -2; i++) {
+        for (int i = 0; i < HALF_MAX && c->listen_fd[k] >= 0; i++) {
             struct bny_addr peer;
             struct bny_conn *conn;
             int fd = bny_net_accept(c->listen_fd[k], &peer);

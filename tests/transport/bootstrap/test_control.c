@@ -514,6 +514,43 @@ Test(control, strangers_do_not_take_the_place_of_a_rank)
     round_ns = 0;
 }
 
+/* The job's number is no secret where a launcher sets it: strangers fill all places with it,
+ * and a rank comes through; no time passes. */
+Test(control, strangers_that_name_the_job_do_not_shut_the_door)
+{
+    enum { STRANGERS = HALF_MAX + 6 };
+    static const uint8_t wrong[32] = { 1 };
+    struct bny_conn_self self, liar;
+    struct bny_conn *c, *strangers[STRANGERS];
+    struct bny_addr addr;
+    struct world w;
+    int epfd = epoll_create1(EPOLL_CLOEXEC);
+
+    round_ns = now_ns = 1;
+    world_create(&w, 2, "lo");
+    memcpy(&addr, w.blobs, sizeof addr);
+    bny_conn_self_init(&self, BNY_CONN_CONTROL, w.id.secret, w.id.job, 1, 2);
+    bny_conn_self_init(&liar, BNY_CONN_CONTROL, wrong, w.id.job, 1, 2);
+    for (int i = 0; i < STRANGERS; i++) {
+        strangers[i] = bny_conn_new(bny_net_connect(&addr), epfd, 1, &addr, &liar, 1000);
+        cr_assert(strangers[i]);
+        while (strangers[i]->state == BNY_CONN_CONNECTING)
+            cr_assert_eq(bny_conn_progress(strangers[i]), 0);
+        world_round(&w);
+    }
+    cr_assert(w.c[0]->half[0]->known);
+    c = bny_conn_new(bny_net_connect(&addr), epfd, 1, &addr, &self, 1000);
+    for (int i = 0; i < 10000 && bny_conn_progress(c) == 0; i++)
+        world_round(&w);
+    cr_assert_eq(c->state, BNY_CONN_READY, "state %d: %s", c->state, c->why);
+    bny_conn_free(c);
+    for (int i = 0; i < STRANGERS; i++)
+        bny_conn_free(strangers[i]);
+    close(epfd);
+    world_free(&w);
+    round_ns = 0;
+}
+
 Test(control, any_interface_works)
 {
     struct world w;

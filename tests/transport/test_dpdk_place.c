@@ -3,6 +3,7 @@
  * stored outside of it, and every buffer is given back. The frames are put before the receiver
  * by hand, without a driver. */
 #include <criterion/criterion.h>
+#include <criterion/parameterized.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,21 +101,26 @@ static int frame(struct here *h, uint32_t msg, uint32_t off, uint32_t len, uint8
     return 1;
 }
 
-/* A probe, which says that all packets below `ack` have arrived, with the MAC that fits now. */
-static uint32_t probe(struct here *h, uint8_t *f, uint32_t ack)
+/* A packet with the MAC that fits now; of data: the sender's last one, whose header is 0. All
+ * packets below `ack` have arrived. */
+static uint32_t sealed(struct here *h, uint8_t *f, uint8_t type, uint32_t seq, uint32_t ack)
 {
     static const struct bny_dgram_addr from = { { 2 }, 5000, BNY_DGRAM_IP4(1) },
                                        to = { { 4 }, 4000, BNY_DGRAM_IP4(2) };
-    uint32_t head = BNY_DGRAM_HEAD + BNY_DGRAM_CHECK;
+    uint32_t head = BNY_DGRAM_HEAD + BNY_DGRAM_CHECK +
+                    (type == BNY_DGRAM_DATA ? (uint32_t)sizeof(struct bny_hdr) : 0);
     struct bny_dgram_head d = { .magic = BNY_DGRAM_MAGIC,
-                                .type = BNY_DGRAM_PROBE,
+                                .type = type,
                                 .flags = BNY_DGRAM_CHECKED,
                                 .tag = 7,
+                                .seq = seq,
                                 .ack = ack,
                                 .length = (uint8_t)head,
                                 .from = PEER };
     uint64_t v;
 
+    if (type == BNY_DGRAM_DATA)
+        d.flags |= BNY_DGRAM_FIRST | BNY_DGRAM_LAST | BNY_DGRAM_BYE;
     memset(f, 0, BNY_DGRAM_ETH + head);
     bny_dgram_eth_init(f, &from, &to);
     memcpy(f + BNY_DGRAM_ETH, &d, sizeof d);
@@ -125,26 +131,43 @@ static uint32_t probe(struct here *h, uint8_t *f, uint32_t ack)
     return BNY_DGRAM_ETH + head;
 }
 
-/* 2^32 packets later its numbers are right again. */
-Test(dpdk_place, a_packet_that_was_recorded_is_not_taken_again)
+struct record {
+    uint8_t type;
+};
+
+static struct record records[] = { { BNY_DGRAM_PROBE }, { BNY_DGRAM_DATA } };
+
+ParameterizedTestParameters(dpdk_place, a_packet_that_was_recorded_is_not_taken_again)
+{
+    return cr_make_param_array(struct record, records, sizeof records / sizeof records[0]);
+}
+
+/* 2^32 packets later its numbers are right again: the probe's in one direction, that of data,
+ * which has arrived already, in the other one. */
+ParameterizedTest(struct record *r, dpdk_place, a_packet_that_was_recorded_is_not_taken_again)
 {
     struct here h;
     uint8_t first[256], f[256];
     struct bny_dgram_rx rx = { .data = first }, later = { .data = f };
+    int data = r->type == BNY_DGRAM_DATA;
 
     set_up(&h);
     h.t.set.checks = BNY_DGRAM_MAC;
-    rx.len = probe(&h, first, 0);
+    h.e.rx.cum = 1;
+    rx.len = sealed(&h, first, r->type, 0, 0);
     bny_dgram_frame(&h.t, &h.e, &rx);
     cr_assert_eq(h.t.drops[BNY_DGRAM_BAD_CHECK], 0u);
     for (int i = 0; i < 4; i++) { /* as after so many packets */
-        h.e.tx.una += 1u << 30;
-        h.e.tx.next = h.e.tx.una;
-        later.len = probe(&h, f, h.e.tx.una);
+        if (data)
+            h.e.rx.cum += 1u << 30;
+        else
+            h.e.tx.una = h.e.tx.next += 1u << 30;
+        later.len = sealed(&h, f, r->type, data ? h.e.rx.cum - 1 : 0, h.e.tx.una);
         bny_dgram_frame(&h.t, &h.e, &later);
     }
-    cr_assert_eq(h.t.drops[BNY_DGRAM_BAD_CHECK], 0u);
-    cr_assert_eq(h.e.tx.una, 0u);
+    for (int i = 0; i < BNY_DGRAM_DROPS; i++)
+        cr_assert_eq(h.t.drops[i], 0u);
+    cr_assert_eq(data ? h.e.rx.cum : h.e.tx.una + 1, 1u);
     cr_assert_neq(memcmp(f, first, rx.len), 0);
     bny_dgram_frame(&h.t, &h.e, &rx);
     cr_assert_eq(h.t.drops[BNY_DGRAM_BAD_CHECK], 1u, "it is taken again");

@@ -4,6 +4,7 @@
  * every packet that does not fit all that both ends were told. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -409,6 +410,46 @@ Test(verbs_qp, who_proves_nothing_costs_nothing)
     cr_assert(strstr(ev.reason, "another secret"), "%s", ev.reason);
     cr_assert_eq(verbs_sim.by_hand, 0u);
     tpset_close(&s);
+}
+
+/* Another program has the port, and sends first: it gets no offer. */
+Test(verbs_qp, a_greeting_of_another_protocol_gets_no_offer)
+{
+    static const char greeting[32] = "220 a mail server, which greets";
+    struct bny_addr at = bny_addr_loopback(0), from;
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    struct bny_event ev;
+    struct vb_blob blob;
+    struct bny_tp *tp;
+    struct bny_ep *ep;
+    ssize_t n = -1;
+    char byte;
+    int listener = bny_net_listen_at(&at, 4), fd = -1, len;
+
+    fresh();
+    cr_assert_geq(listener, 0);
+    cr_assert_eq(make(0, "lo", &tp), 0, "%s", banyan_last_error());
+    len = ops->address(tp, &blob, sizeof blob);
+    cr_assert_gt(len, 0);
+    blob.rank = 1;
+    for (int i = 0; i < blob.nrails; i++)
+        blob.rail[i].addr = at;
+    cr_assert_eq(ops->connect(tp, 1, &blob, (size_t)len, &ep), 0, "%s", banyan_last_error());
+    for (int i = 0; i < 100000 && fd < 0; i++) {
+        ops->eager(ep, &hdr, NULL);
+        cr_assert_geq(ops->poll(tp, &ev, 1), 0);
+        fd = bny_net_accept(listener, &from);
+    }
+    cr_assert_eq(write(fd, greeting, sizeof greeting), (ssize_t)sizeof greeting);
+    for (int i = 0; i < 100000 && n < 0; i++) {
+        cr_assert_geq(ops->poll(tp, &ev, 1), 0);
+        n = recv(fd, &byte, 1, MSG_DONTWAIT);
+        n = n < 0 && errno == ECONNRESET ? 0 : n;
+    }
+    cr_assert_eq(n, 0, "it got %zd", n);
+    ops->destroy(tp);
+    close(fd);
+    close(listener);
 }
 
 /* They hold no places that ranks need: more of them than may ring at once. */

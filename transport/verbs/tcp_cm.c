@@ -5,9 +5,10 @@
  *
  *   asker: connects                         answerer: accepts, sends a nonce
  *   asker: sends its offer, with a proof    answerer: checks it, takes one of the offered GIDs,
- *   of the secret over nonce and offer      makes its queue pair ready to receive and to send,
- * and only then sends its own offer, or a refusal asker: makes its own ready; both are
- * connected
+ *          of the secret over both                    makes its queue pair ready to receive and
+ *                                                     to send, and only then sends its own
+ *                                                     offer, or a refusal
+ *   asker: makes its own ready; both are connected
  *
  * So strangers get no queue pair and no locked memory. Over rdma_cm, whose first message is the
  * request, they do.
@@ -845,9 +846,10 @@ static int destroy_id(struct rdma_cm_id *id)
 /* TCP got no answer for this long. */
 static void silent(struct call *c)
 {
-    fails(c, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT,
-          "it does not answer over TCP: check for a firewall, or its accept queue is full "
-          "(net.core.somaxconn)");
+    fails(
+        c, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT,
+        "it does not answer over TCP: check for a firewall (BANYAN_PORT_RANGE), or its accept "
+        "queue is full (net.core.somaxconn)");
 }
 
 /* The other end closed, or sent invalid input. */
@@ -873,6 +875,10 @@ static int hear(struct call *c)
     rc = receive_part(c, &c->greeting, sizeof c->greeting, &c->greeted);
     if (rc <= 0)
         return rc;
+    if (memcmp(c->greeting.magic, "bnyR", 4) != 0 || c->greeting.wire != BNY_WIRE_VERSION) {
+        errno = EPROTO;
+        return -1;
+    }
     c->state = CALL_WAITS;
     rc = receive(c); /* a refusal may have come with it */
     if (rc != 0)
@@ -888,6 +894,8 @@ static void heard(struct call *c)
 
     if (rc < 0 && errno == ETIMEDOUT)
         silent(c);
+    else if (rc < 0 && errno == EPROTO)
+        fails(c, RDMA_CM_EVENT_CONNECT_ERROR, -EPROTO, "its greeting is of another protocol");
     else if (rc < 0)
         cut(c);
     else if (rc)

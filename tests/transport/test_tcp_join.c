@@ -292,11 +292,21 @@ static int call_rank_1(void)
     return fd;
 }
 
+static int warned; /* that a rank does not answer, with what to do */
+
+static void see(void *unused, enum banyan_log_level level, const char *text)
+{
+    (void)unused;
+    warned += level == BANYAN_LOG_WARN && strstr(text, "op_timeout_s") &&
+              strstr(text, "BANYAN_PORT_RANGE");
+}
+
 /* Strangers fill the queue of a rank that computes: its kernel answers nobody then. */
 Test(tcp_join, a_rank_whose_queue_strangers_filled_is_waited_for)
 {
     uint32_t now = 0, most = 1;
 
+    banyan_set_log(see, NULL, BANYAN_LOG_WARN);
     set_up();
     join(0);
     join(1);
@@ -308,6 +318,7 @@ Test(tcp_join, a_rank_whose_queue_strangers_filled_is_waited_for)
     cr_assert_eq(send_from(0), BNY_AGAIN);
     pass(0, AWAY);
     cr_assert_eq(stage(), TCP_CONNECTING);
+    cr_assert_eq(warned, 1);
     cr_assert_not(ranks[0].down, "%s", ranks[0].reason);
     expect_message();
     tear_down();

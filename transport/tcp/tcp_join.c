@@ -305,10 +305,10 @@ static void not_answered(struct tcp_conn *c)
 
     c->spared |= c->silences > 0 || !c->resuming;
     if (c->state == TCP_CONNECTING && !c->resuming && c->unheard++ == (int)c->ep->naddrs)
-        bny_warn(
-            "tcp: rank %d at %s does not answer connection attempts; waiting for it. If it "
-            "does not compute: check for a firewall",
-            c->ep->ep.peer, bny_addr_text(&c->addr, text));
+        bny_warn("tcp: rank %d at %s does not answer connection attempts; this rank waits for "
+                 "it, up to op_timeout_s. If rank %d does not compute, a firewall may drop the "
+                 "attempts: open the ports of BANYAN_PORT_RANGE",
+                 c->ep->ep.peer, bny_addr_text(&c->addr, text), c->ep->ep.peer);
     if (c->state == TCP_CHALLENGE) {
         if (c->silences++ == 0)
             bny_info("tcp: rank %d at %s accepts connections and does not answer yet; waiting "

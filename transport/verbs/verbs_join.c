@@ -216,8 +216,9 @@ static void unreached(struct vb_lane *c, enum rdma_cm_event_type type, int statu
      * knows. */
     if (by_tcp && status == -ETIMEDOUT && !e->conn) {
         if (!e->unheard)
-            bny_warn("verbs: rank %d at device %s: %s; waiting for it", e->ep.peer, c->rail->at,
-                     c->t->fn->rdma_event_str(type));
+            bny_warn("verbs: rank %d at device %s: %s; this rank waits for it, up to "
+                     "op_timeout_s",
+                     e->ep.peer, c->rail->at, c->t->fn->rdma_event_str(type));
         e->unheard = 1;
         e->deadline_ns = bny_deadline_in(VB_SILENCE_S);
     }

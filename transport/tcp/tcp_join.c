@@ -715,6 +715,7 @@ static void take_hello(struct tcp_conn *c)
     struct bny_transcript t;
     int rc = recv_all(c, sizeof c->hello);
     const struct tcp_hello *h = &c->hello;
+    uint64_t pad;
 
     if (rc < 0)
         drop_half(c, is_probe(c) ? NULL : "it closed the connection within its hello");
@@ -732,10 +733,11 @@ static void take_hello(struct tcp_conn *c)
     memcpy(c->answer.key, c->tp->keys.public, sizeof c->answer.key);
     c->answer.cipher = (uint8_t)bny_tcp_cipher_choose(c->tp->ciphers, h->ciphers);
     c->answer.got = c->names_us ? announce(c) : TCP_NOT_ME;
+    pad = pad_of(c);
     t = said(c);
-    c->answer.got ^= pad_of(c);
+    c->answer.got ^= pad;
     memcpy(answer, &c->answer, sizeof c->answer);
-    c->answer.got ^= pad_of(c);
+    c->answer.got ^= pad;
     bny_proof_make(answer + sizeof c->answer, &t, BNY_PROOF_ANSWERER);
     c->state = TCP_PROOF;
     c->deadline_ns = bny_now_ns() + TCP_HANDSHAKE_NS;

@@ -153,5 +153,6 @@ Test(shm_hostile, random_words_everywhere_crash_nobody, .timeout = 120)
     }
     fprintf(stderr, "# %d of %d seeds were found out, %d messages came\n", liars, seeds,
             hostile.seen);
-    cr_assert_gt(liars + hostile.seen, 0, "it did nothing");
+    cr_assert_gt(liars, 0, "nobody was found out");
+    cr_assert_gt(hostile.seen, 0, "no message came");
 }

@@ -151,8 +151,7 @@ static void accept_all(struct bny_newcomers *n)
 
         if (fd < 0)
             return;
-        for (int i = newcomers_loser(n); i >= 0;
-             i = newcomers_loser(n)) {     /* EXTRA are foreign */
+        for (int i = newcomers_loser(n); i >= 0; i = newcomers_loser(n)) {
             bny_conn_progress(n->conn[i]); /* its input that has arrived counts */
             if (newcomers_loser(n) != i)
                 continue;

@@ -53,8 +53,8 @@ enum bny_dgram_flags {
 struct bny_dgram_head {
     uint16_t magic;
     uint8_t type, flags;
-    uint32_t tag;    /* with tag_rest, of this direction of this pair in this job: foreign and
-                        stale    packets have another */
+    uint32_t tag;    /* with tag_rest, of this direction of this pair in this job: packets of
+                        others, and old ones, have another */
     uint32_t seq;    /* of the packet; DATA */
     uint32_t ack;    /* all packets below have arrived */
     uint16_t credit; /* packets from ack on that may be sent */

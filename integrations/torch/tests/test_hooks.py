@@ -45,7 +45,7 @@ def trains(rules, saves):
 @pytest.mark.parametrize("rules, saves", [("int8:force=1", 3.5), ("*:>=4096=int8:force=1;*=bf16:force=1", 3),
                                           ("topk:delta=0.1,force=1", 3.5), ("none", .9),
                                           ("*:>=1000=powersgd:rank=4,force=1", 3.5),
-                                          ("auto:like=int8,force=1", 3.5)])
+                                          ("auto:like=int8,from=int8,force=1", 3.5)])
 def test_training(rules, saves):
     common.run(trains, 2, rules, saves)
 

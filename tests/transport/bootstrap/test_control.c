@@ -514,38 +514,56 @@ Test(control, strangers_do_not_take_the_place_of_a_rank)
     round_ns = 0;
 }
 
-/* The job's number is no secret where a launcher sets it: strangers fill all places with it,
- * and a rank comes through; no time passes. */
+enum { LIARS = HALF_MAX + 6 }; /* who name the job, and do not know its secret */
+
+static void call_liars(struct world *w, struct bny_conn *liars[LIARS], int epfd)
+{
+    static const uint8_t wrong[32] = { 1 };
+    struct bny_conn_self liar;
+    struct bny_addr addr;
+
+    memcpy(&addr, w->blobs, sizeof addr);
+    bny_conn_self_init(&liar, BNY_CONN_CONTROL, wrong, w->id.job, 1, 2);
+    for (int i = 0; i < LIARS; i++) {
+        liars[i] = bny_conn_new(bny_net_connect(&addr), epfd, 1, &addr, &liar, 1000);
+        cr_assert(liars[i]);
+        while (liars[i]->state == BNY_CONN_CONNECTING)
+            cr_assert_eq(bny_conn_progress(liars[i]), 0);
+        world_round(w);
+    }
+    cr_assert_eq(w->c[0]->nhalf, HALF_MAX);
+}
+
+/* The job's number is no secret where a launcher sets it: strangers fill all places with it. A
+ * rank comes through, and keeps its place while it waits for this one's links; no time passes.
+ */
 Test(control, strangers_that_name_the_job_do_not_shut_the_door)
 {
-    enum { STRANGERS = HALF_MAX + 6 };
-    static const uint8_t wrong[32] = { 1 };
-    struct bny_conn_self self, liar;
-    struct bny_conn *c, *strangers[STRANGERS];
+    struct bny_conn_self self;
+    struct bny_conn *c, *liars[2][LIARS];
     struct bny_addr addr;
     struct world w;
-    int epfd = epoll_create1(EPOLL_CLOEXEC);
+    int epfd = epoll_create1(EPOLL_CLOEXEC), waiting = 0;
 
     round_ns = now_ns = 1;
     world_create(&w, 2, "lo");
     memcpy(&addr, w.blobs, sizeof addr);
     bny_conn_self_init(&self, BNY_CONN_CONTROL, w.id.secret, w.id.job, 1, 2);
-    bny_conn_self_init(&liar, BNY_CONN_CONTROL, wrong, w.id.job, 1, 2);
-    for (int i = 0; i < STRANGERS; i++) {
-        strangers[i] = bny_conn_new(bny_net_connect(&addr), epfd, 1, &addr, &liar, 1000);
-        cr_assert(strangers[i]);
-        while (strangers[i]->state == BNY_CONN_CONNECTING)
-            cr_assert_eq(bny_conn_progress(strangers[i]), 0);
-        world_round(&w);
-    }
-    cr_assert(w.c[0]->half[0]->known);
+    call_liars(&w, liars[0], epfd);
     c = bny_conn_new(bny_net_connect(&addr), epfd, 1, &addr, &self, 1000);
     for (int i = 0; i < 10000 && bny_conn_progress(c) == 0; i++)
         world_round(&w);
     cr_assert_eq(c->state, BNY_CONN_READY, "state %d: %s", c->state, c->why);
+    world_round(&w); /* its proof arrives */
+    call_liars(&w, liars[1], epfd);
+    for (int i = 0; i < HALF_MAX; i++)
+        waiting += w.c[0]->half[i]->state == BNY_CONN_READY;
+    cr_assert_eq(waiting, 1, "a rank lost its place");
     bny_conn_free(c);
-    for (int i = 0; i < STRANGERS; i++)
-        bny_conn_free(strangers[i]);
+    for (int i = 0; i < LIARS; i++) {
+        bny_conn_free(liars[0][i]);
+        bny_conn_free(liars[1][i]);
+    }
     close(epfd);
     world_free(&w);
     round_ns = 0;

@@ -43,7 +43,7 @@
 #define TCP_ITEMS_SOFT    64u  /* limit of eager and send; the rest is for commit, farewell */
 #define TCP_COPY_BYTES    262144u /* eager payload waiting for the socket, per connection */
 #define TCP_HALF_MAX      128     /* accepted connections not yet authenticated */
-#define TCP_STRANGERS_MIN 16      /* those of them that need not name this process */
+#define TCP_STRANGERS_MIN 16      /* for those without a name of ours; or nranks */
 #define TCP_HANDSHAKE_NS  5000000000u
 #define TCP_STARVED_NS    2000000000u /* without a descriptor or memory for a connection */
 #define TCP_CONNECT_NS    15000000000u

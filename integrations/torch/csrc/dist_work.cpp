@@ -168,10 +168,25 @@ bool Work::is_message() const
     return c10d::isP2POp(opType_, false);
 }
 
+// Keeps the group's end away from a thread that is in the library: the library may make
+// progress on the communicator behind the end of the operation that is waited for.
+struct InLane {
+    explicit InLane(Lane &lane) : lane_(lane)
+    {
+        lane_.started++;
+    }
+    ~InLane()
+    {
+        lane_.started--;
+    }
+    Lane &lane_;
+};
+
 // Waits for the requests, at most so long. Returns is_over().
 bool Work::wait_requests(double seconds)
 {
     auto end = Clock::now() + std::chrono::duration<double>(seconds);
+    InLane inside(lane_);
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (over_)

@@ -23,7 +23,7 @@ namespace banyan_torch
 struct Lane {
     banyan_comm *comm = nullptr;
     std::mutex blocking;           // one thread at a time makes blocking calls
-    std::atomic<int> started{ 0 }; // operations in flight, also blocking ones
+    std::atomic<int> started{ 0 }; // operations in flight, also blocking ones, and threads that wait
     Futures futures{ 1 };
 };
 

@@ -165,6 +165,8 @@ int banyan_comm_create_group_within(struct banyan_comm *comm, const int *ranks, 
 int banyan_comm_create_group(struct banyan_comm *comm, const int *ranks, int n, int tag,
                              struct banyan_comm **out)
 {
-    return banyan_comm_create_group_within(comm, ranks, n, tag, comm ? comm->op_timeout_s : 0,
-                                           out);
+    int rc = bny_comm_check(comm, WHAT);
+
+    return rc ? rc
+              : banyan_comm_create_group_within(comm, ranks, n, tag, comm->op_timeout_s, out);
 }

@@ -226,7 +226,7 @@ static int one(uint64_t seed, int n)
 Test(loss, is_what_the_plan_claims, .timeout = 300)
 {
     const char *scale = getenv("BANYAN_TEST_SCALE");
-    int rounds = ROUNDS * (scale ? atoi(scale) : 1), coded = 0;
+    int rounds = (int)(ROUNDS * (scale ? atof(scale) : 1)), coded = 0;
     uint64_t seed = seed_of_run();
 
     fprintf(stderr, "seed %llu\n", (unsigned long long)seed);

@@ -124,7 +124,7 @@ Test(shm_hostile, random_words_everywhere_crash_nobody, .timeout = 120)
 {
     const char *scale = getenv("BANYAN_TEST_SCALE"), *seed = getenv("BANYAN_TEST_SEED");
     uint64_t first = seed ? strtoull(seed, NULL, 10) : 20261130;
-    int seeds = SEEDS * (scale ? atoi(scale) : 1), liars = 0;
+    int seeds = (int)(SEEDS * (scale && atof(scale) > 1 ? atof(scale) : 1)), liars = 0;
 
     banyan_set_log(NULL, NULL, BANYAN_LOG_ERROR);
     setenv("BANYAN_DEBUG", "error", 1);

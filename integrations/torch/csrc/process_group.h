@@ -22,8 +22,9 @@ namespace banyan_torch
 // lane 1 that of the threads that run callbacks. Requests are for any thread.
 struct Lane {
     banyan_comm *comm = nullptr;
-    std::mutex blocking;           // one thread at a time makes blocking calls
-    std::atomic<int> started{ 0 }; // operations in flight, also blocking ones, and threads that wait
+    std::mutex blocking; // one thread at a time makes blocking calls
+    // Operations in flight, also blocking ones, and threads that wait.
+    std::atomic<int> started{ 0 };
     Futures futures{ 1 };
 };
 

@@ -236,8 +236,8 @@ def port_jobs():
     quiet("net_af_xdp", ports("xdp", *job_))
     says("an interface that another process has", ["iface=a0", "refuses to be set up", "another program may use it"], ports("xdp-busy", *job_))
     says("encryption is asked for", ["BANYAN_INTEGRITY=encrypt", "does not encrypt", "BANYAN_TRANSPORT=tcp"],
-         ports("tap", *job_, BANYAN_INTEGRITY="encrypt"))
-    code, text = ports("tap", *job_, BANYAN_INTEGRITY="encrypt", BANYAN_TRANSPORT="auto", BANYAN_DEBUG="info")
+         ports("xdp", *job_, BANYAN_INTEGRITY="encrypt"))
+    code, text = ports("xdp", *job_, BANYAN_INTEGRITY="encrypt", BANYAN_TRANSPORT="auto", BANYAN_DEBUG="info")
     report("auto goes without dpdk where encryption is asked for", code == 0 and "transport dpdk is left out" in text
            and "tcp encrypted" in text, text)
     says("more queues than there are", ["net_af_xdp0", "has 1 queue each way", "set it to 1 at most"],

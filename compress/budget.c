@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/nearest.h"
 #include "base/text.h"
 #include "compress/parse.h"
 #include "compress/speed.h"
@@ -25,18 +24,6 @@ static const char *key_name(size_t i)
     };
 
     return i < KEYS ? names[i] : NULL;
-}
-
-static int budget_unknown(const char *word, size_t len)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : sizeof text - 1), word);
-    return bny_fail(
-        BANYAN_EINVAL,
-        "codec auto: \"%s\" is unknown%s; write max=, nmse= or like=CODEC for what may "
-        "be lost, from=raw+bf16+int8 for the codecs, feedback=1, force=1",
-        text, bny_did_you_mean(text, key_name, NULL));
 }
 
 /* ---- what may be lost ---- */
@@ -115,11 +102,6 @@ static int take_from(const struct bny_codec *from[FROM_MAX], int *n, const char 
     }
 }
 
-static int is_lossy(const struct bny_codec *c)
-{
-    return c && c->ops->family != BNY_CODEC_EXACT;
-}
-
 /* All pairs; of those that lose nothing only one codec for both directions, as its gain is
  * small.
  */
@@ -131,10 +113,11 @@ static int make_pairs(struct bny_budget *b, const struct bny_codec *const *from,
     for (int i = 0; i < n * n && rc == 0; i++) {
         const struct bny_codec *up = from[i / n], *down = from[i % n], *made;
 
-        if ((!up && !down) || (up != down && !is_lossy(up) && !is_lossy(down)))
+        if ((!up && !down) ||
+            (up != down && !bny_codec_is_lossy(up) && !bny_codec_is_lossy(down)))
             continue;
         rc = bny_levels_make(&made, up, down, force);
-        if (rc == 0 && !is_lossy(up) && !is_lossy(down) && !b->exact)
+        if (rc == 0 && !bny_codec_is_lossy(up) && !bny_codec_is_lossy(down) && !b->exact)
             b->exact = made;
         if (rc == 0)
             b->pairs[b->npairs++] = made;
@@ -173,27 +156,21 @@ static int budget_name(struct bny_codec *c, const struct bny_budget *b, const ch
 /* The pairs of value that the text gives. */
 static int read_keys(struct bny_pair given[KEYS], const char *text)
 {
-    struct bny_pair pair;
+    int rc = bny_codec_keys(given, key_name, "auto",
+                            "max=, nmse= or like=CODEC for what may be lost, "
+                            "from=raw+bf16+int8 for the codecs, feedback=1, force=1",
+                            text);
 
-    while (bny_pair_next(&text, &pair)) {
-        size_t i = 0;
+    for (size_t i = 0; i < KEYS && rc == 0; i++) {
+        const struct bny_pair *p = &given[i];
 
-        while (i < KEYS && (strlen(key_name(i)) != pair.key_len ||
-                            memcmp(key_name(i), pair.key, pair.key_len) != 0))
-            i++;
-        if (i == KEYS)
-            return budget_unknown(pair.key, pair.key_len);
-        if (given[i].key)
-            return bny_fail(BANYAN_EINVAL, "codec auto: %s is given twice; give it once",
-                            key_name(i));
-        given[i] = pair;
-        if (!pair.value)
-            return bny_fail(BANYAN_EINVAL, "codec auto: %s has no value; write %s=...",
-                            key_name(i), key_name(i));
-        if ((i == FEEDBACK || i == FORCE) && (pair.value_len != 1 || *pair.value != '1'))
-            return bny_fail(BANYAN_EINVAL, "codec auto: %s wants 1", key_name(i));
+        if (p->key && !p->value)
+            rc = bny_fail(BANYAN_EINVAL, "codec auto: %s has no value; write %s=...",
+                          key_name(i), key_name(i));
+        else if (p->key && i >= FEEDBACK && (p->value_len != 1 || *p->value != '1'))
+            rc = bny_fail(BANYAN_EINVAL, "codec auto: %s wants 1", key_name(i));
     }
-    return 0;
+    return rc;
 }
 
 static int take_limits(struct bny_budget *b, const struct bny_pair given[KEYS])
@@ -257,7 +234,7 @@ int bny_budget_parse(const struct bny_codec **out, const char *text)
         return rc;
     if (!b.npairs)
         return bny_codec_parse(out, "none");
-    for (int i = 0; i < b.npairs && !is_lossy(c.up); i++)
+    for (int i = 0; i < b.npairs && !bny_codec_is_lossy(c.up); i++)
         c.up = c.down = b.pairs[i];
     c.ops = c.up->ops;
     memcpy(c.param, c.up->param, sizeof c.param);

@@ -7,7 +7,6 @@
 
 #include "base/err.h"
 #include "base/nearest.h"
-#include "base/text.h"
 #include "compress/parse.h"
 
 enum key { HOST, NET, UP, DOWN, FORCE, KEYS };
@@ -24,16 +23,35 @@ int bny_levels_is_name(const char *name)
     return !strcmp(name, "levels") || !strcmp(name, "auto");
 }
 
-static int levels_unknown(const char *word, size_t len)
+static int unknown_key(const char *(*name_of)(size_t), const char *kind, const char *write,
+                       const char *word, size_t len)
 {
     char text[32];
 
     snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : sizeof text - 1), word);
-    return bny_fail(
-        BANYAN_EINVAL,
-        "codec levels: \"%s\" is unknown%s; write up=CODEC and down=CODEC, or net=CODEC "
-        "for both; between the ranks of a host data is raw (host=raw)",
-        text, bny_did_you_mean(text, key_name, NULL));
+    return bny_fail(BANYAN_EINVAL, "codec %s: \"%s\" is unknown%s; write %s", kind, text,
+                    bny_did_you_mean(text, name_of, NULL), write);
+}
+
+int bny_codec_keys(struct bny_pair given[], const char *(*name_of)(size_t), const char *kind,
+                   const char *write, const char *text)
+{
+    struct bny_pair pair;
+
+    while (bny_pair_next(&text, &pair)) {
+        size_t i = 0;
+
+        while (name_of(i) && (strlen(name_of(i)) != pair.key_len ||
+                              memcmp(name_of(i), pair.key, pair.key_len) != 0))
+            i++;
+        if (!name_of(i))
+            return unknown_key(name_of, kind, write, pair.key, pair.key_len);
+        if (given[i].key)
+            return bny_fail(BANYAN_EINVAL, "codec %s: %s is given twice; give it once", kind,
+                            name_of(i));
+        given[i] = pair;
+    }
+    return 0;
 }
 
 /* A codec by its name; *out NULL: raw. */
@@ -67,15 +85,11 @@ static int is_simple(const struct bny_codec *c)
                   !c->ops->stats_bytes && !c->ops->elem_floats);
 }
 
-static int is_lossy(const struct bny_codec *c)
-{
-    return c && c->ops->family != BNY_CODEC_EXACT;
-}
-
 int bny_levels_make(const struct bny_codec **out, const struct bny_codec *up,
                     const struct bny_codec *down, int force)
 {
-    const struct bny_codec *both[] = { up, down }, *main = is_lossy(down) || !up ? down : up;
+    const struct bny_codec *both[] = { up, down },
+                           *main = bny_codec_is_lossy(down) || !up ? down : up;
     struct bny_codec c = { .is_levels = 1, .up = up, .down = down, .force = force };
 
     for (int i = 0; up != down && i < 2; i++)
@@ -96,39 +110,30 @@ int bny_levels_make(const struct bny_codec **out, const struct bny_codec *up,
 
 int bny_levels_parse(const struct bny_codec **out, const char *text)
 {
+    static const char write[] =
+        "up=CODEC and down=CODEC, or net=CODEC for both; between the ranks of a host data is "
+        "raw (host=raw)";
     const struct bny_codec *codec[KEYS] = { NULL };
-    struct bny_pair pair;
-    unsigned seen = 0;
+    struct bny_pair given[KEYS] = { { .key = NULL } };
+    int rc = bny_codec_keys(given, key_name, "levels", write, text);
 
-    while (bny_pair_next(&text, &pair)) {
-        size_t i = 0;
-        int rc;
-
-        while (i < KEYS && (strlen(key_name(i)) != pair.key_len ||
-                            memcmp(key_name(i), pair.key, pair.key_len) != 0))
-            i++;
-        if (i == KEYS)
-            return levels_unknown(pair.key, pair.key_len);
-        if (seen & 1u << i)
-            return bny_fail(BANYAN_EINVAL, "codec levels: %s is given twice; give it once",
-                            key_name(i));
-        seen |= 1u << i;
-        if (i == FORCE && (pair.value_len != 1 || *pair.value != '1'))
-            return bny_fail(BANYAN_EINVAL, "codec levels: force wants 1");
-        if (i != FORCE && (rc = named(&codec[i], &pair)) != 0)
-            return rc;
-    }
+    for (size_t i = 0; i < FORCE && rc == 0; i++)
+        rc = given[i].key ? named(&codec[i], &given[i]) : 0;
+    if (rc)
+        return rc;
+    if (given[FORCE].key && (given[FORCE].value_len != 1 || *given[FORCE].value != '1'))
+        return bny_fail(BANYAN_EINVAL, "codec levels: force wants 1");
     if (codec[HOST])
         return bny_fail(
             BANYAN_EINVAL,
             "codec levels: between the ranks of a host data is raw; leave host=%s out",
             codec[HOST]->ops->name);
-    if (seen & 1u << NET && seen & (1u << UP | 1u << DOWN))
+    if (given[NET].key && (given[UP].key || given[DOWN].key))
         return bny_fail(
             BANYAN_EINVAL,
             "codec levels: net= is both directions; give either net=, or up= and down=");
-    if (!(seen & (1u << NET | 1u << UP | 1u << DOWN)))
-        return levels_unknown("", 0);
-    return bny_levels_make(out, codec[seen & 1u << NET ? NET : UP],
-                           codec[seen & 1u << NET ? NET : DOWN], seen >> FORCE & 1);
+    if (!given[NET].key && !given[UP].key && !given[DOWN].key)
+        return unknown_key(key_name, "levels", write, "", 0);
+    return bny_levels_make(out, codec[given[NET].key ? NET : UP],
+                           codec[given[NET].key ? NET : DOWN], given[FORCE].key != NULL);
 }

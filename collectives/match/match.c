@@ -82,10 +82,10 @@ static uint64_t host_memory(void)
 /* Takes msg. */
 static int keep_in(struct bny_buffer_pool *pool, struct bny_msg_list *list, struct bny_msg *msg)
 {
-    uint64_t most =
-        !msg->ep ? 0 : bny_kept_max(host_memory(), msg->ep->tp ? msg->ep->tp->nranks : 1);
+    uint64_t kept = msg->ep ? msg->ep->kept + cost_of(msg) : 0, most;
 
-    if (msg->ep && msg->ep->kept + cost_of(msg) > most) {
+    if (kept > BNY_KEPT_LEAST && /* which no host and job goes below */
+        kept > (most = bny_kept_max(host_memory(), msg->ep->tp ? msg->ep->tp->nranks : 1))) {
         int peer = msg->ep->peer;
         bny_msg_release(pool, msg);
         return bny_fail(BANYAN_EPROTO,

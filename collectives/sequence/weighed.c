@@ -306,8 +306,10 @@ static int pays(struct bny_op *op, const struct bny_call *part)
         return 0; /* to measure what raw data takes */
     w->codec = predict(op, part, Bps, &raw, &coded);
     w->predicted_s = coded;
-    if (!w->codec)
-        return bny_budget_unkept(op->comm, &op->call);
+    if (!w->codec) { /* a call with force=1 does not come here */
+        bny_budget_unkept(op->comm, &op->call);
+        return 0;
+    }
     if (promptness > 0 && (promptness < 1 / OFF || promptness > OFF))
         coded /= promptness;
     if (coded < BNY_CODEC_GAIN * raw)

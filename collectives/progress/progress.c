@@ -68,6 +68,7 @@ static int is_missed(const struct bny_world *w, int peer)
 static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
 {
     int sure = (ep->ops->caps & BNY_TP_LOCAL) || !w->control;
+    char at[BNY_WHERE_TEXT] = "";
 
     if (bny_members_has(&w->members, ep->peer))
         w->members.of[ep->peer].is_down = 1;
@@ -76,7 +77,8 @@ static void down(struct bny_world *w, struct bny_ep *ep, const char *reason)
     if (!sure && bny_control_left(w->control, ep->peer) && !is_missed(w, ep->peer))
         return;
     bny_report(w, NULL, sure ? BNY_CAUSE_DEATH : BNY_CAUSE_LEFT, BANYAN_ERANKDEAD, ep->peer,
-               "rank %d is gone (seen by rank %d over %s: %s)", ep->peer, w->rank,
+               "rank %d%s is gone (seen by rank %d over %s: %s)", ep->peer,
+               w->control ? bny_control_where(w->control, ep->peer, at) : at, w->rank,
                ep->ops->name, reason ? reason : "connection lost");
 }
 
@@ -195,23 +197,36 @@ static void publish(struct banyan_comm *c)
     atomic_store(&c->position.fresh, 1);
 }
 
-/* A collective's members find out together whom it waits for; a message has but one peer. */
+/* A collective's members find out together whom it waits for. 0: call it again. */
+static int ask_members(const struct banyan_comm *c, const struct bny_op *op, const char *what,
+                       int is_over)
+{
+    const struct bny_world *w = c->world;
+    uint64_t *members = calloc(((size_t)w->nranks + 63) / 64, sizeof *members);
+    int asked = 0;
+
+    for (int r = 0; members && r < c->n; r++)
+        members[c->peers[r].world_rank / 64] |= (uint64_t)1 << (c->peers[r].world_rank % 64);
+    if (members)
+        asked = bny_control_blame(w->control, c->id, bny_op_seq(op), members, what, is_over);
+    free(members);
+    return asked;
+}
+
+static int has_members(const struct banyan_comm *c, const struct bny_op *op)
+{
+    return c->world->control && op->call.collective != BNY_SENDRECV; /* that has one peer */
+}
+
 static void overdue(struct bny_world *w, struct banyan_comm *c, struct bny_op *op)
 {
-    uint64_t *members = NULL;
     char what[128], who[64];
     int first;
 
     bny_snprintf(what, sizeof what, "the deadline of %s (operation %u, %.3g s) passed",
                  bny_call_name(&op->call), bny_op_seq(op), (double)op->allowed_ns * 1e-9);
-    if (w->control && op->call.collective != BNY_SENDRECV)
-        members = calloc(((size_t)w->nranks + 63) / 64, sizeof *members);
-    if (members) {
-        for (int r = 0; r < c->n; r++)
-            members[c->peers[r].world_rank / 64] |= (uint64_t)1
-                                                    << (c->peers[r].world_rank % 64);
-        bny_control_blame(w->control, c->id, bny_op_seq(op), members, what);
-        free(members);
+    if (has_members(c, op)) {
+        ask_members(c, op, what, 1);
         return;
     }
     first = bny_op_waiting_for(op, who, sizeof who);
@@ -220,21 +235,28 @@ static void overdue(struct bny_world *w, struct banyan_comm *c, struct bny_op *o
                what, c->rank, who);
 }
 
-/* Long before its deadline, and once: most ask then whom it waits for. This is this rank's
- * view; at the deadline it asks those ranks for whom they wait. */
+/* Long before its deadline, and once. A message that has not come may be no fault: a worker
+ * waits for work. */
 static void early_word(const struct banyan_comm *c, struct bny_op *op, uint64_t now)
 {
-    char who[64];
+    char what[128], who[64];
 
     if (!op->word_ns)
         op->word_ns = now + WORD_NS;
-    if (now < op->word_ns)
+    if (now < op->word_ns || bny_comm_has_failed(c))
         return;
+    if (has_members(c, op)) {
+        snprintf(what, sizeof what, "%s (operation %u of communicator %u) has waited for 10 s",
+                 bny_call_name(&op->call), bny_op_seq(op), c->id);
+        if (ask_members(c, op, what, 0))
+            op->word_ns = UINT64_MAX;
+        return;
+    }
     op->word_ns = UINT64_MAX;
     bny_op_waiting_for(op, who, sizeof who);
-    bny_info(
-        "rank %d: %s (operation %u of communicator %u) has waited for 10 s; it waits for %s",
-        c->rank, bny_call_name(&op->call), bny_op_seq(op), c->id, who);
+    bny_info("rank %d: %s (operation %u of communicator %u) has waited for 10 s; it waits for "
+             "%s",
+             c->rank, bny_call_name(&op->call), bny_op_seq(op), c->id, who);
 }
 
 /* A rank that leaves in order is no failure until another rank waits for it: then all must
@@ -299,6 +321,8 @@ void bny_world_tick(struct bny_world *w)
 
     BNY_ASSERT_LOCKED(w);
     w->tick_ns = now;
+    if (w->control && !bny_world_is_thread())
+        bny_control_here(w->control);
     if (check_deadlines(w, now, 0)) {
         bny_world_look_once_more(w);
         check_deadlines(w, now, 1);

@@ -53,6 +53,8 @@ void bny_worlds_progress(const struct bny_world *except);
 /* A thread that progresses the world until it is freed, bound to a CPU (-1: unbound); nothing
  * where it has one. 0 or -BANYAN_ENOMEM. Lock held. */
 int bny_world_thread(struct bny_world *w, int cpu);
+/* Is the caller such a thread? */
+int bny_world_is_thread(void);
 
 /* ---- failure.c ---- */
 

@@ -4,11 +4,19 @@
 
 #include "collectives/progress/progress.h"
 
+static _Thread_local int is_thread;
+
+int bny_world_is_thread(void)
+{
+    return is_thread;
+}
+
 static void *thread_main(void *arg)
 {
     struct bny_world *w = arg;
     struct bny_waiter wt;
 
+    is_thread = 1;
     if (w->thread_cpu >= 0) {
         cpu_set_t set;
         CPU_ZERO(&set);

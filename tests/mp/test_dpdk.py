@@ -107,7 +107,7 @@ def memif():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         report("a killed rank is named by all survivors" + (", whose child lives on" if arg else ""), # whoever hears it first
-               code == 137 and len(re.findall("after .*: rank 2 (?:died|is gone)", text)) == 2, f"{code}\n{text}")
+               code == 137 and len(re.findall(r"after .*: rank 2 \(pid \d+ on \S+\) (?:died|is gone)", text)) == 2, f"{code}\n{text}")
     code, text = ranks(3, "rings_outlive_the_dead", "memif")
     report("a dead rank's rings stay mapped until their port is closed",
            code == 137 and len(re.findall(r"\d mappings stay", text)) == 2, f"{code}\n{text}")
@@ -223,7 +223,7 @@ def card():
     says("a card that is removed", ["rank", "port 0000:03:00.0 failed: it was removed"],
          card_job(2, "prompt", "sweep", "brief=1", BANYAN_TEST_EVENT="6"))  # RTE_ETH_EVENT_INTR_RMV
     code, text = card_job(3, "lazy", "rank_dies", "")
-    report("a killed rank is named by all survivors", code == 137 and len(re.findall("after .*: rank 2 (?:died|is gone)", text)) == 2
+    report("a killed rank is named by all survivors", code == 137 and len(re.findall(r"after .*: rank 2 \(pid \d+ on \S+\) (?:died|is gone)", text)) == 2
            and "pretended card: a byte" not in text, f"{code}\n{text}")
 
 

@@ -152,6 +152,10 @@ int bny_control_address(struct bny_control *c, void *blob, size_t cap);
  * network namespace. */
 int bny_control_connect(struct bny_control *c, const void *blobs, size_t stride,
                         const uint8_t *same_host);
+/* " (pid 4711 on node7)" into text[BNY_WHERE_TEXT], which it returns; "" until
+ * bny_control_connect has the rank's peer info. Any thread. */
+#define BNY_WHERE_TEXT 64
+const char *bny_control_where(const struct bny_control *c, int rank, char *text);
 /* Starts the thread that receives, forwards and answers while this rank computes, and sleeps
  * while no message comes. Call it once the links are up. Returns 0. Without a thread
  * (BANYAN_CONTROL_THREAD=0, or none can be made) only bny_control_progress does this. */
@@ -233,16 +237,21 @@ struct bny_position {
     _Atomic uint32_t waits;   /* 1 + world rank that it waits for; 0: none */
     _Atomic uint32_t wanted, fresh;
     uint64_t asked_ns;         /* the control plane's */
+    int told;                  /* the control plane's: warnings of slow operations */
     struct bny_position *next; /* the control plane's */
 };
 /* A communicator's position is registered from the time it is settled until it is freed. */
 void bny_control_position_add(struct bny_control *c, struct bny_position *p);
 void bny_control_position_remove(struct bny_control *c, struct bny_position *p);
-/* Operation seq of a communicator missed its deadline; what names the operation, equal on all
- * ranks. Its members exchange their positions, reach the same verdict on the rank to blame, and
- * report it. Any member may call it any number of times. Any thread. */
-void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
-                       const uint64_t *members, const char *what);
+/* Operation seq of a communicator missed its deadline (is_over), or takes long; what names the
+ * operation, equal on all ranks. Its members exchange their positions and reach the same
+ * verdict on the rank to blame. They report it, or only warn of it. Any member may call it any
+ * number of times. Returns 1: this rank has asked; 0: call it again. Any thread. */
+int bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
+                      const uint64_t *members, const char *what, int is_over);
+/* This rank waits inside the library now, which its progress thread alone does not say. Any
+ * thread. */
+void bny_control_here(struct bny_control *c);
 /* 1: every neighbour is connected or known to have failed, 0: not yet, -BANYAN_ESYSTEM: no
  * descriptor for them. Init should progress until then: before that, nobody detects the death
  * of a process that has not connected. Any thread. */

@@ -549,7 +549,7 @@ static int consensus_decode(struct bny_consensus *a, const uint8_t *data, size_t
     g->nrecords = 0;
     memset(g->given, 0, (size_t)a->nranks * BNY_CONSENSUS_EACH);
     if (consensus_get(&in, &h, sizeof h) || h.kind < BNY_CONSENSUS_VIEW ||
-        h.kind > BNY_CONSENSUS_BLAME || h.nranks != (uint32_t)a->nranks || h.decided > 1 ||
+        h.kind > BNY_CONSENSUS_WHERE || h.nranks != (uint32_t)a->nranks || h.decided > 1 ||
         h.each > BNY_CONSENSUS_EACH || h.nrecords > BNY_CONSENSUS_RECORDS || h.zero ||
         (h.kind == BNY_CONSENSUS_VIEW && h.comm) ||
         consensus_get(&in, g->has, SETS * (size_t)a->words * sizeof *g->has))
@@ -652,6 +652,8 @@ static void answer(struct bny_consensus *a, struct bny_instance *it, int from, i
     if (!g->decided) {
         tell_again(it, link);
     } else if (g->key != it->key) {
+        if (it->id.kind == BNY_CONSENSUS_WHERE)
+            return;
         if (without_us && AGREE_MUTANT != FEW_EXCLUDE && leaves_out_most(a, g) &&
             says_same(a, it, g))
             return; /* both stand */

@@ -62,6 +62,7 @@ enum bny_consensus_kind {
         1,               /* of the world: failures, one view after another; all are members */
     BNY_CONSENSUS_CALL,  /* a user's call: identified by communicator and number of the call */
     BNY_CONSENSUS_BLAME, /* each member's position: identified by communicator and operation */
+    BNY_CONSENSUS_WHERE, /* the same, for a warning: two different decisions may stand */
 };
 struct bny_consensus_id {
     uint32_t kind, comm, seq;

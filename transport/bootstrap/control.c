@@ -26,6 +26,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "base/text.h"
 #include "transport/bootstrap/id.h"
 
 #define MS       1000000u
@@ -221,11 +222,15 @@ int bny_control_hear(struct bny_control *c)
     return atomic_load_explicit(&c->seen.logged, memory_order_acquire) != 0;
 }
 
+void bny_control_here(struct bny_control *c)
+{
+    atomic_store_explicit(&c->here_ns, bny_now_ns(), memory_order_relaxed);
+}
+
 int bny_control_progress(struct bny_control *c)
 {
     uint64_t count;
 
-    atomic_store_explicit(&c->here_ns, bny_now_ns(), memory_order_relaxed);
     if (!c->has_thread)
         bny_control_hear(c);
     if (atomic_load_explicit(&c->seen.told, memory_order_relaxed) &&
@@ -384,13 +389,29 @@ int bny_control_create(struct bny_control **out, int rank, int nranks, const uin
 
 int bny_control_address(struct bny_control *c, void *blob, size_t cap)
 {
-    struct control_blob b = { .addr = c->addr, .loop_port = c->loop_port };
+    struct control_blob b = { .addr = c->addr,
+                              .loop_port = c->loop_port,
+                              .pid = (uint32_t)getpid() };
+    char name[256] = "";
+
+    gethostname(name, sizeof name - 1);
+    snprintf(b.host, sizeof b.host, "%.*s", (int)sizeof b.host - 1, name);
 
     if (cap < sizeof b)
         return bny_fail(BANYAN_EINVAL, "a control address needs %zu bytes, not %zu", sizeof b,
                         cap);
     memcpy(blob, &b, sizeof b);
     return sizeof b;
+}
+
+const char *bny_control_where(const struct bny_control *c, int rank, char *text)
+{
+    const struct control_blob *at = &c->peers[rank].at;
+
+    text[0] = '\0';
+    if (at->pid)
+        snprintf(text, BNY_WHERE_TEXT, " (pid %u on %s)", at->pid, at->host);
+    return text;
 }
 
 static void link_addresses(const struct bny_control *c, struct link *l)
@@ -446,6 +467,8 @@ static int take_address(struct bny_control *c, int r, const void *blob, int same
     struct control_peer *p = &c->peers[r];
 
     memcpy(&p->at, blob, sizeof p->at);
+    p->at.host[sizeof p->at.host - 1] = '\0';
+    bny_text_printable(p->at.host);
     p->same_host = (uint8_t)same_host;
     if (r == c->rank)
         return 0;

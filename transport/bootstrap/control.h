@@ -54,11 +54,14 @@ struct link {
     int left;          /* it sent us its farewell */
 };
 
-struct control_blob { /* the address in the peer info */
+struct control_blob { /* in the peer info: the address, and where an operator finds it */
     struct bny_addr addr;
     uint16_t loop_port; /* at 127.0.0.1; 0: none */
     uint16_t zero;
+    uint32_t pid;
+    char host[36]; /* its name, shortened; ends with NUL */
 };
+_Static_assert(sizeof(struct control_blob) == BNY_CONTROL_ADDR_MAX, "wire format");
 struct control_peer {
     struct control_blob at;
     uint8_t same_host;

@@ -104,11 +104,16 @@ static void own_failure(struct bny_control *c, enum bny_cause cause, enum banyan
 void control_record_death(struct bny_control *c, int peer, enum bny_cause cause,
                           const char *how)
 {
-    char text[160];
+    char text[280], at[BNY_WHERE_TEXT], here[BNY_WHERE_TEXT];
 
     if (c->agree.leaving || c->agree.excluded)
         return;
-    snprintf(text, sizeof text, "rank %d died: %s", peer, how);
+    bny_control_where(c, peer, at);
+    if (cause == BNY_CAUSE_SILENT)
+        snprintf(text, sizeof text, "rank %d%s heard nothing of rank %d%s %s", c->rank,
+                 bny_control_where(c, c->rank, here), peer, at, how);
+    else
+        snprintf(text, sizeof text, "rank %d%s died: %s", peer, at, how);
     own_failure(c, cause, BANYAN_ERANKDEAD, peer, text);
 }
 
@@ -247,10 +252,9 @@ static int link_given_up(struct bny_control *c, struct link *l)
         return 1;
     }
     link_close(l);
-    bny_snprintf(
-        how, sizeof how,
-        "nothing was heard of it for %.3g s (BANYAN_SILENT_S); its host, or the network",
-        (double)c->silent_ns * 1e-9);
+    bny_snprintf(how, sizeof how,
+                 "for %.3g s (BANYAN_SILENT_S): that host, or the network between them, failed",
+                 (double)c->silent_ns * 1e-9);
     control_record_death(c, l->peer, BNY_CAUSE_SILENT, how);
     return 1;
 }
@@ -280,7 +284,7 @@ static void link_refused(struct bny_control *c, struct link *l)
         bny_consensus_gone(&c->agree, l->peer, away ? BNY_GONE_SILENT : BNY_GONE_PROVEN);
     else if (away)
         control_record_death(c, l->peer, BNY_CAUSE_SILENT,
-                             "nothing was heard of it, and then its process had ended");
+                             "for a while, and then its process had ended");
     else
         control_record_death(c, l->peer, BNY_CAUSE_DEATH, ENDED);
 }

@@ -540,7 +540,8 @@ void view_run(struct bny_control *c)
         if (!it->decided || it->answered)
             continue;
         it->answered = 1;
-        memcpy(c->sleepers, it->late, (size_t)c->agree.words * sizeof *c->sleepers);
+        if (it->id.kind != BNY_CONSENSUS_WHERE)
+            memcpy(c->sleepers, it->late, (size_t)c->agree.words * sizeof *c->sleepers);
         if (it->asked)
             tell_waiters(c);
     }

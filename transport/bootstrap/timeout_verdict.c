@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The rank to blame for an operation that missed its deadline: not simply the one that a rank
- * waits for. The members agree on the position of each (an instance that the control planes
- * enter, so a computing rank answers, too), and from the same vector all derive the same
- * verdict, in this order: a gone rank; one that does not answer; one that has not begun the
- * operation; of those that have, the one at the end of the chain of waiting ranks. If the chain
- * is a circle the network between them is to blame. */
+/* The rank to blame for an operation that missed its deadline, or that takes long: not simply
+ * the one that a rank waits for. The members agree on the position of each (an instance that
+ * the control planes enter, so a computing rank answers, too), and from the same vector all
+ * derive the same verdict, in this order: a gone rank; one that does not answer; one that has
+ * not begun the operation; of those that have, the one at the end of the chain of waiting
+ * ranks. If the chain is a circle the network between them is to blame. At the deadline the
+ * verdict fails the communicator; before, it is a warning. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "transport/bootstrap/control.h"
 
 #define FRESH_NS 20000000u /* a rank inside the library polls every 2 ms at least */
+/* A rank whose own threads were not seen in the library for so long is not in another call,
+ * though its progress thread answers. */
+#define INSIDE_NS 200000000u
+#define TELLS     3 /* warnings of a communicator; later ones are information */
 
 struct where { /* the wire layout */
     uint32_t started, active, waits;
@@ -63,10 +69,13 @@ static struct where where_are_we(struct bny_control *c, struct bny_position *p)
 
     if (!p)
         return w;
-    w.flags = WHERE_KNOWN | (atomic_load(&p->fresh) ? WHERE_INSIDE : 0);
+    w.flags = WHERE_KNOWN;
     w.started = atomic_load(&p->started);
-    w.active = w.flags & WHERE_INSIDE ? atomic_load(&p->active) : 0;
-    w.waits = w.flags & WHERE_INSIDE ? atomic_load(&p->waits) : 0;
+    if (atomic_load(&p->fresh)) {
+        w.flags |= here && now - here < INSIDE_NS ? WHERE_INSIDE : 0;
+        w.active = atomic_load(&p->active);
+        w.waits = atomic_load(&p->waits);
+    }
     w.away_ms = here && now > here ? (now - here) / 1000000u : 0;
     return w;
 }
@@ -104,16 +113,18 @@ static void timeout_verdict_tell(struct bny_control *c, struct bny_instance *it)
     bny_consensus_enter(&c->agree, it->id, &mine);
 }
 
-void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
-                       const uint64_t *members, const char *what)
+int bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
+                      const uint64_t *members, const char *what, int is_over)
 {
-    struct bny_consensus_id id = { BNY_CONSENSUS_BLAME, comm, seq };
+    struct bny_consensus_id id = { is_over ? BNY_CONSENSUS_BLAME : BNY_CONSENSUS_WHERE, comm,
+                                   seq };
     struct bny_failure f = { .cause = BNY_CAUSE_DEADLINE,
                              .code = BANYAN_ETIMEDOUT,
                              .blamed = -1,
                              .reporter = c->rank,
                              .comm = comm };
     struct where w;
+    int asked = 1;
     struct bny_contribution mine = { .members = members,
                                      .bits = ~(uint64_t)0,
                                      .records = &f,
@@ -127,7 +138,8 @@ void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
         struct bny_position *p = position_of(c, comm);
         const struct bny_instance *it = bny_consensus_find(&c->agree, id);
 
-        if (!(it && (it->entered || it->decided)) && published(p)) {
+        asked = (it && (it->entered || it->decided)) || published(p);
+        if (asked && !(it && (it->entered || it->decided))) {
             w = where_are_we(c, p);
             bny_consensus_enter(&c->agree, id, &mine);
             c->busy = 1;
@@ -135,12 +147,18 @@ void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
     }
     pthread_mutex_unlock(&c->lock);
     bny_control_wake(c);
+    return asked;
+}
+
+static int asks_where(const struct bny_instance *it)
+{
+    return it->id.kind == BNY_CONSENSUS_BLAME || it->id.kind == BNY_CONSENSUS_WHERE;
 }
 
 int blame_asked(const struct bny_control *c)
 {
     for (const struct bny_instance *it = c->agree.first; it; it = it->next)
-        if (it->id.kind == BNY_CONSENSUS_BLAME && !it->decided && !it->entered)
+        if (asks_where(it) && !it->decided && !it->entered)
             return 1;
     return 0;
 }
@@ -218,58 +236,91 @@ static int verdict(const struct bny_control *c, const struct bny_instance *it, c
                    size_t cap)
 {
     int r = smallest(c, it, it->gone, NULL);
+    char at[BNY_WHERE_TEXT];
     struct where w;
 
     if (r >= 0) {
-        snprintf(text, cap, "rank %d %s", r, bny_bit(it->left, r) ? "has left" : "has died");
+        snprintf(text, cap, "rank %d%s %s", r, bny_control_where(c, r, at),
+                 bny_bit(it->left, r) ? "has left" : "has died");
         return r;
     }
     r = smallest(c, it, it->late, it->has);
     if (r >= 0) {
-        snprintf(text, cap, "rank %d does not answer: its process is stopped, or gets no CPU",
-                 r);
+        snprintf(text, cap, "rank %d%s does not answer: its process is stopped, or gets no CPU",
+                 r, bny_control_where(c, r, at));
         return r;
     }
     r = not_begun(c, it);
     if (r < 0)
         return end_of_chain(c, it, text, cap);
     w = where_is(it, r);
+    bny_control_where(c, r, at);
     if (!(w.flags & WHERE_KNOWN))
-        snprintf(text, cap, "nobody is dead: rank %d does not have this communicator", r);
+        snprintf(text, cap, "nobody is dead: rank %d%s does not have this communicator", r, at);
     else if (w.flags & WHERE_INSIDE)
-        snprintf(text, cap, "nobody is dead: rank %d has not called it; it is in another call",
-                 r);
+        snprintf(text, cap,
+                 "nobody is dead: rank %d%s has not called it; it is in another call", r, at);
     else
-        bny_snprintf(
-            text, cap,
-            "nobody is dead: rank %d has not called it; it was last seen waiting in the "
-            "library %.3g s ago",
-            r, (double)w.away_ms * 1e-3);
+        bny_snprintf(text, cap,
+                     "nobody is dead: rank %d%s has not called it; it was last seen waiting in "
+                     "the library %.3g s ago; gdb -p or py-spy dump --pid shows where it is",
+                     r, at, (double)w.away_ms * 1e-3);
     return r;
+}
+
+/* "what; why" */
+static void append(struct bny_failure *f, const char *why)
+{
+    size_t len = strlen(f->text), most = sizeof f->text - strlen(why) - 3;
+
+    len = len > most ? most : len;
+    snprintf(f->text + len, sizeof f->text - len, "; %s", why);
+}
+
+/* Two ranks warn: the blamed one, and of the others the first. */
+static int is_teller(const struct bny_control *c, const struct bny_instance *it, int blamed)
+{
+    int r = 0;
+
+    while (r < c->nranks && (!bny_bit(it->has, r) || r == blamed))
+        r++;
+    return c->rank == blamed || c->rank == r;
+}
+
+static void tell_where(struct bny_control *c, const struct bny_instance *it,
+                       const struct bny_failure *f)
+{
+    struct bny_position *p = position_of(c, it->id.comm);
+    int warns = p && p->told < TELLS && is_teller(c, it, f->blamed);
+
+    if (!p || f->blamed < 0 || !bny_bit(it->members, c->rank))
+        return;
+    p->told++;
+    banyan_log(warns ? BANYAN_LOG_WARN : BANYAN_LOG_INFO, "%s%s", f->text,
+               f->blamed == c->rank ? " (this rank)" : "");
 }
 
 static void judge(struct bny_control *c, struct bny_instance *it)
 {
     struct bny_failure f;
-    char text[160];
-    size_t len;
+    char why[240];
 
     it->judged = 1;
     if (!it->nrecords)
         return;
     f = it->records[0];
-    f.blamed = verdict(c, it, text, sizeof text);
-    len = strlen(f.text);
-    if (len > sizeof f.text - sizeof text - 3)
-        len = sizeof f.text - sizeof text - 3;
-    snprintf(f.text + len, sizeof f.text - len, "; %s", text);
-    control_add(c, &f, -1);
+    f.blamed = verdict(c, it, why, sizeof why);
+    append(&f, why);
+    if (it->id.kind == BNY_CONSENSUS_BLAME)
+        control_add(c, &f, -1);
+    else
+        tell_where(c, it, &f);
 }
 
 void blame_run(struct bny_control *c)
 {
     for (struct bny_instance *it = c->agree.first; it; it = it->next) {
-        if (it->id.kind != BNY_CONSENSUS_BLAME || it->judged)
+        if (!asks_where(it) || it->judged)
             continue;
         if (it->decided)
             judge(c, it);

@@ -205,7 +205,7 @@ class Cases(Mpi):
                 # MPICH's launcher may end the job before the survivors have written: that is an error as well.
                 if path.exists() or MPI == "openmpi":
                     # (Or of the other survivor, when Open MPI was faster in ending the job.)
-                    self.assertRegex(path.read_text(encoding="ascii"), r"rank \d (is gone|died)", out + err)
+                    self.assertRegex(path.read_text(encoding="ascii"), r"rank \d \(pid \d+ on \S+\) (is gone|died)", out + err)
                 else:
                     self.assertNotEqual(code, 0, out + err)
 

@@ -251,7 +251,7 @@ ParameterizedTest(struct shape *s, control, an_end_without_farewell_is_a_death)
     int victim = (int)bny_rng_below(&seed, (uint64_t)s->n);
     struct bny_failure got;
     struct world w;
-    char words[32];
+    char words[64], host[36] = "";
 
     world_new(&w, s->n);
     world_expect_healthy(&w, 20);
@@ -261,7 +261,8 @@ ParameterizedTest(struct shape *s, control, an_end_without_farewell_is_a_death)
     cr_assert_eq(got.cause, BNY_CAUSE_DEATH);
     cr_assert_eq(got.code, BANYAN_ERANKDEAD);
     cr_assert_eq(got.blamed, victim);
-    snprintf(words, sizeof words, "rank %d died", victim);
+    gethostname(host, sizeof host - 1);
+    snprintf(words, sizeof words, "rank %d (pid %d on %s) died", victim, (int)getpid(), host);
     cr_assert(strstr(got.text, words), "%s", got.text);
     world_free(&w);
 }
@@ -1282,4 +1283,106 @@ Test(control, who_begins_at_once_is_heard_where_a_member_gave_up)
 Test(control, who_begins_at_once_is_heard_behind_the_deadline)
 {
     begin_where_nobody_waits(0, 1);
+}
+
+/* ---- warnings of operations that take long ---- */
+
+static struct told {
+    int count;
+    char text[400];
+} told;
+
+static void keep_told(void *ctx, enum banyan_log_level level, const char *text)
+{
+    struct told *t = ctx;
+
+    t->count += level == BANYAN_LOG_WARN;
+    if (level == BANYAN_LOG_WARN)
+        snprintf(t->text, sizeof t->text, "%s", text);
+}
+
+enum where_case { IN_ANOTHER_CALL, COMPUTES, COMPUTES_BESIDE_ITS_THREAD, STOPPED };
+
+/* One round; rank 2 answers its control plane unless it is stopped. */
+static void where_round(struct world *w, struct bny_position *at, enum where_case how,
+                        int is_stopped)
+{
+    now_ns += 1000000u;
+    for (int r = 0; r < w->n; r++) {
+        if (r == 2 && is_stopped)
+            continue;
+        if (r != 2 || how == IN_ANOTHER_CALL)
+            bny_control_here(w->c[r]);
+        if (atomic_load(&at[r].wanted) && (r != 2 || how != COMPUTES)) {
+            atomic_store(&at[r].wanted, 0);
+            atomic_store(&at[r].fresh, 1);
+        }
+        cr_assert_eq(bny_control_progress(w->c[r]), 0, "a warning failed the job");
+    }
+}
+
+/* Ranks 0 and 1 have begun operation 5, rank 2 has not. The first of them and rank 2 warn,
+ * whatever rank 2 does, and no rank is excluded by its answer. */
+static void where_is_it(enum where_case how, const char *words)
+{
+    struct bny_position at[3] = { { 0 } };
+    uint64_t members[1] = { 7 };
+    char name[80], host[36] = "";
+    struct world w;
+    int asked = 0;
+
+    world_new(&w, 3);
+    now_ns = bny_now_ns();
+    round_ns = 1000000u;
+    told = (struct told){ 0 };
+    banyan_set_log(keep_told, &told, BANYAN_LOG_WARN);
+    for (int r = 0; r < 3; r++) {
+        at[r].comm = 7;
+        atomic_store(&at[r].started, r == 2 ? 5 : 6);
+        bny_control_here(w.c[r]);
+        bny_control_position_add(w.c[r], &at[r]);
+    }
+    now_ns += 3000000000u;
+    for (int i = 0; i < 20000 && told.count < (how == STOPPED ? 1 : 2); i++) {
+        for (int r = 0; r < 2 && !(asked >> r & 1); r++)
+            asked |= bny_control_blame(w.c[r], 7, 5, members, "allreduce has waited", 0) << r;
+        where_round(&w, at, how, how == STOPPED);
+    }
+    for (int i = 0; i < 5000; i++)
+        where_round(&w, at, how, 0);
+    cr_assert_eq(told.count, 2, "%d warnings", told.count);
+    gethostname(host, sizeof host - 1);
+    snprintf(name, sizeof name, "rank 2 (pid %d on %s)", (int)getpid(), host);
+    cr_assert(strstr(told.text, "allreduce has waited; ") && strstr(told.text, name) &&
+                  strstr(told.text, words),
+              "%s", told.text);
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
+    for (int r = 0; r < 3; r++) {
+        cr_assert(!w.c[r]->agree.excluded, "rank %d is excluded", r);
+        bny_control_position_remove(w.c[r], &at[r]);
+    }
+    round_ns = 0;
+    world_free(&w);
+}
+
+Test(control, a_rank_in_another_call_is_named)
+{
+    where_is_it(IN_ANOTHER_CALL, "has not called it; it is in another call");
+}
+
+Test(control, a_rank_that_computes_is_named)
+{
+    where_is_it(COMPUTES, "has not called it; it was last seen waiting in the library 3");
+}
+
+/* Its progress thread answers for it, but does not wait for anything. */
+Test(control, a_rank_that_computes_beside_its_progress_thread_is_named)
+{
+    where_is_it(COMPUTES_BESIDE_ITS_THREAD,
+                "has not called it; it was last seen waiting in the library 3");
+}
+
+Test(control, a_stopped_rank_is_named_and_stays)
+{
+    where_is_it(STOPPED, "does not answer: its process is stopped");
 }

@@ -16,8 +16,6 @@
  * answers TCP_NOT_ME or cannot prove the secret. */
 #include <errno.h>
 #include <linux/sockios.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -33,9 +31,6 @@
 
 #define REFUSALS_MAX 2
 #define LOSSES_MAX   4
-#define WATCH_NS     1000000000u
-#define GONE_MS      3000u
-#define GONE_BACKOFF 3 /* retransmitted after 0.2, 0.4, 0.8 s, or more on a slow path */
 
 /* ---- the end of a connection ---- */
 
@@ -130,15 +125,15 @@ int bny_tcp_resume_gives_up(const struct tcp_conn *c, uint64_t now)
 int bny_tcp_resumed(struct tcp_conn *c)
 {
     uint64_t at = c->answer.got;
-    char why[200];
+    char why[260];
 
     if (!c->resuming && c->put == 0 && at == 0)
         return 0;
     c->losses = c->put > at && at == c->resumed_at ? c->losses + 1 : 0;
     c->resumed_at = at;
     if (c->losses >= LOSSES_MAX) {
-        snprintf(why, sizeof why, "%d connections in a row were lost without a byte",
-                 LOSSES_MAX);
+        snprintf(why, sizeof why,
+                 "%d connections in a row were lost without a byte: " BNY_NET_MTU, LOSSES_MAX);
     } else if (bny_tcp_rewind(c, at) != 0) {
         snprintf(why, sizeof why,
                  "bytes are lost with the connection: it wants to go on at %llu of %llu, and "
@@ -157,52 +152,6 @@ int bny_tcp_resumed(struct tcp_conn *c)
     }
     bny_tcp_down(c->ep, why);
     return -1;
-}
-
-/* ---- paths ---- */
-
-/* Is the path to the peer gone, or is the peer only busy? A lost path acknowledges nothing,
- * however often we retransmit. A peer that does not read has a full or shrunken buffer, so it
- * drops data, but its kernel answers each window probe; probes become as rare as on a lost
- * path, but the last answer is as old as the last probe. So it takes two unanswered probes, the
- * last of them older than the path's largest delay. A user timeout would end all of these. */
-static int path_is_gone(const struct tcp_conn *c)
-{
-    struct tcp_info info = { 0 };
-    socklen_t len = sizeof info;
-    uint32_t rto_ms, first_ms, asked_ms, answered_ms;
-
-    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 || info.tcpi_unacked == 0 ||
-        info.tcpi_backoff < GONE_BACKOFF || info.tcpi_backoff > 31)
-        return 0;
-    rto_ms =
-        info.tcpi_rto / 1000; /* doubled with each probe: half of it separates the last two */
-    first_ms = rto_ms >> info.tcpi_backoff;
-    asked_ms = info.tcpi_last_data_sent;
-    answered_ms = info.tcpi_last_ack_recv;
-    return answered_ms > GONE_MS && asked_ms > first_ms &&
-           answered_ms > asked_ms + rto_ms / 2 + first_ms;
-}
-
-void bny_tcp_watch_paths(struct tcp_tp *t)
-{
-    uint64_t now = bny_now_ns();
-
-    if (now < t->watch_ns || !t->replace_ns)
-        return;
-    t->watch_ns = now + WATCH_NS;
-    for (int r = 0; r < t->tp.nranks; r++)
-        for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++) {
-            struct tcp_conn *c = t->eps[r]->out[lane];
-
-            if (!c)
-                continue;
-            if (c->state == TCP_OPEN && (bny_tcp_pending(c) || c->pos > c->acked) &&
-                path_is_gone(c))
-                bny_tcp_lost(c, ETIMEDOUT);
-            else if (c->state == TCP_CHALLENGE && path_is_gone(c))
-                bny_tcp_join_lost(c);
-        }
 }
 
 /* ---- the receiver ---- */

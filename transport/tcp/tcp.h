@@ -180,6 +180,9 @@ struct tcp_conn {
     int refusals;       /* rounds in which nobody listened */
     int losses;         /* consecutive losses without a byte between them */
     uint64_t resumed_at;
+    /* losses of packets (paths.c): those sent, and sent again; the counts when last seen */
+    uint64_t sent, seen_put;
+    uint32_t resent, seen_resent;
     /* writing (outgoing) */
     struct tcp_item *items; /* [TCP_ITEMS], or NULL while nothing is queued */
     uint8_t *copy;          /* [TCP_COPY_BYTES], or NULL */
@@ -236,6 +239,7 @@ struct tcp_ep {
     uint32_t idle_polls;
     int claimed; /* connect() was called */
     int same_host;
+    int told_gone, told_losses; /* warnings */
     int left;                   /* said farewell */
     int down;                   /* 1: to be reported, 2: was reported */
     char *reason;               /* of down; NULL: there was no memory for it */
@@ -363,7 +367,8 @@ uint64_t bny_tcp_announce(const struct tcp_conn *in);
 int bny_tcp_follow(struct tcp_conn *in, struct tcp_conn *fresh);
 void bny_tcp_switch(struct tcp_conn *in); /* to the next socket; there must be one */
 void bny_tcp_close(struct tcp_conn *c);   /* all its sockets */
-/* Once per second: a connection with waiting output and an unresponsive peer is lost. */
+/* paths.c. Once per second: a connection with waiting output and an unresponsive peer is lost;
+ * one that loses many packets is told of. */
 void bny_tcp_watch_paths(struct tcp_tp *t);
 
 /* tcp_recv.c */

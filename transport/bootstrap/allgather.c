@@ -39,6 +39,17 @@ int gather_fail(struct bny_bootstrap *b, enum banyan_error code, const char *fmt
     return b->error;
 }
 
+int gather_word_due(struct bny_bootstrap *b)
+{
+    static const uint64_t after_ns[] = { 5000000000u, 15000000000u };
+
+    if (b->words == sizeof after_ns / sizeof after_ns[0] ||
+        bny_now_ns() - b->start_ns < after_ns[b->words])
+        return 0;
+    b->words++;
+    return 1;
+}
+
 int gather_strange(struct gather_strange *s, const struct bny_conn *c, uint64_t patience_ns)
 {
     uint64_t now = bny_now_ns();

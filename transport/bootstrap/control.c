@@ -29,9 +29,10 @@
 #include "base/text.h"
 #include "transport/bootstrap/id.h"
 
-#define MS       1000000u
-#define HALF_NS  (5000u * MS)    /* for unknown peers */
-#define KNOWN_NS (60000ull * MS) /* for peers that know the job: they may be computing */
+#define MS           1000000u
+#define HALF_NS      (5000u * MS)    /* for unknown peers */
+#define UNREACHED_NS (5000ull * MS)  /* until a warning names the rank */
+#define KNOWN_NS     (60000ull * MS) /* for peers that know the job: they may be computing */
 
 /* ---- accepting ---- */
 
@@ -246,6 +247,25 @@ int bny_control_news(struct bny_control *c)
     return bny_control_logged(c);
 }
 
+/* A link has not come up for long, and this rank is the one to connect: said once. */
+static void tell_unreached(struct bny_control *c)
+{
+    char at[BNY_ADDR_TEXT], there[BNY_WHERE_TEXT];
+
+    for (int i = 0; i < c->nlinks && !c->unreached_told; i++) {
+        const struct link *l = &c->links[i];
+
+        if (l->state != LINK_TRYING || bny_now_ns() - l->since_ns < UNREACHED_NS)
+            continue;
+        c->unreached_told = 1;
+        bny_warn("init goes on: rank %d has no answer from rank %d%s at %s for %d s; does a "
+                 "firewall block the port (BANYAN_PORT_RANGE), is it the right interface "
+                 "(BANYAN_IFNAME)?",
+                 c->rank, l->peer, bny_control_where(c, l->peer, there),
+                 bny_addr_text(&l->addr[0], at), (int)(UNREACHED_NS / MS / 1000));
+    }
+}
+
 int bny_control_ready(struct bny_control *c)
 {
     int ready, starved;
@@ -253,6 +273,8 @@ int bny_control_ready(struct bny_control *c)
     pthread_mutex_lock(&c->lock);
     ready = c->ready || (c->connected && !links_pending(c));
     starved = c->connected && c->starved;
+    if (!ready)
+        tell_unreached(c);
     pthread_mutex_unlock(&c->lock);
     if (!ready && starved)
         return bny_fail(

@@ -79,7 +79,8 @@ struct bny_control {
     int connected; /* bny_control_connect was called */
     int starved;   /* a connection waits to be accepted but there is no descriptor for it */
     int ready;     /* every link was up once, or its peer is gone */
-    int busy;      /* something waits for time or output: check it at every progress */
+    int unreached_told;
+    int busy; /* something waits for time or output: check it at every progress */
     struct control_peer *peers; /* [nranks] */
     struct link links[LINKS_MAX];
     int nlinks;
@@ -101,7 +102,7 @@ struct bny_control {
     int nlog, log_cap;
     int excluded_told;
     int quorum;        /* ranks that a view needs; 0: majority; -1: any */
-    char out_why[240]; /* why this rank takes no part any more; "": it does */
+    char out_why[300]; /* why this rank takes no part any more; "": it does */
     enum banyan_error out_code;
     uint64_t *sleepers;             /* ranks left out of the latest decision */
     struct bny_position *positions; /* timeout_verdict.c */

@@ -163,6 +163,7 @@ struct bny_bootstrap {
     size_t npacked, have;
     int full;      /* the table is complete */
     int listening; /* the root's listener is open until the root ends */
+    int words;     /* of init that lasts: said so far */
     int done;      /* 1: the table is complete and was sent to all ranks served */
     int settled;   /* 1: all ranks are ready */
     int error;     /* negative code once failed */
@@ -241,6 +242,9 @@ void gather_client_finish(struct bny_bootstrap *b);
 /* The payload of FAIL and ABORT, both ways. Returns its length. */
 size_t gather_pack_failure(const struct bny_bootstrap *b, uint8_t frame[4 + GATHER_TEXT]);
 void gather_take_failure(struct bny_bootstrap *b, const uint8_t *data, size_t len);
+
+/* 1, once each: init has lasted for 5 s, and for 15 s. */
+int gather_word_due(struct bny_bootstrap *b);
 
 /* Sets the error once; the first one stays. Returns -code. */
 int gather_fail(struct bny_bootstrap *b, enum banyan_error code, const char *fmt, ...)

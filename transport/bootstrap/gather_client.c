@@ -12,6 +12,7 @@
 #include "base/counts.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
 #include "transport/bootstrap/wire_pack.h"
@@ -590,9 +591,10 @@ static void up_progress(struct bny_bootstrap *b, int due)
         left(b, k->up_rank, &(struct bny_conn){ .why = "it was not reached" });
 }
 
-static void client_deadline(struct bny_bootstrap *b)
+/* What init has waited for until now. Returns 1 if the root knows it as well. */
+static int client_waits_for(const struct bny_bootstrap *b, char text[GATHER_TEXT])
 {
-    struct gather_client *k = &b->client;
+    const struct gather_client *k = &b->client;
     double seconds = (double)(bny_now_ns() - b->start_ns) / 1e9;
     char at[BNY_ADDR_TEXT], ports[32] = "";
     struct bny_addr addr;
@@ -601,24 +603,30 @@ static void client_deadline(struct bny_bootstrap *b)
     bny_addr_text(&addr, at);
     if (client_scans(b))
         snprintf(ports, sizeof ports, " (and the next %d ports)", b->id.span - 1);
+    if (k->joined && k->conn && bny_net_is_stuck(k->conn->fd)) {
+        bny_snprintf(text, GATHER_TEXT,
+                     "rank %d: its peer info does not get through to the root at %s, though "
+                     "the connection stands since %.1f s: " BNY_NET_MTU,
+                     b->rank, at, seconds);
+        return 0;
+    }
     if (k->joined)
-        gather_fail(b, BANYAN_ETIMEDOUT,
-                    "rank %d: joined the root at %s, but not every rank came within "
-                    "%.1f s",
-                    b->rank, at, seconds);
+        bny_snprintf(text, GATHER_TEXT,
+                     "rank %d: joined the root at %s, but not every rank came within %.1f s",
+                     b->rank, at, seconds);
     else if (k->up && k->up_addr.family == 1)
-        gather_fail(b, BANYAN_ETIMEDOUT,
-                    "rank %d: process %d of this host, through which it joins, did not answer "
-                    "within %.1f s; has it entered init?",
-                    b->rank, bny_near_above(b->near.rank), seconds);
+        bny_snprintf(text, GATHER_TEXT,
+                     "rank %d: process %d of this host, through which it joins, did not "
+                     "answer within %.1f s; has it entered init?",
+                     b->rank, bny_near_above(b->near.rank), seconds);
     else if (k->conn && k->conn->state != BNY_CONN_CONNECTING)
-        gather_fail(b, BANYAN_ETIMEDOUT,
-                    "rank %d: the root at %s accepted the connection but did not "
-                    "answer within %.1f s; has rank 0 entered init?",
-                    b->rank, at, seconds);
+        bny_snprintf(text, GATHER_TEXT,
+                     "rank %d: the root at %s accepted the connection but did not answer "
+                     "within %.1f s; has rank 0 entered init?",
+                     b->rank, at, seconds);
     else
-        gather_fail(
-            b, BANYAN_ETIMEDOUT,
+        bny_snprintf(
+            text, GATHER_TEXT,
             "rank %d: no answer from the root at %s%s within %.1f s (%s); is rank 0 running, "
             "%s",
             b->rank, at, ports, seconds,
@@ -628,6 +636,21 @@ static void client_deadline(struct bny_bootstrap *b)
                   "ranks run in several, give an address that all reach (MASTER_ADDR)"
                 : "does a firewall block the port (BANYAN_PORT_RANGE), is it the right "
                   "interface (BANYAN_IFNAME on rank 0)?");
+    return k->joined;
+}
+
+static void client_deadline(struct bny_bootstrap *b)
+{
+    char text[GATHER_TEXT];
+    int is_known;
+
+    if (bny_deadline_passed(b->deadline_ns)) {
+        client_waits_for(b, text);
+        gather_fail(b, BANYAN_ETIMEDOUT, "%s", text);
+    } else if (gather_word_due(b)) {
+        is_known = client_waits_for(b, text);
+        banyan_log(is_known ? BANYAN_LOG_INFO : BANYAN_LOG_WARN, "init goes on: %s", text);
+    }
 }
 
 static void connection_progress(struct bny_bootstrap *b, int due)
@@ -668,7 +691,7 @@ void gather_client_progress(struct bny_bootstrap *b)
         bny_conn_free(k->conn);
         k->conn = NULL;
     }
-    if (!b->done && !b->error && bny_deadline_passed(b->deadline_ns))
+    if (!b->done && !b->error)
         client_deadline(b);
 }
 

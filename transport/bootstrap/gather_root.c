@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "transport/bootstrap/gather.h"
 #include "transport/bootstrap/id.h"
 #include "transport/bootstrap/wire_pack.h"
@@ -327,13 +328,25 @@ static int gather_root_pack(struct bny_bootstrap *b)
 /* The missing ranks, as a sentence. */
 enum lack { LACK_COMING, LACK_CARD, LACK_READY };
 
+/* Small jobs: has it proven itself to the root? */
+static int is_connected(const struct gather_below *r, int rank)
+{
+    int found = 0;
+
+    for (int i = 0; i < r->nhalf && !found; i++)
+        found = r->half[i]->state == BNY_CONN_READY && r->half[i]->theirs.rank == rank;
+    return found;
+}
+
 static int lacks(const struct bny_bootstrap *b, int rank, enum lack what)
 {
     const struct gather_below *r = &b->below;
 
     if (what == LACK_READY)
         return !r->ready[rank];
-    return r->via[rank] < 0 && (what == LACK_CARD || !r->spots || !r->spots[rank].here);
+    if (r->via[rank] >= 0)
+        return 0;
+    return what == LACK_CARD || !(r->spots ? r->spots[rank].here : is_connected(r, rank));
 }
 
 /* The rank through which this rank's messages come; 0: the root, or unknown. It is never a
@@ -389,21 +402,30 @@ static void missing_text(const struct bny_bootstrap *b, const uint8_t *who, char
     }
 }
 
-static void check_deadline(struct bny_bootstrap *b)
+/* A member that the table does not reach, though it is connected; 0: none. */
+static int stuck_member(const struct bny_bootstrap *b)
 {
-    struct gather_below *r = &b->below;
-    uint64_t now = bny_now_ns(), margin, all = r->first_deadline - b->start_ns;
+    const struct gather_below *r = &b->below;
+
+    for (int i = 0; i < r->nmembers; i++) {
+        const struct bny_conn *c = r->ranks[r->members[i]];
+
+        if (c && bny_net_is_stuck(c->fd))
+            return r->members[i];
+    }
+    return 0;
+}
+
+/* What init has waited for until now. */
+static void root_waits_for(const struct bny_bootstrap *b, char text[GATHER_TEXT])
+{
+    const struct gather_below *r = &b->below;
+    double seconds = (double)(bny_now_ns() - b->start_ns) / 1e9;
     char missing[120], foreign[100] = "", at[BNY_ADDR_TEXT];
     enum lack what = r->settling ? LACK_READY : LACK_COMING;
     uint8_t *who;
-    int count;
+    int count, stuck;
 
-    if (!r->first_deadline)
-        return;
-    /* Early enough to send the failure to connected ranks before their own deadline. */
-    margin = all / 10 < 200u * MS ? all / 10 : 200u * MS;
-    if (now + margin < r->first_deadline)
-        return;
     who = who_lacks(b, what, &count);
     if (!count && what == LACK_COMING) {
         free(who);
@@ -419,28 +441,51 @@ static void check_deadline(struct bny_bootstrap *b)
                  "secret?)",
                  (unsigned long long)r->foreign.total);
     if (r->settling)
-        gather_fail(b, BANYAN_ETIMEDOUT,
-                    "rank%s %s of %d did not connect to the other ranks within %.1f s; is a "
-                    "firewall in the way of BANYAN_PORT_RANGE?",
-                    count > 1 ? "s" : "", count ? missing : "0", b->nranks,
-                    (double)(now - b->start_ns) / 1e9);
+        bny_snprintf(text, GATHER_TEXT,
+                     "rank%s %s of %d did not connect to the other ranks within %.1f s; is a "
+                     "firewall in the way of BANYAN_PORT_RANGE?",
+                     count > 1 ? "s" : "", count ? missing : "0", b->nranks, seconds);
+    else if (count == 0 && !b->has_peer_info)
+        bny_snprintf(text, GATHER_TEXT,
+                     "all ranks reached the root, whose own transports did not open within "
+                     "%.1f s",
+                     seconds);
+    else if (count == 0 && (stuck = stuck_member(b)) > 0)
+        bny_snprintf(text, GATHER_TEXT,
+                     "the peer infos do not get through to rank %d, though its connection "
+                     "stands since %.1f s: " BNY_NET_MTU,
+                     stuck, seconds);
     else if (count == 0)
-        gather_fail(b, BANYAN_ETIMEDOUT,
-                    "the root could not send all peer infos within %.1f s: %d of %d ranks "
-                    "took them",
-                    (double)(now - b->start_ns) / 1e9, r->served, r->nmembers);
+        bny_snprintf(text, GATHER_TEXT,
+                     "the root could not send all peer infos within %.1f s: %d of %d ranks "
+                     "took them",
+                     seconds, r->served, r->nmembers);
     else if (what == LACK_CARD)
-        gather_fail(
-            b, BANYAN_ETIMEDOUT,
-            "rank%s %s of %d reached the root at %s, but no peer info came within %.1f s; "
-            "do they run, is a firewall in the way of BANYAN_PORT_RANGE?",
-            count > 1 ? "s" : "", missing, b->nranks, at, (double)(now - b->start_ns) / 1e9);
+        bny_snprintf(text, GATHER_TEXT,
+                     "rank%s %s of %d reached the root at %s, but no peer info came within "
+                     "%.1f s; do their transports still open, or " BNY_NET_MTU,
+                     count > 1 ? "s" : "", missing, b->nranks, at, seconds);
     else
-        gather_fail(b, BANYAN_ETIMEDOUT,
-                    "rank%s %s of %d did not reach the root at %s within %.1f s%s; check "
-                    "that they run, and firewall, BANYAN_IFNAME and BANYAN_PORT_RANGE",
-                    count > 1 ? "s" : "", missing, b->nranks, at,
-                    (double)(now - b->start_ns) / 1e9, foreign);
+        bny_snprintf(text, GATHER_TEXT,
+                     "rank%s %s of %d did not reach the root at %s within %.1f s%s; check "
+                     "that they run, and firewall, BANYAN_IFNAME and BANYAN_PORT_RANGE",
+                     count > 1 ? "s" : "", missing, b->nranks, at, seconds, foreign);
+}
+
+static void check_deadline(struct bny_bootstrap *b)
+{
+    uint64_t now = bny_now_ns(), margin, all = b->below.first_deadline - b->start_ns;
+    char text[GATHER_TEXT];
+
+    /* Early enough to send the failure to connected ranks before their own deadline. */
+    margin = all / 10 < 200u * MS ? all / 10 : 200u * MS;
+    if (b->below.first_deadline && now + margin >= b->below.first_deadline) {
+        root_waits_for(b, text);
+        gather_fail(b, BANYAN_ETIMEDOUT, "%s", text);
+    } else if (gather_word_due(b)) {
+        root_waits_for(b, text);
+        bny_warn("init goes on: %s", text);
+    }
 }
 
 int gather_root_progress(struct bny_bootstrap *b)

@@ -128,6 +128,21 @@ static void exclude(struct bny_control *c)
     log_add(c, &f, c->agree.view + 1);
 }
 
+/* Ranks that this one could not connect to at all were never heard: that is the cause. */
+static int unreached_words(struct bny_control *c)
+{
+    for (int i = 0; i < c->known.count; i++) {
+        const struct bny_failure *f = &c->known.list[i].f;
+
+        if (f->cause == BNY_CAUSE_RESET && f->code == BANYAN_ERANKDEAD &&
+            f->reporter == c->rank && f->blamed != c->rank) {
+            snprintf(c->out_why, sizeof c->out_why, "%s", f->text);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* All ranks that decided this view come to the same result. After a cut the minority must not
  * go on, or both parts would. */
 static void ask_quorum(struct bny_control *c, const struct bny_instance *it)
@@ -140,11 +155,12 @@ static void ask_quorum(struct bny_control *c, const struct bny_instance *it)
     if (c->quorum < 0 || c->out_why[0] ||
         bny_consensus_quorum(&c->agree, it, c->quorum, &cut, &all))
         return;
-    bny_snprintf(
-        c->out_why, sizeof c->out_why,
-        "rank %d is cut off from %d of %d ranks, which may go on without it: nothing was heard "
-        "of them for %.3g s (BANYAN_SILENT_S); BANYAN_QUORUM=any goes on anyway",
-        c->rank, cut, all, (double)c->silent_ns * 1e-9);
+    if (!unreached_words(c))
+        bny_snprintf(c->out_why, sizeof c->out_why,
+                     "rank %d is cut off from %d of %d ranks, which may go on without it: "
+                     "nothing was heard "
+                     "of them for %.3g s (BANYAN_SILENT_S); BANYAN_QUORUM=any goes on anyway",
+                     c->rank, cut, all, (double)c->silent_ns * 1e-9);
     c->out_code = BANYAN_ERANKDEAD;
     snprintf(f.text, sizeof f.text, "%s", c->out_why);
     log_add(c, &f, it->id.seq);
@@ -166,7 +182,7 @@ void view_leave(struct bny_control *c, const struct bny_failure *f)
 
     if (c->nlog == c->log_cap) /* no memory for more: the latest makes room */
         before = --c->nlog;
-    snprintf(c->out_why, sizeof c->out_why, "%.239s", f->text);
+    snprintf(c->out_why, sizeof c->out_why, "%s", f->text);
     c->out_code = (enum banyan_error)f->code;
     c->agree.excluded = c->excluded_told = 1;
     log_add(c, f, c->agree.view + 1);

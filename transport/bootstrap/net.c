@@ -470,6 +470,18 @@ static void set_nodelay(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
+#define RESENT_MIN 3 /* times in a row: 1.5 s */
+
+int bny_net_is_stuck(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+
+    memset(&info, 0, sizeof info);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_unacked &&
+           info.tcpi_retransmits >= RESENT_MIN;
+}
+
 int bny_net_connect(const struct bny_addr *a)
 {
     struct sockaddr_storage ss;

@@ -68,7 +68,8 @@ static const struct param params[] = {
       0, 0 },
     { "BANYAN_CHUNK", "bytes", "0", "chunk size; 0: chosen by size", 0, 1 << 26 },
     { "BANYAN_IFNAME", "list", "",
-      "interfaces: eth0,ib or ^lo,docker; for verbs also an RDMA device: mlx5_0:1", 0, 0 },
+      "interfaces or their addresses: eth0,ib or ^lo; for verbs also an RDMA device: mlx5_0:1",
+      0, 0 },
     { "BANYAN_INTEGRITY", "plain|mac|encrypt", "plain",
       "data between ranks: unprotected, authenticated, or also encrypted; auto leaves out "
       "transports that cannot; all ranks alike",

@@ -22,6 +22,8 @@
 #include "collectives/api/job.h"
 #include "collectives/progress/progress.h"
 #include "collectives/plan/topology.h"
+#include "transport/bootstrap/id.h"
+#include "transport/bootstrap/net.h"
 #include "transport/loop/loop.h"
 
 #define SETTLE_GRACE_NS 300000000u
@@ -451,6 +453,8 @@ static int find_root(struct bny_init *in, const struct bny_id *given, int nranks
 /* Everything that the peer info tells of. */
 static int make_peer_info(struct bny_init *in, int nranks, int rank)
 {
+    struct bny_addr root = { 0 };
+    char ifname[BNY_ADDR_TEXT];
     int rc;
 
     in->w = bny_world_new(nranks, rank);
@@ -471,9 +475,12 @@ static int make_peer_info(struct bny_init *in, int nranks, int rank)
     if (rc || nranks == 1)
         return rc;
     rc = create_transports(in, in->w->secret);
+    if (in->id.port)
+        bny_id_addr(&in->id, &root);
     if (rc == 0)
         rc = bny_control_create(&in->w->control, rank, nranks, in->w->secret, in->id.job,
-                                in->cfg.ifname, in->cfg.port_range);
+                                bny_net_ifname(in->cfg.ifname, &root, ifname),
+                                in->cfg.port_range);
     if (rc == 0)
         rc = bny_control_address(in->w->control, in->info.control, sizeof in->info.control);
     return rc > 0 ? 0 : rc;

@@ -203,8 +203,9 @@ struct banyan_config {
                                of 64 KiB and more a warning gives the reason, once for each
                                communicator */
     const char *codec;      /* the same: "none" (default) or a codec's name */
-    const char *ifname;     /* interface(s) for TCP and verbs: "eth0,ib", or "^lo,docker" to
-                             * exclude; for verbs also an RDMA device: "mlx5_0:1"; "": any */
+    const char *ifname;     /* interface(s) for TCP and verbs, or their addresses: "eth0,ib", or
+                             * "^lo,docker" to exclude; for verbs also an RDMA device:
+                             * "mlx5_0:1"; "": any, first the one that leads to the root */
     const char *port_range; /* "20000-20100"; "" (default): any */
     size_t chunk_bytes;     /* 0: BANYAN_CHUNK, or chosen by size */
     int progress_thread;    /* 1: a thread of the library progresses this communicator */

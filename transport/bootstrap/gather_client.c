@@ -54,6 +54,7 @@ int gather_client_start(struct bny_bootstrap *b, const char *ifname, const char 
 {
     struct gather_client *k = &b->client;
     struct bny_addr at = { 0 };
+    char text[BNY_ADDR_TEXT];
     int fd = -1, near_fd = gather_near_start(b), alone = b->near.count < 2;
 
     if (!b->tree)
@@ -64,7 +65,8 @@ int gather_client_start(struct bny_bootstrap *b, const char *ifname, const char 
         k->near_end_ns = bny_now_ns() + NEAR_NS;
     } else if (!alone || 2 * (int64_t)b->rank < b->nranks) {
         bny_id_addr(&b->id, &at);
-        if (bny_addr_is_loopback(&at) || bny_net_choose(&at, ifname ? ifname : "") == 0)
+        if (bny_addr_is_loopback(&at) ||
+            bny_net_choose(&at, bny_net_ifname(ifname, &at, text)) == 0)
             fd = bny_net_listen(&at, port_range ? port_range : "", BACKLOG);
         if (fd < 0)
             bny_info("rank %d serves no other host at init: %s", b->rank, banyan_last_error());

@@ -6,12 +6,15 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -92,28 +95,56 @@ struct bny_addr bny_addr_loopback(uint16_t port)
     return (struct bny_addr){ .family = 4, .port = port, .ip = { 127, 0, 0, 1 } };
 }
 
-/* The 1-based position of the first prefix of the comma list that name starts with; 0: none. */
-static int match_prefix(const char *list, const char *name)
+static void ip_text(const struct bny_addr *a, char text[INET6_ADDRSTRLEN])
 {
+    inet_ntop(a->family == 6 ? AF_INET6 : AF_INET, a->ip, text, INET6_ADDRSTRLEN);
+}
+
+/* The 1-based position in the comma list of the first prefix of the interface's name, or of its
+ * address; 0: none. */
+static int match(const char *list, const char *name, const struct bny_addr *a)
+{
+    char ip[INET6_ADDRSTRLEN] = "";
     int at = 0;
 
+    ip_text(a, ip);
     while (*list) {
         size_t len = strcspn(list, ",");
 
         at++;
-        if (len && !strncmp(list, name, len))
+        if (len && (!strncmp(list, name, len) || (!strncmp(list, ip, len) && !ip[len])))
             return at;
         list += len + (list[len] == ',');
     }
     return 0;
 }
 
-/* Interfaces that connect containers, not hosts. */
-#define INNER "docker,virbr,br-,cni"
+/* Does it connect containers or virtual machines, not hosts? So do bridges, and what has no
+ * carrier. The driver is asked, as /sys may be another network namespace's. */
+static int is_inner(const struct ifaddrs *i)
+{
+    struct ethtool_drvinfo info = { .cmd = ETHTOOL_GDRVINFO };
+    struct ifreq ask = { 0 };
+    int fd, rc;
 
-/* Smaller is better; 0: unusable. avoid: interfaces used only if named. */
+    if (i->ifa_flags & IFF_LOOPBACK)
+        return 0;
+    if (!(i->ifa_flags & IFF_RUNNING))
+        return 1;
+    fd = bny_fd_high(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (fd < 0)
+        return 0;
+    snprintf(ask.ifr_name, sizeof ask.ifr_name, "%s", i->ifa_name);
+    ask.ifr_data = (void *)&info;
+    rc = ioctl(fd, SIOCETHTOOL, &ask);
+    close(fd);
+    return rc == 0 && !strcmp(info.driver, "bridge");
+}
+
+/* Smaller is better; 0: unusable. avoids: interfaces inside this host are used only if named.
+ */
 static int preference(const struct ifaddrs *i, const struct bny_addr *a, const char *ifname,
-                      const char *avoid)
+                      int avoids)
 {
     int listed, six = a->family == 6;
 
@@ -122,12 +153,12 @@ static int preference(const struct ifaddrs *i, const struct bny_addr *a, const c
     if (six && a->ip[0] == 0xfe && (a->ip[1] & 0xc0) == 0x80) /* link-local needs a scope */
         return 0;
     if (*ifname == '^') {
-        if (match_prefix(ifname + 1, i->ifa_name))
+        if (match(ifname + 1, i->ifa_name, a))
             return 0;
     } else if (*ifname) {
-        listed = match_prefix(ifname, i->ifa_name);
+        listed = match(ifname, i->ifa_name, a);
         return listed ? 2 * listed + six : 0;
-    } else if (match_prefix(avoid, i->ifa_name)) {
+    } else if (avoids && is_inner(i)) {
         return 0;
     }
     return (i->ifa_flags & IFF_LOOPBACK ? LOOPBACK : 2) + six;
@@ -190,7 +221,7 @@ static int has_name(const char *list, const char *name)
 
 /* names: receives those of all that are up. *best: the preference of the first; 0: none. */
 static int candidates(const struct ifaddrs *list, struct bny_addr *out, int max,
-                      const char *ifname, const char *avoid, char names[200], int *best)
+                      const char *ifname, int avoids, char names[200], int *best)
 {
     int rank[BNY_NET_CANDIDATES_MAX] = { 0 }, n = 0;
 
@@ -205,7 +236,7 @@ static int candidates(const struct ifaddrs *list, struct bny_addr *out, int max,
         from_sockaddr(&a, i->ifa_addr);
         if (a.family && i->ifa_flags & IFF_UP && !has_name(names, i->ifa_name))
             snprintf(names + len, 200 - len, "%s%s", len ? "," : "", i->ifa_name);
-        p = preference(i, &a, ifname, avoid);
+        p = preference(i, &a, ifname, avoids);
         if (!p || (n == max && rank[n - 1] <= p))
             continue;
         for (at = n < max ? n++ : n - 1; at > 0 && rank[at - 1] > p; at--) {
@@ -229,10 +260,9 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
     max = max < BNY_NET_CANDIDATES_MAX ? max : BNY_NET_CANDIDATES_MAX;
     if (getifaddrs(&list) != 0)
         return bny_fail_errno("cannot list the network interfaces");
-    n = candidates(list, out, max, ifname, "veth," INNER, names, &best);
-    /* In a hand-made namespace the external interface often has such a name. */
-    if (!*ifname && (!n || best >= LOOPBACK))
-        n = candidates(list, out, max, ifname, INNER, names, &best);
+    n = candidates(list, out, max, ifname, 1, names, &best);
+    if (!*ifname && (!n || best >= LOOPBACK)) /* the host's own address may be a bridge's */
+        n = candidates(list, out, max, ifname, 0, names, &best);
     freeifaddrs(list);
     if (!n && replace_devices(ifname, interfaces, sizeof interfaces))
         return bny_net_candidates(out, max, interfaces);
@@ -242,6 +272,29 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
                         "this host has %s",
                         ifname, names);
     return n;
+}
+
+const char *bny_net_ifname(const char *ifname, const struct bny_addr *root,
+                           char text[BNY_ADDR_TEXT])
+{
+    struct sockaddr_storage ss;
+    struct bny_addr here = { 0 };
+    socklen_t len;
+    int fd;
+
+    if (ifname && *ifname)
+        return ifname;
+    text[0] = '\0';
+    if ((root->family != 4 && root->family != 6) || bny_addr_is_loopback(root))
+        return text;
+    len = bny_addr_sockaddr(root, &ss);
+    fd = bny_fd_high(socket(ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&ss, len) == 0 &&
+        bny_net_bound(fd, &here) == 0 && !bny_addr_is_loopback(&here))
+        ip_text(&here, text);
+    if (fd >= 0)
+        close(fd);
+    return text;
 }
 
 int bny_net_choose(struct bny_addr *out, const char *ifname)

@@ -35,11 +35,15 @@ struct bny_addr bny_addr_loopback(uint16_t port);
  * lists, in place of interfaces. */
 int bny_net_device(const char *text, char *ifname, size_t cap);
 
-/* The address to listen on: ifname is a list of prefixes in order of preference ("eth0,ib"), an
- * exclusion ("^lo,docker"), or "": the first interface that is up and no bridge of containers
- * or virtual machines, else loopback. Returns 0, -BANYAN_ECONFIG (names the interfaces there
- * are), -BANYAN_ESYSTEM. */
+/* The address to listen on: ifname is a list of prefixes in order of preference ("eth0,ib"), or
+ * addresses, an exclusion ("^lo,docker"), or "": the first interface that is up, has a carrier
+ * and is no bridge, else a bridge, else loopback. Returns 0, -BANYAN_ECONFIG (names the
+ * interfaces there are), -BANYAN_ESYSTEM. */
 int bny_net_choose(struct bny_addr *out, const char *ifname);
+/* ifname, unless it is NULL or "": then, in text, the address from which this host's packets go
+ * to the job's root, by its routes; "": that is loopback, or unknown. Sends nothing. */
+const char *bny_net_ifname(const char *ifname, const struct bny_addr *root,
+                           char text[BNY_ADDR_TEXT]);
 /* Megabits a second of the device that has the address; 0: unknown. A virtual one says a number
  * that means nothing. */
 uint32_t bny_net_mbps(const struct bny_addr *addr);

@@ -89,5 +89,8 @@ int bny_fail_errno(const char *fmt, ...)
     va_start(ap, fmt);
     bny_vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return bny_fail(BANYAN_ESYSTEM, "%.380s: %s", text, strerror(saved));
+    return bny_fail(BANYAN_ESYSTEM, "%.380s: %s%s", text, strerror(saved),
+                    saved == EMFILE   ? "; raise ulimit -n"
+                    : saved == ENFILE ? "; raise sysctl fs.file-max"
+                                      : "");
 }

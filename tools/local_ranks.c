@@ -32,6 +32,7 @@
 #define TELL_S       3600.0 /* how long a rank's end waits for a root that enters init late */
 #define OWN_FILES    64     /* descriptors besides the ranks' pipes: ours, and inherited ones */
 #define SLEEP_MS_MAX 60000u
+#define TOLD_MAX     8 /* ranks whose end is told one by one */
 
 struct pipe_end {
     int fd; /* our read end, -1: closed */
@@ -55,10 +56,28 @@ struct job {
     int board_fd;
     struct rlimit files; /* as inherited */
     int running, failed;
+    int ended_badly;                       /* of their own accord: before we ended them */
     pid_t teller;                          /* tells the ranks of the first that failed; or 0 */
     int status;                            /* of the first rank that failed, or 0 */
+    char first[240];                       /* its end in words */
+    unsigned long oom_kills;               /* before the job */
     uint64_t term_at, kill_at, timeout_at; /* ns; 0: not planned */
 };
+
+/* How often the kernel has killed a process of this machine for lack of memory, in a control
+ * group or in all; 0: unknown. */
+static unsigned long oom_kills(void)
+{
+    FILE *f = fopen("/proc/vmstat", "re");
+    unsigned long n = 0;
+    char line[128];
+
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "oom_kill %lu", &n) != 1)
+        continue;
+    if (f)
+        fclose(f);
+    return n;
+}
 
 static void set_number(const char *name, int value)
 {
@@ -101,15 +120,35 @@ static void restore_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* In the child: standard input is rank 0's, and what the ranks print is tagged. */
-static void redirect(const struct bny_local_ranks *o, int r, int (*pipes)[2])
+/* Opens OUTPUT.R.out or .err; a rank that is started again writes behind what it wrote. */
+static void to_file(const struct bny_local_ranks *o, int r, int again, int to)
+{
+    char path[4096];
+    int fd;
+
+    snprintf(path, sizeof path, "%s.%d.%s", o->output, r, to == 1 ? "out" : "err");
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (again ? O_APPEND : O_TRUNC), 0666);
+    if (fd < 0) {
+        fprintf(stderr, "%s: rank %d: --output-filename: %s: %s\n", o->tool, r, path,
+                strerror(errno));
+        _exit(125);
+    }
+    dup2(fd, to);
+}
+
+/* In the child: standard input is rank 0's, and what the ranks print is tagged, or goes to
+ * files. */
+static void redirect(const struct bny_local_ranks *o, int r, int again, int (*pipes)[2])
 {
     int null = r > 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
 
     if (null >= 0)
         dup2(null, STDIN_FILENO);
-    for (int i = 0; o->tag && i < 2; i++)
-        dup2(pipes[i][1], i + 1);
+    for (int i = 0; i < 2; i++)
+        if (o->output)
+            to_file(o, r, again, i + 1);
+        else if (o->tag)
+            dup2(pipes[i][1], i + 1);
 }
 
 /* In the child: becomes rank r of the program. Does not return. */
@@ -123,7 +162,7 @@ static void become_rank(const struct job *j, int r, pid_t parent, int listener, 
     if (getppid() != parent)
         _exit(125);
     restore_signals();
-    redirect(o, r, pipes);
+    redirect(o, r, j->ranks[r].restarts > 0, pipes);
     setrlimit(RLIMIT_NOFILE, &j->files);
     if (o->bind)
         bny_local_bind(r);
@@ -272,7 +311,11 @@ static void note_end(struct job *j, int r, int status, const char *text)
     }
     /* After we have sent SIGTERM ourselves, deaths are no news. */
     if (!j->kill_at) {
-        fprintf(stderr, "%s: %s\n", o->tool, text);
+        if (j->ended_badly < TOLD_MAX)
+            fprintf(stderr, "%s: %s\n", o->tool, text);
+        if (!*j->first)
+            snprintf(j->first, sizeof j->first, "%s", text);
+        j->ended_badly++;
         if (!j->ranks[r].restarts)
             tell_ranks(j, r, text);
         if (start_again(j, r))
@@ -285,9 +328,28 @@ static void note_end(struct job *j, int r, int status, const char *text)
     note_failure(j, status, o->grace_s > 0 ? o->grace_s : o->grace_s < 0 ? 1e-3 : GRACE_S);
 }
 
+/* How rank r, a child that has ended with wait status ws, has ended. */
+static void end_words(struct job *j, int r, int ws, char *text, size_t cap)
+{
+    unsigned long kills = 0;
+    int sig = WIFSIGNALED(ws) ? WTERMSIG(ws) : 0;
+
+    if (sig == SIGKILL)
+        kills = oom_kills();
+    if (sig)
+        snprintf(text, cap, "rank %d (pid %d) was killed by signal %d (%s)%s", r,
+                 (int)j->ranks[r].pid, sig, strsignal(sig),
+                 kills > j->oom_kills ? "; the kernel has killed for lack of memory since the "
+                                        "job began (dmesg): give it more, or run fewer ranks"
+                                      : "");
+    else
+        snprintf(text, cap, "rank %d (pid %d) exited with status %d", r, (int)j->ranks[r].pid,
+                 WEXITSTATUS(ws));
+}
+
 static void reap(struct job *j)
 {
-    char text[200];
+    char text[240];
     int ws;
     pid_t pid;
 
@@ -300,14 +362,9 @@ static void reap(struct job *j)
             r++;
         if (r == j->opts->nranks)
             continue;
+        end_words(j, r, ws, text, sizeof text);
         j->ranks[r].pid = 0;
         j->running--;
-        if (WIFSIGNALED(ws))
-            snprintf(text, sizeof text, "rank %d (pid %d) was killed by signal %d (%s)", r,
-                     (int)pid, WTERMSIG(ws), strsignal(WTERMSIG(ws)));
-        else
-            snprintf(text, sizeof text, "rank %d (pid %d) exited with status %d", r, (int)pid,
-                     status);
         note_end(j, r, status, text);
     }
 }
@@ -321,9 +378,12 @@ static int exit_status(struct job *j)
         kill(j->teller, SIGKILL);
         waitpid(j->teller, NULL, 0);
     }
+    if (j->ended_badly > 1)
+        fprintf(stderr, "%s: %d of %d ranks failed, this one first: %s\n", o->tool,
+                j->ended_badly, o->nranks, j->first);
     if (!o->keep_going || j->status) /* a signal, the timeout */
         return j->status;
-    if (j->failed)
+    if (j->failed && j->ended_badly < 2)
         fprintf(stderr, "%s: %d of %d ranks failed\n", o->tool, j->failed, o->nranks);
     return j->failed < FAILED_MAX ? j->failed : FAILED_MAX;
 }
@@ -558,6 +618,7 @@ int bny_local_ranks_run(const struct bny_local_ranks *o, char *const argv[])
     int listener, sigfd = -1;
 
     hold_standard();
+    j.oom_kills = oom_kills();
     j.ranks = calloc((size_t)o->nranks, sizeof *j.ranks);
     listener = j.ranks && fds && raise_files(&j) == 0 ? make_id(o, &j.id) : -1;
     if (listener < 0 || (sigfd = open_signals(o)) < 0 || make_board(&j) != 0) {

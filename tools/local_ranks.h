@@ -15,8 +15,10 @@ struct bny_local_ranks {
                        * which goes with it */
     int bind;         /* 1: rank i runs on the (i mod ncpus)-th CPU that this process may use */
     const struct bny_rank_binding
-        *bindings; /* [nranks] else: rank i runs on these CPUs; NULL: where it likes */
-    int tag;       /* 1: every line that a rank prints begins with "[rank] " */
+        *bindings;      /* [nranks] else: rank i runs on these CPUs; NULL: where it likes */
+    int tag;            /* 1: every line that a rank prints begins with "[rank] " */
+    const char *output; /* what rank R prints goes to files OUTPUT.R.out and .err; NULL: to ours
+                         */
 };
 
 /* Each rank gets BANYAN_ID, BANYAN_RANK, BANYAN_WORLD_SIZE, and rank 0 the root's listening

@@ -86,7 +86,7 @@ class Start(unittest.TestCase):
             job = tap.start(RUN, "-n", "3", "--keep-going", "sh", "-c", 'exec "$0" 0.05 <&- >&- 2>&-', START,
                             BANYAN_TRANSPORT=transport)
             status, _, err, _ = self.finish(job)
-            self.assertEqual((status, err.count("exited with status 6")), (3, 3), f"{transport}: {err}")
+            self.assertEqual((status, len(re.findall(r"^banyan_run: rank \d \(pid \d+\) exited with status 6$", err, re.M))), (3, 3), f"{transport}: {err}")
 
     def limited(self, kib, trap, **env):
         return self.finish(tap.start("sh", "-c", f'{trap} ulimit -f {kib}; exec "$@"', "sh", RUN, "-n", "2", "--keep-going", START, "0.05",

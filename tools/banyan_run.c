@@ -6,14 +6,32 @@
 #include <string.h>
 
 #include "banyan/banyan.h"
+#include "tools/launcher.h"
 #include "tools/local_ranks.h"
 #include "tools/rank_binding.h"
 
 static const char usage[] =
     "usage: banyan_run -n N [options] PROGRAM [ARGUMENT...]\n"
-    "Starts N ranks of PROGRAM on this machine; banyan_comm_init_env() in them finds the "
+    "       banyan_run --hosts HOST:N,... | --hostfile FILE [options] PROGRAM [ARGUMENT...]\n"
+    "Starts N ranks of PROGRAM on this machine, or on hosts; banyan_comm_init_env() in them "
+    "finds the\n"
     "others. Standard input goes to rank 0.\n"
-    "  -n, --ranks N      number of ranks, 1 to 4096\n"
+    "  -n, -np, --ranks N number of ranks, 1 to 4096; default with hosts: as many as they "
+    "have\n"
+    "  --hosts LIST       hosts and their ranks: a:4,b:4; the launcher that is installed "
+    "starts "
+    "them\n"
+    "  --hostfile FILE    the same, a line a host: \"a:4\", or \"a slots=4\"\n"
+    "  --launcher NAME    prterun, hydra, orterun or srun; default: srun inside Slurm, else "
+    "the "
+    "first\n"
+    "                     of the others that is installed\n"
+    "  -x NAME[=VALUE]    set a variable for the ranks, or pass it on to other hosts; "
+    "BANYAN_* are\n"
+    "  --output-filename PREFIX\n"
+    "                     what rank R prints goes to PREFIX.R.out and PREFIX.R.err (with "
+    "prterun and\n"
+    "                     orterun: to files as these name them)\n"
     "  --timeout S        end the job after S seconds (exit status 124)\n"
     "  --bind             give each rank a CPU, and the free ones near it for its threads: "
     "spread over\n"
@@ -56,7 +74,19 @@ static struct bny_rank_binding *places_of(struct bny_local_ranks *job, int near,
     return places;
 }
 
-enum { OPT_TIMEOUT = 256, OPT_BIND, OPT_REPORT, OPT_TAG, OPT_GRACE, OPT_KEEP, OPT_RESTART };
+enum {
+    OPT_TIMEOUT = 256,
+    OPT_BIND,
+    OPT_REPORT,
+    OPT_TAG,
+    OPT_GRACE,
+    OPT_KEEP,
+    OPT_RESTART,
+    OPT_HOSTS,
+    OPT_HOSTFILE,
+    OPT_LAUNCHER,
+    OPT_OUTPUT
+};
 static const struct option longs[] = {
     { "ranks", required_argument, NULL, 'n' },
     { "timeout", required_argument, NULL, OPT_TIMEOUT },
@@ -67,6 +97,12 @@ static const struct option longs[] = {
     { "keep-going", no_argument, NULL, OPT_KEEP },
     { "restart", required_argument, NULL, OPT_RESTART },
     { "max-restarts", required_argument, NULL, OPT_RESTART },
+    { "hosts", required_argument, NULL, OPT_HOSTS },
+    { "host", required_argument, NULL, OPT_HOSTS },
+    { "hostfile", required_argument, NULL, OPT_HOSTFILE },
+    { "machinefile", required_argument, NULL, OPT_HOSTFILE },
+    { "launcher", required_argument, NULL, OPT_LAUNCHER },
+    { "output-filename", required_argument, NULL, OPT_OUTPUT },
     { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, 'V' },
     { NULL, 0, NULL, 0 },
@@ -82,63 +118,161 @@ static int banyan_run_whole(const char *text, long least, long most, int *out)
     return end != text && !*end && v >= least && v <= most;
 }
 
-int main(int argc, char **argv)
+/* For ranks of this machine: they inherit the environment. 0, or 2 after a message. */
+static int set_variables(const struct bny_launcher_job *far)
 {
-    struct bny_local_ranks job = { .tool = "banyan_run" };
-    struct bny_rank_binding *places = NULL;
-    int near = 0, report = 0, c;
+    for (int i = 0; i < far->nvariables; i++)
+        if (strchr(far->variables[i], '=') && putenv(far->variables[i]) != 0)
+            return banyan_run_bad("-x: no memory for ", far->variables[i]);
+    return 0;
+}
+
+struct options {
+    struct bny_local_ranks job;
+    struct bny_launcher_job far;
+    int near, report;
+};
+
+/* Seconds, at least `least`. */
+static int banyan_run_seconds(const char *text, double least, double *out)
+{
     char *end;
 
-    /* "+": options end at the program's name. */
-    while ((c = getopt_long(argc, argv, "+n:hV", longs, NULL)) != -1) {
-        switch (c) {
-        case 'n':
-            if (!banyan_run_whole(optarg, 1, 4096, &job.nranks))
-                return banyan_run_bad("-n wants a number from 1 to 4096, got ", optarg);
-            break;
-        case OPT_TIMEOUT:
-            job.timeout_s = strtod(optarg, &end);
-            if (end == optarg || *end || !(job.timeout_s > 0))
-                return banyan_run_bad("--timeout wants seconds, got ", optarg);
-            break;
-        case OPT_BIND:
-            near = !optarg || !strcmp(optarg, "near");
-            job.bind = optarg && !strcmp(optarg, "list");
-            if (!near && !job.bind && strcmp(optarg, "none") != 0)
-                return banyan_run_bad("--bind wants near, list or none, got ", optarg);
-            break;
-        case OPT_REPORT: report = 1; break;
-        case OPT_TAG: job.tag = 1; break;
-        case OPT_GRACE:
-            job.grace_s = strtod(optarg, &end);
-            if (end == optarg || *end || !(job.grace_s >= 0))
-                return banyan_run_bad("--grace wants seconds, got ", optarg);
-            job.grace_s = job.grace_s > 0 ? job.grace_s : -1;
-            break;
-        case OPT_KEEP: job.keep_going = 1; break;
-        case OPT_RESTART:
-            if (!banyan_run_whole(optarg, 0, 1000000, &job.restarts))
-                return banyan_run_bad("--restart wants a number from 0 to 1000000, got ",
-                                      optarg);
-            job.keep_going = 1;
-            break;
-        case 'h': fputs(usage, stdout); return 0;
-        case 'V': printf("banyan_run %s\n", banyan_version_string()); return 0;
-        default: return banyan_run_bad("wrong option", ""); /* getopt has said which */
-        }
+    *out = strtod(text, &end);
+    return end != text && !*end && *out >= least;
+}
+
+/* Those of ranks on other hosts, and of all. -1: not one of these; else 0 or 2. */
+static int take_common(struct options *o, int c)
+{
+    switch (c) {
+    case 'n':
+        if (!banyan_run_whole(optarg, 1, 4096, &o->job.nranks))
+            return banyan_run_bad("-n wants a number from 1 to 4096, got ", optarg);
+        return 0;
+    case 'x':
+        if (!*optarg || *optarg == '=')
+            return banyan_run_bad("-x wants NAME or NAME=value, got ", optarg);
+        o->far.variables[o->far.nvariables++] = optarg;
+        return 0;
+    case OPT_TIMEOUT:
+        if (!banyan_run_seconds(optarg, 1e-9, &o->job.timeout_s))
+            return banyan_run_bad("--timeout wants seconds, got ", optarg);
+        return 0;
+    case OPT_HOSTS: o->far.hosts = optarg; return 0;
+    case OPT_HOSTFILE: o->far.hostfile = optarg; return 0;
+    case OPT_LAUNCHER: o->far.launcher = optarg; return 0;
+    case OPT_OUTPUT: o->job.output = o->far.output = optarg; return 0;
+    case OPT_TAG: o->job.tag = o->far.tag = 1; return 0;
+    default: return -1;
     }
-    if (!job.nranks)
+}
+
+/* Those of this machine's ranks alone. 0 or 2. */
+static int take_local(struct options *o, int c)
+{
+    struct bny_local_ranks *job = &o->job;
+
+    switch (c) {
+    case OPT_BIND:
+        o->near = !optarg || !strcmp(optarg, "near");
+        job->bind = optarg && !strcmp(optarg, "list");
+        if (!o->near && !job->bind && strcmp(optarg, "none") != 0)
+            return banyan_run_bad("--bind wants near, list or none, got ", optarg);
+        break;
+    case OPT_REPORT: o->report = 1; break;
+    case OPT_GRACE:
+        if (!banyan_run_seconds(optarg, 0, &job->grace_s))
+            return banyan_run_bad("--grace wants seconds, got ", optarg);
+        job->grace_s = job->grace_s > 0 ? job->grace_s : -1;
+        break;
+    case OPT_KEEP: job->keep_going = 1; break;
+    case OPT_RESTART:
+        if (!banyan_run_whole(optarg, 0, 1000000, &job->restarts))
+            return banyan_run_bad("--restart wants a number from 0 to 1000000, got ", optarg);
+        job->keep_going = 1;
+        break;
+    default: return banyan_run_bad("wrong option", ""); /* getopt has said which */
+    }
+    return 0;
+}
+
+/* Do the options go together? 0 or 2. */
+static int check(const struct options *o, int argc)
+{
+    const struct bny_local_ranks *job = &o->job;
+    int is_far = o->far.hosts || o->far.hostfile;
+
+    if (!job->nranks && !is_far)
         return banyan_run_bad("-n is missing", "");
-    if (job.keep_going && job.grace_s != 0)
+    if (o->far.hosts && o->far.hostfile)
+        return banyan_run_bad("give --hosts or --hostfile, not both", "");
+    if (o->far.launcher && !is_far)
+        return banyan_run_bad("--launcher is for ranks on hosts: give --hosts or --hostfile",
+                              "");
+    if (is_far && (o->near || o->report || job->bind || job->keep_going || job->grace_s != 0))
+        return banyan_run_bad("--bind, --report-bindings, --grace, --keep-going and --restart "
+                              "are for ranks of this machine: on hosts use the launcher "
+                              "itself, as docs/hosts.md shows",
+                              "");
+    if (job->keep_going && job->grace_s != 0)
         return banyan_run_bad(
             "--grace ends the ranks that --keep-going and --restart leave alone: give "
             "one of them",
             "");
     if (optind >= argc)
         return banyan_run_bad("the program to start is missing", "");
-    if ((near || (report && !job.bind)) && !(places = places_of(&job, near, report)))
+    return 0;
+}
+
+static int run_local(struct options *o, char **argv)
+{
+    struct bny_rank_binding *places = NULL;
+    int rc;
+
+    if ((o->near || (o->report && !o->job.bind)) &&
+        !(places = places_of(&o->job, o->near, o->report)))
         return 125;
-    c = bny_local_ranks_run(&job, argv + optind);
+    rc = set_variables(&o->far);
+    if (rc == 0)
+        rc = bny_local_ranks_run(&o->job, argv);
     free(places);
-    return c;
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = { .job = { .tool = "banyan_run" },
+                         .far = { .variables = calloc((size_t)argc, sizeof(char *)) } };
+    int c, rc;
+
+    if (!o.far.variables)
+        return banyan_run_bad("no memory", "");
+
+    /* "+": options end at the program's name. */
+    while ((c = getopt_long(argc, argv, "+n:x:hV", longs, NULL)) != -1) {
+        if (c == 'h') {
+            fputs(usage, stdout);
+            return 0;
+        }
+        if (c == 'V') {
+            printf("banyan_run %s\n", banyan_version_string());
+            return 0;
+        }
+        if (c == 'n' && !strcmp(optarg, "p") && optind < argc) /* mpirun's -np */
+            optarg = argv[optind++];
+        rc = take_common(&o, c);
+        if (rc < 0)
+            rc = take_local(&o, c);
+        if (rc)
+            return rc;
+    }
+    rc = check(&o, argc);
+    if (rc)
+        return rc;
+    o.far.nranks = o.job.nranks;
+    o.far.timeout_s = o.job.timeout_s;
+    if (o.far.hosts || o.far.hostfile)
+        return bny_launcher_exec(&o.far, argv + optind);
+    return run_local(&o, argv + optind);
 }

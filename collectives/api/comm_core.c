@@ -11,6 +11,7 @@
 #include "collectives/api/survive.h"
 #include "collectives/plan/way.h"
 #include "collectives/progress/progress.h"
+#include "collectives/sequence/weighing.h"
 #include "collectives/area/area.h"
 
 static struct bny_handles handles = BNY_HANDLES(BNY_COMM_MARK, struct banyan_comm);
@@ -161,6 +162,7 @@ void bny_comm_free(struct banyan_comm *c)
         bny_op_finish(op);
         free(op);
     }
+    bny_weighings_free(c);
     bny_areas_end(c);
     bny_plans_free(&c->scope);
     bny_comm_parts_free(c);

@@ -10,6 +10,7 @@
 #include "collectives/api/arguments.h"
 #include "collectives/plan/budget_choice.h"
 #include "collectives/progress/progress.h"
+#include "collectives/sequence/sequence.h"
 
 #define TRANSPORTS_TEXT (BNY_MAX_TPS * 17)
 
@@ -429,7 +430,8 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
 {
     struct bny_call call;
     struct bny_plan plan;
-    char transports[TRANSPORTS_TEXT], refused[96] = "", levels[160];
+    char transports[TRANSPORTS_TEXT], refused[160] = "", levels[160];
+    const char *now = NULL;
     enum bny_collective c;
     int rc = bny_comm_enter(comm, "banyan_comm_plan");
 
@@ -457,6 +459,8 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
     rc = bny_plan_get(&comm->scope, &call, &plan);
     if (rc == 0)
         bny_budget_tell(levels, sizeof levels, &comm->scope, &call, &plan);
+    if (rc == 0 && plan.weighs)
+        now = bny_weighed_tell(comm, &call, &plan);
     bny_world_unlock(comm->world);
     if (rc)
         return rc;
@@ -467,7 +471,8 @@ int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t co
     if (plan.breaks_budget)
         snprintf(refused, sizeof refused, " (none keeps %.60s)", call.codec->spec);
     if (plan.weighs)
-        snprintf(refused, sizeof refused, " (where it pays, as measured)");
+        snprintf(refused, sizeof refused, " (where it pays, as measured%s%.100s)",
+                 now ? ": " : "", now ? now : "");
     bny_snprintf(
         buf, cap, "schedule %s, transport %s, chunk %zu, codec %s%s, predicted %.3g us%s",
         plan.schedule, transports, plan.chunk_bytes, plan.codec ? plan.codec->spec : "none",

@@ -52,7 +52,8 @@ int bny_budget_keeps(const struct bny_budget *b, const struct bny_loss *loss)
 
 const struct bny_codec *bny_budget_choose(struct bny_scope *s, const struct bny_call *call,
                                           double (*seconds)(struct bny_scope *,
-                                                            const struct bny_call *))
+                                                            const struct bny_call *, void *),
+                                          void *ctx)
 {
     const struct bny_budget *b = call->codec->budget;
     const struct bny_codec *best = NULL;
@@ -67,7 +68,7 @@ const struct bny_codec *bny_budget_choose(struct bny_scope *s, const struct bny_
         if (call->collective != BNY_ALLREDUCE && one.codec->up != one.codec->down)
             continue; /* data goes one way */
         loss = bny_budget_loss(&one, s->n);
-        t = bny_budget_keeps(b, &loss) ? seconds(s, &one) : INFINITY;
+        t = bny_budget_keeps(b, &loss) ? seconds(s, &one, ctx) : INFINITY;
         if (t < least) {
             least = t;
             best = one.codec;

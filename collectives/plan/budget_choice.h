@@ -7,10 +7,11 @@
 #include "collectives/plan/plan.h"
 
 /* Of the codecs that the call's may be: the one that keeps its budget and takes the least time
- * by seconds(), which prices a call; NULL: none keeps it. */
+ * by seconds(), which prices a call and gets ctx; NULL: none keeps it. */
 const struct bny_codec *bny_budget_choose(struct bny_scope *s, const struct bny_call *call,
                                           double (*seconds)(struct bny_scope *,
-                                                            const struct bny_call *));
+                                                            const struct bny_call *, void *),
+                                          void *ctx);
 /* What the call's codec loses on a schedule that encodes a contribution once and a result once,
  * as stars do; of so many parts. INFINITY: unknown. */
 struct bny_loss bny_budget_loss(const struct bny_call *call, int parts);

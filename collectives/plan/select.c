@@ -169,7 +169,7 @@ static int select_choose(struct bny_scope *s, const struct bny_call *call,
 
 /* Seconds with the codec: of the schedule that is asked for, where it takes codecs; else of the
  * cheapest. */
-static double coded_seconds(struct bny_scope *s, const struct bny_call *call)
+static double coded_seconds(struct bny_scope *s, const struct bny_call *call, void *unused)
 {
     const char *asked = bny_call_is_open(call) ? s->schedule : call->schedule;
     const struct bny_way *w = s->ways[named(s, asked)];
@@ -215,7 +215,7 @@ static struct bny_call raw_of(const struct bny_scope *s, const struct bny_call *
 static int spend_budget(struct bny_scope *s, const struct bny_call *call, struct bny_plan *plan)
 {
     struct bny_call chosen = raw_of(s, call);
-    const struct bny_codec *codec = bny_budget_choose(s, call, coded_seconds);
+    const struct bny_codec *codec = bny_budget_choose(s, call, coded_seconds, NULL);
     int rc;
 
     if (codec) {
@@ -240,7 +240,7 @@ static int refuse_codec(struct bny_scope *s, const struct bny_call *call, struct
         return rc ? rc : spend_budget(s, call, plan);
     if (insists)
         return 0;
-    coded = coded_seconds(s, call);
+    coded = coded_seconds(s, call, NULL);
     raw = raw_of(s, call);
     rc = select_choose(s, &raw, plan);
     if (rc == -BANYAN_ENOTSUP)

@@ -67,7 +67,10 @@ struct bny_pass_from {
 /* ---- a codec ----
  * A codec is used if it is predicted to take less than this part of the raw call's time: less
  * is not worth the risk of a model. perf/codec_wire.py. */
-#define BNY_CODEC_GAIN 0.9
+#define BNY_CODEC_GAIN  0.9
+#define BNY_CODEC_TRIED 0.97 /* the same where both were measured */
+/* Both ways of a call are measured again where one takes less than so many times the other. */
+#define BNY_CODEC_CLOSE 1.25
 /* Bytes of a chunk for the prediction of a coded call, before its chunks are known. */
 #define BNY_CODED_CHUNK (256u << 10)
 

@@ -89,18 +89,21 @@ const char *bny_hierarchical_cannot(const struct bny_scope *s, const struct bny_
                        : "there is less than an element for each rank of a host";
 }
 
+double bny_hierarchical_in_host(struct bny_scope *s, const struct bny_call *call)
+{
+    struct bny_call first = child_of(s, call, FIRST), last = child_of(s, call, LAST);
+
+    return bny_plan_seconds(s, &first) + bny_plan_seconds(s, &last);
+}
+
 /* Where both passes pay in a job of one host. Two ranks of a host gain nothing: the engine's
  * chunks cross hosts while others are added. */
 static double hierarchical_seconds(struct bny_scope *s, const struct bny_call *call)
 {
-    double sum = s->near > 2 ? 0 : INFINITY;
+    struct bny_call rail = child_of(s, call, RAIL);
 
-    for (int i = FIRST; i < CHILDREN && sum < INFINITY; i++) {
-        struct bny_call child = child_of(s, call, i);
-
-        sum += bny_plan_seconds(s, &child);
-    }
-    return sum;
+    return s->near > 2 ? bny_hierarchical_in_host(s, call) + bny_plan_seconds(s, &rail)
+                       : INFINITY;
 }
 
 /* ---- running ---- */

@@ -6,6 +6,7 @@
 #define BNY_COLLECTIVES_SEQUENCE_H
 
 #include "collectives/op/child.h"
+#include "collectives/sequence/weighing.h"
 
 #define BNY_SEQUENCE_MAX 5 /* children of a list */
 
@@ -43,18 +44,20 @@ void bny_sequence_call(const struct bny_call *parent, struct bny_call *call);
 extern const struct bny_list bny_list_linear, bny_list_hierarchical, bny_list_weighed;
 /* As bny_way.cannot, of hierarchical; linear serves all linear codecs. */
 const char *bny_hierarchical_cannot(const struct bny_scope *s, const struct bny_call *call);
+/* Predicted seconds of what such a sum does before and behind the rail. */
+double bny_hierarchical_in_host(struct bny_scope *s, const struct bny_call *call);
 
 /* ---- weighed.c ---- */
 
-struct bny_weighed {    /* of an operation: plan.weighs */
+struct bny_weighed { /* of an operation: plan.weighs */
+    struct bny_weighing *of;
     uint32_t nth;       /* whose answer counts: the nth call that asks, from 1 */
     uint8_t asks;       /* this one asks */
     uint8_t has_answer; /* answer is that of all ranks */
     uint8_t is_weighed; /* coded is set */
     uint8_t coded;      /* the codec is used: */
     const struct bny_codec *codec;
-    double predicted_s; /* with the codec, of the part that it is used for */
-    uint8_t runs;       /* that part does */
+    uint8_t runs; /* the part that is weighed does */
     struct bny_measured answer;
 };
 
@@ -71,6 +74,10 @@ int bny_weighed_ask(struct bny_op *op, struct bny_call *call);
 int bny_weighed_codec(struct bny_op *op, struct bny_call *part);
 void bny_weighed_begin(struct bny_op *op);            /* that part begins */
 void bny_weighed_done(struct bny_op *op, int result); /* it has ended; idempotent */
+/* What the latest call like this one was decided to be, and takes: plan->predicted_s. NULL:
+ * there was none. */
+const char *bny_weighed_tell(struct banyan_comm *c, const struct bny_call *call,
+                             struct bny_plan *plan);
 
 struct bny_linear_state; /* linear_codec.c's */
 

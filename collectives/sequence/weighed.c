@@ -6,29 +6,28 @@
  * Of hosts of several ranks it is a hierarchical sum (hierarchical.c), whose rail is what runs
  * raw or with the codec.
  *
- * Each rank measures what its port carries while raw data runs, and how well the prediction of
- * coded data holds: in periods from the beginning of a call until none is under way, as calls
- * that overlap share the port. The exchange is the maximum over the ranks of both, as the rank
- * that began last waited for none. Ranks number these calls as they begin: a few of them ask,
+ * Each rank measures what its port carries, and how fast calls are that run raw or with a codec
+ * (weighing.c). The exchange is the maximum over the ranks of all this, as the rank that began
+ * last waited for none. Ranks number calls of the same codec as they begin: a few of them ask,
  * the first ones and later every 32nd. The others take the answer of the latest call before
- * them that asked, and wait for it if it is not there yet. The first call goes by what the
- * devices say that they carry. Where they say nothing, and until something is measured, data
- * runs raw. */
+ * them that asked, and wait for it if it is not there yet. Until a codec has run twice it is
+ * judged by the model, at the rate that was measured; from then on by what it took. Where raw
+ * and coded calls take about the same, calls that ask run the other way than the verdict says,
+ * so that both are known as they are now. The first call goes by what the devices say that they
+ * carry. Where they say nothing, and until something is measured, data runs raw. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "base/clock.h"
 #include "base/fpmode.h"
 #include "base/log.h"
 #include "collectives/plan/budget_choice.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/program_cache.h"
+#include "collectives/plan/tuning.h"
 #include "collectives/sequence/sequence.h"
 
-#define ASK_EVERY   32u
-#define BYTES_LEAST (32u << 10) /* of a call that is weighed, and of a measurement */
-#define BYTES_LONG  (1u << 20)
-#define OFF         2.0 /* predictions that are wrong by more are corrected */
+#define ASK_EVERY 32u
 
 /* ---- choice ---- */
 
@@ -39,95 +38,30 @@ int bny_weighed_can(const struct bny_scope *s, const struct bny_call *call)
     return row->has_use && !call->codec->ops->linear && !call->vector && !call->has_set &&
            !call->first && !call->via_allreduce && !call->is_child && s->link_Bps <= 0 &&
            !s->shares_memory && bny_call_is_open(call) && bny_schedule_is_auto(s->schedule) &&
-           bny_call_bytes(s, call) >= BYTES_LEAST && bny_topology_beta(s) <= 0 &&
+           bny_call_bytes(s, call) >= BNY_WEIGHED_LEAST && bny_topology_beta(s) <= 0 &&
            bny_topology_applies(s) && bny_topology_nhosts(s) > 1;
 }
 
 /* ---- measuring ---- */
 
-static double best(const struct bny_samples *s)
-{
-    double most = 0;
-
-    for (int i = 0; i < BNY_SAMPLES; i++)
-        most = fmax(most, s->of[i]);
-    return most;
-}
-
-static void add(struct bny_samples *s, double x)
-{
-    s->of[s->n++ % BNY_SAMPLES] = x;
-}
-
-/* What is known of a port. The first period finds cold caches and connections that have just
- * been made. What coded data needed of the port is the least that it carries. */
-static double rate_of(const struct bny_port *p, int lengthy)
-{
-    if (p->rates[lengthy].n < 2)
-        return lengthy ? 0 : rate_of(p, 1);
-    return fmax(best(&p->rates[lengthy]), best(&p->coded[lengthy]));
-}
-
-/* Bytes that this rank has given to its networks. */
-static uint64_t sent(const struct bny_world *w)
-{
-    uint64_t sum = 0;
-
-    for (int i = 0; i < w->ntps; i++)
-        if (!w->tps[i]->ops->shared)
-            sum += bny_counter_read(&w->tps[i]->wire_bytes);
-    return sum;
-}
-
 void bny_weighed_begin(struct bny_op *op)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
-    struct bny_port *p = &op->comm->world->port;
 
     if (!op->plan.weighs || w->runs)
         return;
     w->runs = 1;
-    if (!p->active++) {
-        p->begun_ns = bny_now_ns();
-        p->sent = sent(op->comm->world);
-        p->kinds = 0;
-        p->predicted_s = 0;
-    }
-    p->kinds |= w->coded ? 2 : 1;
-    p->predicted_s += w->coded ? w->predicted_s : 0;
-}
-
-/* Short periods measure delays as well. All that the rank sent meanwhile counts, and that of as
- * many ranks as share the port. */
-static void period_ends(struct bny_port *p, const struct banyan_comm *c)
-{
-    int nhosts = bny_topology_nhosts(&c->scope);
-    double seconds = (double)(bny_now_ns() - p->begun_ns) * 1e-9,
-           bytes = (double)(sent(c->world) - p->sent) * ((c->n + nhosts - 1) / nhosts);
-    int lengthy = bytes >= BYTES_LONG / 4.0; /* of int8 */
-
-    if (seconds <= 0)
-        return;
-    if (p->kinds == 2) {
-        add(&p->prompt[lengthy], p->predicted_s / seconds);
-        add(&p->coded[lengthy], bytes / seconds);
-    } else if (p->kinds == 1 && bytes >= BYTES_LEAST) {
-        add(&p->rates[lengthy], bytes / seconds);
-        p->coded[lengthy] = (struct bny_samples){ .n = 0 }; /* older */
-    }
+    bny_port_begin(op->comm, w->of, w->coded ? bny_weighing_kind(w->of, w->codec) : 0,
+                   bny_call_bytes(&op->comm->scope, &op->call));
 }
 
 void bny_weighed_done(struct bny_op *op, int result)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
-    struct bny_port *p = &op->comm->world->port;
 
-    if (!w->runs)
-        return;
+    if (w->runs)
+        bny_port_done(op->comm, result);
     w->runs = 0;
-    p->kinds |= result ? 4 : 0;
-    if (!--p->active)
-        period_ends(p, op->comm);
 }
 
 /* ---- asking ---- */
@@ -137,8 +71,9 @@ static int is_asking(uint32_t k)
     return !(k & (k - 1)) || k % ASK_EVERY == 0;
 }
 
-static int begin_state(struct bny_sequence *s, const struct bny_codec *codec)
+static int begin_state(struct bny_op *op, const struct bny_codec *codec)
 {
+    struct bny_sequence *s = bny_sequence_of(op);
     int rc;
 
     if (!s->lent)
@@ -152,9 +87,9 @@ static int begin_state(struct bny_sequence *s, const struct bny_codec *codec)
 int bny_weighed_start(struct bny_op *op)
 {
     struct bny_sequence *s = bny_sequence_of(op);
-    struct bny_weighing *all = &op->comm->weighing;
     const struct bny_codec *codec = op->plan.codec;
     struct bny_weighed *w = &s->weighed;
+    struct bny_weighing *all;
     int rc;
 
     s->lent = codec && codec->ops->family != BNY_CODEC_EXACT ? op->call.state : NULL;
@@ -162,6 +97,9 @@ int bny_weighed_start(struct bny_op *op)
     w->is_weighed = w->coded = 0;
     w->runs = 0;
     if (op->plan.weighs) {
+        w->of = all = bny_weighing_of(op->comm, &op->call);
+        if (!all)
+            return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
         w->asks = (uint8_t)is_asking(all->begun++);
         all->asks += w->asks;
         w->nth = all->asks;
@@ -172,7 +110,7 @@ int bny_weighed_start(struct bny_op *op)
         return 0;
     }
     w->asks = 0;
-    rc = begin_state(s, codec);
+    rc = begin_state(op, codec);
     if (rc)
         s->lent = NULL;
     return rc;
@@ -197,33 +135,26 @@ void bny_weighed_end(struct bny_op *op)
 int bny_weighed_ask(struct bny_op *op, struct bny_call *call)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
-    const struct bny_port *p = &op->comm->world->port;
 
     if (!w->asks)
         return BNY_SEQUENCE_NOTHING;
-    for (int i = 0; i < 2; i++) {
-        w->answer.Bps[i] = rate_of(p, i);
-        w->answer.promptness[i] = best(&p->prompt[i]);
-    }
-    call->dtype = BANYAN_F64;
-    call->count = sizeof w->answer / sizeof(double);
+    bny_weighing_ask(w->of, &op->comm->world->port, &w->answer);
+    call->dtype = BANYAN_F32;
+    call->count = bny_weighing_numbers(w->of);
     call->sendbuf = call->recvbuf = &w->answer;
     bny_call_set_schedule(call, "static");
     return bny_redop_get(&call->redop, BANYAN_MAX, call->dtype) == 0 ? BNY_SEQUENCE_CHILD
                                                                      : -BANYAN_EINVAL;
 }
 
-/* What was measured of the prediction was so on another network. */
+/* Tells of a port that turned out to be another than was assumed. */
 static void compare(struct banyan_comm *c, int lengthy, const struct bny_measured *before,
                     const struct bny_measured *now)
 {
     double old =
         before->Bps[lengthy] > 0 ? before->Bps[lengthy] : 1 / bny_cost_model_of(&c->scope).beta;
 
-    if (now->Bps[lengthy] <= 0 || fabs(log2(now->Bps[lengthy] / old)) <= 1)
-        return;
-    c->world->port.prompt[lengthy] = (struct bny_samples){ .n = 0 };
-    if (c->rank == 0)
+    if (c->rank == 0 && now->Bps[lengthy] > 0 && fabs(log2(now->Bps[lengthy] / old)) > 1)
         bny_info("a port carries %.3g Gbit/s in %s calls, as measured; %.3g were assumed",
                  now->Bps[lengthy] * 8e-9, lengthy ? "long" : "short", old * 8e-9);
 }
@@ -232,7 +163,7 @@ static void compare(struct banyan_comm *c, int lengthy, const struct bny_measure
 static void settle(struct bny_op *op)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
-    struct bny_weighing *all = &op->comm->weighing;
+    struct bny_weighing *all = w->of;
 
     if ((int32_t)(w->nth - all->known) > 0) {
         for (int i = 0; i < 2; i++)
@@ -243,7 +174,8 @@ static void settle(struct bny_op *op)
     for (struct bny_op *o = op->comm->active_first; o; o = o->next) {
         struct bny_weighed *other = o->way == op->way ? &bny_sequence_of(o)->weighed : NULL;
 
-        if (!other || !o->plan.weighs || other->nth != w->nth || other->has_answer)
+        if (!other || !o->plan.weighs || other->of != all || other->nth != w->nth ||
+            other->has_answer)
             continue;
         other->answer = w->answer;
         other->has_answer = 1;
@@ -253,69 +185,135 @@ static void settle(struct bny_op *op)
 
 /* ---- the verdict ---- */
 
-/* Of a part, raw or with a codec. */
-static double seconds_of(struct bny_scope *s, const struct bny_call *part)
+/* Of a part, raw or with a codec, by the model. */
+static double seconds_of(struct bny_scope *s, const struct bny_call *part,
+                         const struct bny_codec *codec)
 {
     struct bny_call call = *part;
 
-    call.is_child = call.codec ? BNY_CHILD_CODED : BNY_CHILD;
+    call.codec = codec;
+    call.is_child = codec ? BNY_CHILD_CODED : BNY_CHILD;
     return bny_plan_seconds(s, &call);
 }
 
-/* Predictions of the part, at this rate; the codec for it, NULL: none keeps its budget. */
-static const struct bny_codec *predict(struct bny_op *op, const struct bny_call *part,
-                                       double Bps, double *raw, double *coded)
-{
-    const struct bny_codec *codec = op->plan.codec;
-    struct bny_call call = *part;
-    struct bny_scope s;
+struct prices { /* of codecs */
+    const struct bny_weighing *of;
+    const struct bny_measured *known;
+    double bytes; /* of the call */
+    double scale; /* what calls take that were measured, over what the model has for them */
+};
 
-    *raw = *coded = INFINITY;
-    if (!bny_plans_of(&op->comm->scope))
-        return codec;
-    s = op->comm->scope;
-    s.link_Bps = Bps;
-    call.codec = NULL;
-    *raw = seconds_of(&s, &call);
-    call.codec = codec;
-    if (codec->budget)
-        codec = call.codec = bny_budget_choose(&s, &call, seconds_of);
-    if (codec)
-        *coded = seconds_of(&s, &call);
-    return codec;
+static double price(struct bny_scope *s, const struct bny_call *part, void *prices)
+{
+    const struct prices *p = prices;
+    double t = bny_measured_seconds(p->known, bny_weighing_kind(p->of, part->codec), p->bytes);
+
+    return t > 0 ? t : p->scale * seconds_of(s, part, part->codec);
 }
 
-static void refuse(struct bny_op *op, double coded, double raw, double Bps)
+/* The scale of the fastest codec that was tried, else of raw data. */
+static double scale_of(struct bny_scope *s, const struct bny_call *part, const struct prices *p,
+                       double raw_s)
+{
+    const struct bny_budget *b = part->codec->budget;
+    double least = INFINITY, scale = raw_s / seconds_of(s, part, NULL);
+
+    for (int i = 0; b && i < b->npairs; i++) {
+        double t = bny_measured_seconds(p->known, 1 + i, p->bytes);
+
+        if (t > 0 && t < least) {
+            least = t;
+            scale = t / seconds_of(s, part, b->pairs[i]);
+        }
+    }
+    return scale;
+}
+
+static void judge(struct bny_scope *s, const struct bny_call *part, struct prices *p,
+                  struct bny_judgement *v)
+{
+    double raw_s = bny_measured_seconds(p->known, 0, p->bytes);
+    struct bny_measured nothing = { .Bps = { 0 } };
+    struct bny_call chosen = *part;
+    int is_tried;
+
+    p->scale = 1;
+    if (raw_s > 0) {
+        p->scale = scale_of(s, part, p, raw_s);
+        v->raw_s = raw_s;
+    } else {
+        p->known = &nothing;
+        v->raw_s = seconds_of(s, part, NULL);
+    }
+    v->codec = part->codec->budget ? bny_budget_choose(s, part, price, p) : part->codec;
+    if (!v->codec)
+        return;
+    v->kind = bny_weighing_kind(p->of, v->codec);
+    is_tried = bny_measured_seconds(p->known, v->kind, p->bytes) > 0;
+    chosen.codec = v->codec;
+    v->coded_s = price(s, &chosen, p);
+    v->pays = v->coded_s < (is_tried ? BNY_CODEC_TRIED : BNY_CODEC_GAIN) * v->raw_s;
+    v->is_close = is_tried && fabs(log2(v->coded_s / v->raw_s)) < log2(BNY_CODEC_CLOSE);
+}
+
+/* Before the first measurement the devices' word counts. */
+static double rate_for(const struct bny_scope *s, const struct bny_measured *m, uint32_t nth,
+                       double bytes)
+{
+    double Bps = m->Bps[bytes >= BNY_WEIGHED_LONG];
+
+    return Bps > 0 || nth > 1 ? Bps : s->device_Bps;
+}
+
+/* Of a call like this one, whose answer is that of the nth that asked. */
+static const struct bny_judgement *verdict_of(struct bny_weighing *of,
+                                              const struct bny_scope *scope,
+                                              const struct bny_call *part, double bytes,
+                                              const struct bny_measured *answer, uint32_t nth)
+{
+    struct bny_scope s = *scope;
+    struct prices p = { of, answer, bytes, 1 };
+    struct bny_judgement v = {
+        .codec = of->codec, .raw_s = INFINITY, .coded_s = INFINITY, .bytes = bytes
+    };
+    int size = bny_weighing_size(bytes);
+    BNY_FIXED_FP_MODE;
+
+    if (of->latest[size].nth == nth && bny_call_same(&of->latest[size].part, part))
+        return &of->latest[size].verdict;
+    s.link_Bps = v.Bps = rate_for(scope, answer, nth, bytes);
+    if (v.Bps > 0) /* else to measure what raw data takes */
+        judge(&s, part, &p, &v);
+    of->latest[size].nth = nth;
+    of->latest[size].part = *part;
+    of->latest[size].verdict = v;
+    return &of->latest[size].verdict;
+}
+
+static void refuse(struct bny_op *op, const struct bny_judgement *v)
 {
     char why[160];
 
-    bny_codec_figures(why, sizeof why, coded, raw, Bps);
+    bny_codec_figures(why, sizeof why, v->coded_s, v->raw_s, v->Bps);
     bny_codec_unused(op->comm, &op->call, why, BNY_CODEC_INSISTS);
 }
 
-static int pays(struct bny_op *op, const struct bny_call *part)
+/* Shall it run with its codec? */
+static int decide(struct bny_op *op, const struct bny_call *part)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
-    int lengthy = bny_call_bytes(&op->comm->scope, &op->call) >= BYTES_LONG;
-    double Bps = w->answer.Bps[lengthy], promptness = w->answer.promptness[lengthy], raw, coded;
-    BNY_FIXED_FP_MODE;
+    const struct bny_judgement *v;
 
-    if (Bps <= 0 && w->nth == 1) /* before the first measurement the devices' word counts */
-        Bps = op->comm->scope.device_Bps;
-    if (Bps <= 0)
-        return 0; /* to measure what raw data takes */
-    w->codec = predict(op, part, Bps, &raw, &coded);
-    w->predicted_s = coded;
-    if (!w->codec) { /* a call with force=1 does not come here */
-        bny_budget_unkept(op->comm, &op->call);
+    if (!bny_plans_of(&op->comm->scope))
         return 0;
-    }
-    if (promptness > 0 && (promptness < 1 / OFF || promptness > OFF))
-        coded /= promptness;
-    if (coded < BNY_CODEC_GAIN * raw)
-        return 1;
-    refuse(op, coded, raw, Bps);
-    return 0;
+    v = verdict_of(w->of, &op->comm->scope, part, bny_call_bytes(&op->comm->scope, &op->call),
+                   &w->answer, w->nth);
+    w->codec = v->codec;
+    if (!v->codec) /* a call with force=1 does not come here */
+        bny_budget_unkept(op->comm, &op->call);
+    else if (v->Bps > 0 && !v->pays)
+        refuse(op, v);
+    return v->is_close && w->asks ? !v->pays : v->pays;
 }
 
 int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
@@ -330,8 +328,8 @@ int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
         if (!w->has_answer)
             return BNY_AGAIN;
         w->is_weighed = 1;
-        w->coded = (uint8_t)pays(op, part);
-        rc = w->coded ? begin_state(s, w->codec) : 0;
+        w->coded = (uint8_t)decide(op, part);
+        rc = w->coded ? begin_state(op, w->codec) : 0;
     }
     if (op->plan.weighs)
         part->codec = w->coded ? w->codec : NULL;
@@ -339,6 +337,25 @@ int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
         part->is_child = BNY_CHILD;
     part->state = part->codec ? s->lent : NULL;
     return rc;
+}
+
+const char *bny_weighed_tell(struct banyan_comm *c, const struct bny_call *call,
+                             struct bny_plan *plan)
+{
+    const struct bny_weighing *of = bny_weighing_find(c, call);
+    double bytes = bny_call_bytes(&c->scope, call), seconds;
+    const struct bny_judgement *v;
+
+    if (!of || !of->latest[bny_weighing_size(bytes)].nth)
+        return NULL;
+    v = &of->latest[bny_weighing_size(bytes)].verdict;
+    seconds = v->pays ? v->coded_s : v->raw_s;
+    if (!isfinite(seconds))
+        return NULL;
+    plan->predicted_s = seconds * bytes / v->bytes;
+    if (!strcmp(plan->schedule, bny_list_hierarchical.name))
+        plan->predicted_s += bny_hierarchical_in_host(&c->scope, call);
+    return v->pays ? v->codec->spec : "raw data";
 }
 
 /* ---- the list ---- */

@@ -39,18 +39,6 @@ struct bny_lateness {       /* arrival/lateness.h */
     uint8_t was_late;       /* a rank was late for the latest sum that this rank coordinated */
 };
 
-/* What calls that weigh their codec know of the network, short ones and long ones:
- * sequence/weighed.c. The same at all ranks. */
-struct bny_measured {
-    double Bps[2];        /* of a port, bytes a second; 0: nobody has measured it */
-    double promptness[2]; /* predicted time of coded data over measured; 0: nobody has */
-};
-struct bny_weighing {
-    uint32_t begun, asks;       /* calls that began; of these, those that asked */
-    uint32_t known;             /* the latest of these whose answer is there; */
-    struct bny_measured answer; /* it */
-};
-
 struct banyan_comm {
     struct bny_handle handle;
     struct bny_world *world;
@@ -82,7 +70,7 @@ struct banyan_comm {
     struct bny_areas *areas[BNY_AREAS]; /* area/; NULL: none yet */
     uint8_t had_coordinator;            /* arrival/: words of others may come when it is gone */
     struct bny_lateness lateness;
-    struct bny_weighing weighing;
+    struct bny_weighing *weighings;                   /* sequence/weighing.h */
     atomic_uint_fast64_t sums_asked, sums_by_arrival; /* for statistics */
     uint32_t agree_calls;                             /* api/survive.c: on all members alike */
     uint32_t splits;                 /* calls of banyan_comm_split; on all members alike */

@@ -51,7 +51,7 @@ struct bny_yields {
     _Atomic uint64_t pause_ns; /* from the trial before */
 };
 
-#define BNY_SAMPLES 4
+#define BNY_SAMPLES 8
 struct bny_samples { /* the latest ones; 0: none */
     double of[BNY_SAMPLES];
     unsigned n;
@@ -59,14 +59,18 @@ struct bny_samples { /* the latest ones; 0: none */
 
 /* What a rank measures of its host's port, from the beginning of a call that is weighed until
  * none is under way any more; of short periods and of long ones. */
+struct bny_weighing;
+
 struct bny_port {
     uint32_t active; /* calls */
     uint8_t kinds;   /* of those in this period: 1 raw, 2 coded, 4 failed */
     uint64_t begun_ns, sent;
-    double predicted_s;           /* of all of them, coded */
-    struct bny_samples rates[2];  /* bytes a second, raw; */
-    struct bny_samples coded[2];  /* and with a codec */
-    struct bny_samples prompt[2]; /* predicted time over measured, with a codec */
+    struct bny_weighing *of; /* all of them, and all of one kind; NULL: not so */
+    int kind;
+    unsigned sizes;              /* a bit for each size of calls */
+    double bytes;                /* of calls */
+    struct bny_samples rates[2]; /* bytes a second, raw; */
+    struct bny_samples coded[2]; /* and with a codec */
 };
 
 struct bny_world {

@@ -138,7 +138,7 @@ Test(budget, is_never_broken)
 
 static int priced, nlossy;
 
-static double count_prices(struct bny_scope *s, const struct bny_call *call)
+static double count_prices(struct bny_scope *s, const struct bny_call *call, void *unused)
 {
     priced++;
     nlossy += bny_call_is_lossy(call);
@@ -156,12 +156,12 @@ Test(budget, prices_few_candidates)
                         tight = sum_of(1u << 20, "auto:max=1e-2");
 
         priced = nlossy = 0;
-        cr_assert_not_null(bny_budget_choose(&s, &any, count_prices));
+        cr_assert_not_null(bny_budget_choose(&s, &any, count_prices, NULL));
         cr_expect_eq(priced, 22, "%d",
                      priced); /* 5 x 5 but raw, and what loses nothing in two ways */
         cr_expect_eq(nlossy, 21);
         priced = 0;
-        cr_assert_not_null(bny_budget_choose(&s, &tight, count_prices));
+        cr_assert_not_null(bny_budget_choose(&s, &tight, count_prices, NULL));
         cr_expect_lt(priced, 15);
         bny_plans_free(&s);
         bny_topology_free(t);

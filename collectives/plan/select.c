@@ -98,8 +98,11 @@ const char *bny_plan_cannot(const struct bny_scope *s, const struct bny_call *ca
 double bny_plan_seconds(struct bny_scope *s, const struct bny_call *call)
 {
     const struct bny_way *w = s->ways[named(s, call->schedule)];
+    struct bny_plan cheapest = { .hash = 0 };
     char name[BNY_NAME_MAX];
 
+    if (call->codec && call->codec->ops->linear) /* a schedule is that of its children */
+        return bny_plan_cheapest(s, call, &cheapest) == 0 ? cheapest.predicted_s : INFINITY;
     return serves(w, s, call) ? w->seconds(s, call, INFINITY, name) : INFINITY;
 }
 

@@ -19,6 +19,7 @@ struct bny_linear_state {
     size_t work_cap, code_cap, nothing_cap;
     struct bny_tp *code_tp;          /* the device that knows code, or NULL */
     struct banyan_codec_state *lent; /* to this operation, while it is active; or NULL */
+    int has_begun;                   /* its step, by this operation and not by its parent */
 };
 
 static struct bny_linear_state *state_of(const struct bny_op *op)
@@ -85,7 +86,8 @@ static int linear_start(struct bny_op *op)
         parts = bny_call_parts(c, op->comm->n), rc = 0;
 
     s->lent = NULL;
-    if (c->state)
+    s->has_begun = c->state && !c->is_child;
+    if (s->has_begun)
         rc = bny_state_begin(c->state, op->plan.codec, c->rows, c->cols, takes_part);
     if (rc)
         return rc;
@@ -166,25 +168,28 @@ static void linear_end(struct bny_op *op)
 {
     struct bny_linear_state *s = state_of(op);
 
-    if (s->lent)
+    if (s->lent && s->has_begun)
         bny_state_end(s->lent);
     s->lent = NULL;
 }
 
-/* That of a sum of all codes at once, and of the work before and behind it. */
+/* Of sums of equal parts of the code, and of the work before and behind them. */
 static double linear_seconds(struct bny_scope *s, const struct bny_call *call)
 {
+    const struct bny_linear_ops *ops = call->codec->ops->linear;
     struct bny_codec_speed k = bny_codec_speed(call->codec, call->dtype);
+    double bytes = (double)ops->code_bytes(call->codec, call->count, call->rows, call->cols),
+           stages = ops->nstages(call->codec);
     struct bny_plan codes = { .hash = 0 };
     struct bny_call child;
 
     bny_sequence_call(call, &child);
     child.dtype = BANYAN_F32;
-    child.count = (size_t)ceil((double)call->count * k.wire_bytes / sizeof(float));
+    child.count = (size_t)ceil(bytes / stages / sizeof(float));
     if (bny_redop_get(&child.redop, BANYAN_SUM, child.dtype) != 0 ||
         bny_plan_cheapest(s, &child, &codes) != 0)
         return INFINITY;
-    return codes.predicted_s +
+    return stages * codes.predicted_s +
            bny_cost_work(s, (double)call->count * (k.encode_s + k.decode_s));
 }
 

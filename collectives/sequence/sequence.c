@@ -31,11 +31,12 @@ static int sequence_init(struct bny_op *op)
     if (!s)
         return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
     s->list = list_of_plan(&op->plan);
+    s->inner = 0;
     s->n = s->list->init(op);
     if (s->n < 0)
         return s->n;
     BNY_ASSERT(s->n <= BNY_SEQUENCE_MAX);
-    op->numbers = (uint32_t)s->n;
+    op->numbers = (uint32_t)(s->n + s->inner);
     return 0;
 }
 

@@ -85,6 +85,7 @@ struct bny_sequence { /* the way's state of an operation */
     const struct bny_list *list;
     struct bny_child children[BNY_SEQUENCE_MAX];
     int n, next;     /* children; the one that is to begin */
+    int inner;       /* children of the last child; set by init() */
     unsigned beside; /* a bit for each that others need not wait for */
     uint8_t is_told; /* an error was reported: nothing is tried again until the communicator has
                       * failed of it */

@@ -26,6 +26,7 @@
 #include "collectives/plan/program_cache.h"
 #include "collectives/plan/tuning.h"
 #include "collectives/sequence/sequence.h"
+#include "compress/linear.h"
 
 #define ASK_EVERY 32u
 
@@ -35,11 +36,12 @@ int bny_weighed_can(const struct bny_scope *s, const struct bny_call *call)
 {
     const struct bny_collective_row *row = bny_call_row(call);
 
-    return row->has_use && !call->codec->ops->linear && !call->vector && !call->has_set &&
-           !call->first && !call->via_allreduce && !call->is_child && s->link_Bps <= 0 &&
-           !s->shares_memory && bny_call_is_open(call) && bny_schedule_is_auto(s->schedule) &&
-           bny_call_bytes(s, call) >= BNY_WEIGHED_LEAST && bny_topology_beta(s) <= 0 &&
-           bny_topology_applies(s) && bny_topology_nhosts(s) > 1;
+    /* Raw sums of hosts of more than two ranks may be hierarchical, which is no child. */
+    return row->has_use && (!call->codec->ops->linear || s->near <= 2) && !call->vector &&
+           !call->has_set && !call->first && !call->via_allreduce && !call->is_child &&
+           s->link_Bps <= 0 && !s->shares_memory && bny_call_is_open(call) &&
+           bny_schedule_is_auto(s->schedule) && bny_call_bytes(s, call) >= BNY_WEIGHED_LEAST &&
+           bny_topology_beta(s) <= 0 && bny_topology_applies(s) && bny_topology_nhosts(s) > 1;
 }
 
 /* ---- measuring ---- */
@@ -74,12 +76,13 @@ static int is_asking(uint32_t k)
 static int begin_state(struct bny_op *op, const struct bny_codec *codec)
 {
     struct bny_sequence *s = bny_sequence_of(op);
-    int rc;
+    int is_matrix = codec && codec->ops->linear != NULL, rc;
 
     if (!s->lent)
         return 0;
     s->lent->busy = 0;
-    rc = bny_state_begin(s->lent, codec, 1, (int64_t)s->lent->count, 1);
+    rc = bny_state_begin(s->lent, codec, is_matrix ? op->call.rows : 1,
+                         is_matrix ? op->call.cols : (int64_t)s->lent->count, 1);
     s->has_begun = rc == 0;
     return rc;
 }
@@ -364,6 +367,9 @@ enum { ASK, RUN, CHILDREN };
 
 static int weighed_init(struct bny_op *op)
 {
+    const struct bny_linear_ops *linear = op->plan.codec->ops->linear;
+
+    bny_sequence_of(op)->inner = linear ? linear->nstages(op->plan.codec) : 0;
     return CHILDREN;
 }
 

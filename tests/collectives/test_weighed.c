@@ -314,3 +314,38 @@ Test(weighed, a_state_is_lent_to_one_call, .timeout = 60)
     rig_close(&g);
     cr_assert_eq(banyan_request_free(rq[0]), -BANYAN_EINVAL, "its communicator is gone");
 }
+
+/* Stages of a linear codec that is weighed are the same as where it is forced: results, and
+ * what the states keep from one call to the next. */
+Test(weighed, linear_codecs, .timeout = 60)
+{
+    static const char *const codecs[] = { "powersgd", "powersgd:classic=1", "randomk",
+                                          "sketch" };
+
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++)
+        for (int n = 3; n <= 5; n += 2) {
+            struct rig weighed, forced;
+            struct bny_topology *t;
+            char text[64];
+            uint64_t raw;
+
+            snprintf(text, sizeof text, "%s%cforce=1", codecs[i], i == 1 ? ',' : ':');
+            open_unforced(&weighed, n);
+            apart(&weighed, &t);
+            open_unforced(&forced, n);
+            raw = bytes_of(&weighed, "none", 0, 0);
+            bytes_of(&forced, "none", 0, 0);
+            for (int k = 0; k < 3; k++) {
+                cr_expect_lt(bytes_of(&weighed, codecs[i], 12.5e6, 1), raw / 2, "%s", text);
+                cr_assert_eq(allreduce(&forced, text, NULL, 0, BANYAN_SUM, 1, 0), 0);
+                for (int r = 0; r < n; r++)
+                    cr_expect_arr_eq(weighed.out[r], forced.out[r], 4 * COUNT,
+                                     "%s, rank %d, call %d", text, r, k);
+            }
+            bytes_of(&weighed, codecs[i], 0, 1); /* raw: the state is free again */
+            rig_part(&weighed);
+            bny_topology_free(t);
+            rig_close(&weighed);
+            rig_close(&forced);
+        }
+}

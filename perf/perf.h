@@ -79,8 +79,9 @@ struct perf_row {
     double wire_busbw;   /* GB/s */
     int64_t wrong;       /* -1: not checked */
     double max_abs_err, rel_err;
-    double cpu_s;    /* of all ranks in the timed operations */
-    double roofline; /* GB/s; 0: not measured */
+    double cpu_s;        /* of all ranks in the timed operations */
+    double predicted_us; /* by the plan, after them; 0: none is known */
+    double roofline;     /* GB/s; 0: not measured */
 };
 
 /* This rank's buffers; all of them as large as the largest size needs. */

@@ -142,14 +142,29 @@ static void describe(struct perf_run *run, struct perf_row *row, int dtype)
     }
 }
 
+/* What the plan says now that such calls were measured. */
+static void predict(struct perf_run *run, struct perf_row *row, int dtype)
+{
+    char plan[640] = "";
+    const char *told;
+
+    if (run->opts->what->flags & PERF_RAW || run->nranks < 2 ||
+        banyan_comm_plan(run->comm, run->opts->what->name, row->count, (enum banyan_dtype)dtype,
+                         plan, sizeof plan) < 0)
+        return;
+    told = strstr(plan, ", predicted ");
+    row->predicted_us = told ? strtod(told + strlen(", predicted "), NULL) : 0;
+}
+
 static int run_variant(struct perf_run *run, struct perf_row *row, struct perf_out *out,
-                       int last)
+                       int dtype, int last)
 {
     int rc =
         run->opts->what->flags & PERF_RAW ? perf_put_row(run, row) : perf_run_row(run, row);
 
     if (rc < 0)
         return rc;
+    predict(run, row, dtype);
     run->busbw_sum += row->busbw;
     run->busbw_n++;
     if (row->wrong > 0)
@@ -190,7 +205,7 @@ static int run_line(struct perf_run *run, struct perf_out *out, uint64_t bytes, 
         if (!(o->inplace & 1 << inplace))
             continue;
         describe(run, &row, dtype);
-        rc = run_variant(run, &row, out, inplace || !(o->inplace & 2));
+        rc = run_variant(run, &row, out, dtype, inplace || !(o->inplace & 2));
     }
     perf_trace_say(run);
     if (run->keeps_time)

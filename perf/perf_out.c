@@ -174,6 +174,7 @@ int perf_row_json(const struct perf_row *r, char *buf, size_t cap)
         r->collective, r->transport, json_text(r->schedule, schedule, sizeof schedule),
         json_text(r->codec, codec, sizeof codec), r->ranks, r->bytes, r->count, r->dtype, r->op,
         r->inplace, r->iters, r->time_min_us, r->time_median_us, r->time_p99_us);
+    json_number(buf, cap, &n, "predicted_us", r->predicted_us > 0 ? r->predicted_us : NAN, 6);
     json_number(buf, cap, &n, "algbw_GBps", r->algbw, 6);
     json_number(buf, cap, &n, "busbw_GBps", r->busbw, 6);
     json_number(buf, cap, &n, "wire_bytes", (double)r->wire_bytes, 17);

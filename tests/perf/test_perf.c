@@ -92,6 +92,7 @@ Test(perf, json_row_has_exactly_the_documented_fields)
                             .time_min_us = 1,
                             .time_median_us = 2,
                             .time_p99_us = 3,
+                            .predicted_us = 1.5,
                             .algbw = 0.5,
                             .busbw = 0.25,
                             .wire_bytes = 8,
@@ -106,7 +107,8 @@ Test(perf, json_row_has_exactly_the_documented_fields)
               "\"codec\":\"none\","
               "\"ranks\":2,\"bytes\":8,\"count\":2,\"dtype\":\"f32\",\"op\":\"sum\","
               "\"inplace\":1,\"iters\":5,"
-              "\"time_us\":{\"min\":1.000,\"median\":2.000,\"p99\":3.000},\"algbw_GBps\":0.5,"
+              "\"time_us\":{\"min\":1.000,\"median\":2.000,\"p99\":3.000},\"predicted_us\":1.5,"
+              "\"algbw_GBps\":0.5,"
               "\"busbw_GBps\":0.25,\"wire_bytes\":8,\"wire_busbw_GBps\":0.125,\"wrong\":0,"
               "\"max_abs_err\":0,\"rel_err\":0,\"cpu_s\":0.75,\"roofline_GBps\":null}");
 }

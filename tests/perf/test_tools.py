@@ -14,8 +14,8 @@ import unittest
 import xml.dom.minidom
 
 RUN, PERF, PLOT, DIGITS = sys.argv[1:5]
-FIELDS = ("collective transport schedule codec ranks bytes count dtype op inplace iters time_us algbw_GBps "
-          "busbw_GBps wire_bytes wire_busbw_GBps wrong max_abs_err rel_err cpu_s roofline_GBps").split()
+FIELDS = ("collective transport schedule codec ranks bytes count dtype op inplace iters time_us predicted_us "
+          "algbw_GBps busbw_GBps wire_bytes wire_busbw_GBps wrong max_abs_err rel_err cpu_s roofline_GBps").split()
 
 
 os.environ["BANYAN_ENCODE_THREADS"] = "0"  # else as many as this machine has CPUs to spare

@@ -123,7 +123,7 @@ static void choose_forest(struct bny_scope *s, const struct bny_call *call, doub
     if (!bny_topology_applies(s) || bytes < BNY_NETWORK_BYTES_MIN)
         return;
     for (size_t i = 0; (name = bny_topology_schedule_name(i)); i++) {
-        double cost = bny_topology_worth_trying(s, name)
+        double cost = bny_topology_worth_trying(s, name, bytes)
                           ? bny_cost_scheduled(s, call, name, use, bytes, m)
                           : 0;
         if (cost > 0)

@@ -13,6 +13,7 @@
 #include "base/fpmode.h"
 #include "collectives/plan/program_cache.h"
 #include "collectives/plan/shared.h"
+#include "collectives/plan/tuning.h"
 #include "topo/graph_edit.h"
 
 /* The most ranks of a plan's file: one that is not proven is not run; 2 s and 150 MB there,
@@ -728,9 +729,12 @@ static int has_switches(const struct bny_topology *t)
     return g && v < g->nnodes;
 }
 
-int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule)
+int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule, double bytes)
 {
-    if (!strcmp(schedule, "multitree_reference") || !strcmp(schedule, "host_star"))
+    if (!strcmp(schedule, "multitree_reference"))
+        return 0;
+    if (!strcmp(schedule, "host_star") &&
+        (bny_topology_nhosts(s) < 3 || bytes > BNY_HOST_STAR_BYTES_MAX))
         return 0;
     if (bny_topology_hosts_builder(schedule))
         return bny_topology_nhosts(s) > 1 && bny_topology_nhosts(s) < s->n;

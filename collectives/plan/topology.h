@@ -43,9 +43,9 @@ const char *bny_topology_hosts_builder(const char *schedule);
 int bny_topology_applies(const struct bny_scope *s);
 /* The hosts of its ranks; as many as ranks when nothing is known of them. */
 int bny_topology_nhosts(const struct bny_scope *s);
-/* May auto try it for raw data? Not what is slow to build for so many ranks, nor what only
- * stands for a publication or for codecs. */
-int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule);
+/* May auto try it for raw data of so many bytes? Not what is slow to build for so many ranks,
+ * nor what only stands for a publication, nor a star of hosts where a ring is as fast. */
+int bny_topology_worth_trying(const struct bny_scope *s, const char *schedule, double bytes);
 /* The family of packed forests from high and optimal to low and loaded: from one's name
  * (BNY_NAME_MAX bytes; "": packed itself) to the next lower one's. 0: there is none, or too
  * many ranks to build them all. Any of them is a schedule by its name. */

@@ -92,6 +92,11 @@ struct bny_pass_from {
  * doubling, 88 by host_tree. */
 #define BNY_NET_MESSAGE_S 4e-6
 
+/* Raw sums of three hosts and more, up to so many bytes, by a star of hosts. 2026-11-30,
+ * banyan_sim, 3, 4 and 8 hosts of 4 ranks, 1 and 10 Gbit/s: at 8 KiB .25 to .9 of host_ring's
+ * time, at 16 KiB .56 to 1.03, at 32 KiB .36 to 1.3; of 2 hosts 1.04 to 1.16. */
+#define BNY_HOST_STAR_BYTES_MAX (16u << 10)
+
 /* ---- graphs ----
  * Ranks that send at once to those that said CTS first fill queues that others' CTS must
  * pass. fattree:64, 16 MiB in chunks of 256 KiB, banyan_sim, 2026-11-24: 53.5 ms; 43.4 if each

@@ -89,21 +89,18 @@ const char *bny_hierarchical_cannot(const struct bny_scope *s, const struct bny_
                        : "there is less than an element for each rank of a host";
 }
 
-double bny_hierarchical_in_host(struct bny_scope *s, const struct bny_call *call)
-{
-    struct bny_call first = child_of(s, call, FIRST), last = child_of(s, call, LAST);
-
-    return bny_plan_seconds(s, &first) + bny_plan_seconds(s, &last);
-}
-
 /* Where both passes pay in a job of one host. Two ranks of a host gain nothing: the engine's
  * chunks cross hosts while others are added. */
 static double hierarchical_seconds(struct bny_scope *s, const struct bny_call *call)
 {
-    struct bny_call rail = child_of(s, call, RAIL);
+    double sum = s->near > 2 ? 0 : INFINITY;
 
-    return s->near > 2 ? bny_hierarchical_in_host(s, call) + bny_plan_seconds(s, &rail)
-                       : INFINITY;
+    for (int i = FIRST; i < CHILDREN && sum < INFINITY; i++) {
+        struct bny_call child = child_of(s, call, i);
+
+        sum += bny_plan_seconds(s, &child);
+    }
+    return sum;
 }
 
 /* ---- running ---- */
@@ -147,16 +144,14 @@ static int hierarchical_next(struct bny_op *op, int i, struct bny_call *call)
     describe_child(s, &op->call, op->plan.codec, i, call);
     if (i == REST && !call->count)
         return BNY_SEQUENCE_NOTHING;
-    if (i == LAST)
-        bny_weighed_done(op, 0);
+    if (i == FIRST)
+        bny_weighed_begin(op);
     if (i == LAST && !is_turn(op))
         return BNY_AGAIN;
     if (i == LAST)
         wake_younger(op);
     if (i == RAIL && (rc = bny_weighed_codec(op, call)) != 0)
         return rc;
-    if (i == RAIL)
-        bny_weighed_begin(op);
     at = i == REST ? op->call.count - call->count
                    : call->count * (size_t)bny_scope_place(s, s->rank);
     call->sendbuf = i == FIRST  ? op->in
@@ -167,11 +162,20 @@ static int hierarchical_next(struct bny_op *op, int i, struct bny_call *call)
     return i == REST ? BNY_SEQUENCE_BESIDE : BNY_SEQUENCE_CHILD;
 }
 
+/* What is measured of a call are all its parts, and not the rail alone: rails that share a port
+ * end one after the other. */
+static int hierarchical_finish(struct bny_op *op)
+{
+    bny_weighed_done(op, 0);
+    return 0;
+}
+
 const struct bny_list bny_list_hierarchical = {
     .name = "hierarchical",
     .seconds = hierarchical_seconds,
     .init = hierarchical_init,
     .start = bny_weighed_start,
     .next = hierarchical_next,
+    .finish = hierarchical_finish,
     .end = bny_weighed_end,
 };

@@ -44,8 +44,6 @@ void bny_sequence_call(const struct bny_call *parent, struct bny_call *call);
 extern const struct bny_list bny_list_linear, bny_list_hierarchical, bny_list_weighed;
 /* As bny_way.cannot, of hierarchical; linear serves all linear codecs. */
 const char *bny_hierarchical_cannot(const struct bny_scope *s, const struct bny_call *call);
-/* Predicted seconds of what such a sum does before and behind the rail. */
-double bny_hierarchical_in_host(struct bny_scope *s, const struct bny_call *call);
 
 /* ---- weighed.c ---- */
 
@@ -57,7 +55,7 @@ struct bny_weighed { /* of an operation: plan.weighs */
     uint8_t is_weighed; /* coded is set */
     uint8_t coded;      /* the codec is used: */
     const struct bny_codec *codec;
-    uint8_t runs; /* the part that is weighed does */
+    uint8_t runs; /* it is being measured */
     struct bny_measured answer;
 };
 
@@ -72,8 +70,8 @@ int bny_weighed_ask(struct bny_op *op, struct bny_call *call);
 /* Of the part that runs with the operation's codec: sets its state, or takes the codec out if
  * it does not pay. 0, BNY_AGAIN: not known yet, the operation will be runnable; or an error. */
 int bny_weighed_codec(struct bny_op *op, struct bny_call *part);
-void bny_weighed_begin(struct bny_op *op);            /* that part begins */
-void bny_weighed_done(struct bny_op *op, int result); /* it has ended; idempotent */
+void bny_weighed_begin(struct bny_op *op);            /* it is measured from here; idempotent */
+void bny_weighed_done(struct bny_op *op, int result); /* and to here; idempotent */
 /* What the latest call like this one was decided to be, and takes: plan->predicted_s. NULL:
  * there was none. */
 const char *bny_weighed_tell(struct banyan_comm *c, const struct bny_call *call,

@@ -53,8 +53,7 @@ void bny_weighed_begin(struct bny_op *op)
     if (!op->plan.weighs || w->runs)
         return;
     w->runs = 1;
-    bny_port_begin(op->comm, w->of, w->coded ? bny_weighing_kind(w->of, w->codec) : 0,
-                   bny_call_bytes(&op->comm->scope, &op->call));
+    bny_port_begin(op->comm, w->of, bny_call_bytes(&op->comm->scope, &op->call));
 }
 
 void bny_weighed_done(struct bny_op *op, int result)
@@ -332,6 +331,8 @@ int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
             return BNY_AGAIN;
         w->is_weighed = 1;
         w->coded = (uint8_t)decide(op, part);
+        bny_weighed_begin(op);
+        bny_port_runs(op->comm, w->coded ? bny_weighing_kind(w->of, w->codec) : 0);
         rc = w->coded ? begin_state(op, w->codec) : 0;
     }
     if (op->plan.weighs)
@@ -356,8 +357,6 @@ const char *bny_weighed_tell(struct banyan_comm *c, const struct bny_call *call,
     if (!isfinite(seconds))
         return NULL;
     plan->predicted_s = seconds * bytes / v->bytes;
-    if (!strcmp(plan->schedule, bny_list_hierarchical.name))
-        plan->predicted_s += bny_hierarchical_in_host(&c->scope, call);
     return v->pays ? v->codec->spec : "raw data";
 }
 
@@ -390,10 +389,7 @@ static int weighed_next(struct bny_op *op, int i, struct bny_call *call)
     call->is_child = BNY_CHILD_CODED;
     bny_call_set_schedule(call, "static");
     rc = bny_weighed_codec(op, call);
-    if (rc)
-        return rc;
-    bny_weighed_begin(op);
-    return BNY_SEQUENCE_CHILD;
+    return rc ? rc : BNY_SEQUENCE_CHILD;
 }
 
 static int weighed_finish(struct bny_op *op)

@@ -151,7 +151,7 @@ static uint64_t sent(const struct bny_world *w)
     return sum;
 }
 
-void bny_port_begin(struct banyan_comm *c, struct bny_weighing *w, int kind, double bytes)
+void bny_port_begin(struct banyan_comm *c, struct bny_weighing *w, double bytes)
 {
     struct bny_port *p = &c->world->port;
 
@@ -160,15 +160,24 @@ void bny_port_begin(struct banyan_comm *c, struct bny_weighing *w, int kind, dou
         p->sent = sent(c->world);
         p->kinds = 0;
         p->of = w;
-        p->kind = kind;
+        p->kind = -1;
         p->bytes = 0;
         p->sizes = 0;
     }
-    p->kinds |= kind ? 2 : 1;
     p->bytes += bytes;
     p->sizes |= 1u << bny_weighing_size(bytes);
-    if (p->of != w || p->kind != kind)
+    if (p->of != w)
         p->of = NULL;
+}
+
+void bny_port_runs(struct banyan_comm *c, int kind)
+{
+    struct bny_port *p = &c->world->port;
+
+    p->kinds |= kind ? 2 : 1;
+    if (p->kind >= 0 && p->kind != kind)
+        p->of = NULL;
+    p->kind = kind;
 }
 
 /* Short periods measure delays as well. All that the rank sent meanwhile counts, and that of as
@@ -188,7 +197,7 @@ static void period_ends(struct bny_port *p, const struct banyan_comm *c)
         add(&p->rates[lengthy], bytes / seconds);
         p->coded[lengthy] = (struct bny_samples){ .n = 0 }; /* older */
     }
-    for (int i = 0; p->of && i < BNY_WEIGHED_SIZES; i++)
+    for (int i = 0; p->of && p->kind >= 0 && i < BNY_WEIGHED_SIZES; i++)
         if (p->sizes >> i & 1)
             add(&p->of->speeds[p->kind][i], p->bytes / seconds);
 }

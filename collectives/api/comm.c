@@ -11,6 +11,7 @@
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
 #include "collectives/local/memory_kind.h"
+#include "collectives/plan/topology.h"
 #include "collectives/progress/progress.h"
 #include "transport/bootstrap/board.h"
 
@@ -199,6 +200,8 @@ int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t 
 
 /* ---- dup and split ---- */
 
+#define NO_COLOR (-1) /* beyond it, downwards: the hosts */
+
 struct member { /* what every rank tells the others in a split */
     int32_t color, key;
     uint32_t id;    /* of its group's communicator, should it be the first in it */
@@ -236,7 +239,7 @@ static int make_child(struct banyan_comm *parent, const struct member *all, int 
         ranks[i] = parent->peers[ranks[i]].world_rank;
     }
     bny_world_lock(w);
-    *out = color < 0 ? NULL : bny_comm_alloc(w, id, n, me, ranks);
+    *out = color == NO_COLOR ? NULL : bny_comm_alloc(w, id, n, me, ranks);
     if (*out) {
         atomic_fetch_add(&w->refs, 1);
         bny_comm_inherit(*out, parent);
@@ -245,7 +248,7 @@ static int make_child(struct banyan_comm *parent, const struct member *all, int 
         bny_comm_settle(*out);
     }
     bny_world_unlock(w);
-    if (*out || color < 0)
+    if (*out || color == NO_COLOR)
         return 0;
     bny_comm_not_made(parent, id);
     return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
@@ -287,13 +290,21 @@ static int comm_exchange(struct banyan_comm *comm, struct member *mine, struct m
     return rc ? rc : used;
 }
 
+static int32_t color_of(const struct banyan_comm *comm, int asked)
+{
+    if (asked == BANYAN_SPLIT_HOST)
+        return NO_COLOR - 1 - bny_topology_host(comm->world->topology, comm->world->rank);
+    return asked < 0 ? NO_COLOR : asked;
+}
+
 int banyan_comm_split(struct banyan_comm *comm, int color, int key, struct banyan_comm **out)
 {
-    struct member mine = { .color = color < 0 ? -1 : color, .key = key }, *all;
     int rc = banyan_comm_may_wait(comm, "banyan_comm_split"), *ranks, was_well;
+    struct member mine = { .key = key }, *all;
 
     if (rc)
         return rc;
+    mine.color = color_of(comm, color);
     was_well = !bny_comm_has_failed(comm);
     if (!out)
         return bny_fail(BANYAN_EINVAL, "banyan_comm_split: out must not be NULL");

@@ -213,6 +213,11 @@ static int set_hosts(struct bny_topology *t, const int *host_of, int nranks)
     return 0;
 }
 
+int bny_topology_host(const struct bny_topology *t, int rank)
+{
+    return t && t->host_of ? t->host_of[rank] : 0;
+}
+
 static int nlocal(const struct bny_topology *t, int host)
 {
     return t->local_first[host + 1] - t->local_first[host];

@@ -22,6 +22,8 @@ void bny_topology_free(struct bny_topology *t); /* takes NULL */
 /* Ranks are known: host_of[nranks] numbers the hosts in order of their lowest ranks. 0, or
  * -BANYAN_EINVAL when graph or plan are for another number of ranks (and of hosts). */
 int bny_topology_settle(struct bny_topology *t, const int *host_of, int nranks);
+/* The number of the host of a rank of the job; 0 before bny_topology_settle(). */
+int bny_topology_host(const struct bny_topology *t, int rank);
 /* Hash of the graph, 0: none. Hash of the schedule's file, 0: none. */
 uint64_t bny_topology_hash(const struct bny_topology *t);
 uint64_t bny_topology_file_hash(const struct bny_topology *t);

@@ -249,8 +249,11 @@ BANYAN_API int banyan_comm_init_env(struct banyan_comm **out, const struct banya
 /* A communicator of the same ranks with its own order of operations; it shares connections.
  * Collective. */
 BANYAN_API int banyan_comm_dup(struct banyan_comm *comm, struct banyan_comm **out);
-/* Ranks with the same color >= 0 form a communicator ordered by (key, rank); color < 0: *out =
- * NULL. Collective. */
+/* In place of a color: the ranks of each host form a communicator. With equal keys a rank's
+ * number in it is its local rank. Two network namespaces of one machine are two hosts. */
+#define BANYAN_SPLIT_HOST INT32_MIN
+/* Ranks with the same color >= 0, or with BANYAN_SPLIT_HOST on the same host, form a
+ * communicator ordered by (key, rank); any other color < 0: *out = NULL. Collective. */
 BANYAN_API int banyan_comm_split(struct banyan_comm *comm, int color, int key,
                                  struct banyan_comm **out);
 /* A barrier, after which no rank calls operations on comm; then destroys it. Returns -EBUSY,

@@ -19,7 +19,7 @@ Comm has the collectives, Op operations of the program, CodecState what codecs k
 """
 from ._comm import Comm, Request, create_id, group, job_restarts, job_waiting, version, wait_all
 from ._lib import (ANY_SOURCE, AVG, BAND, BF16, BOOL, BOR, BXOR, C64, C128, EABORTED, EBUSY, ECONFIG, EFORK, EINVAL, EMISMATCH, ENOMEM, ENOTSUP, EPROTO,
-                   ERANKDEAD, ESYSTEM, ETIMEDOUT, EVERSION, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, MAX, MIN, OK, PROD, SUM, U8, U16, U32, U64,
+                   ERANKDEAD, ESYSTEM, ETIMEDOUT, EVERSION, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, MAX, MIN, OK, PROD, SPLIT_HOST, SUM, U8, U16, U32, U64,
                    Error)
 from ._state import CodecState, Op
 
@@ -27,7 +27,7 @@ __all__ = [
     "Comm", "CodecState", "Error", "Op", "Request", "create_id", "group", "job_restarts", "job_waiting", "version", "wait_all",
     "F32", "F64", "F16", "BF16", "I8", "U8", "I32", "U32", "I64", "U64", "BOOL", "I16", "U16", "C64", "C128", "F8E4M3",
     "F8E5M2",
-    "ANY_SOURCE",
+    "ANY_SOURCE", "SPLIT_HOST",
     "SUM", "AVG", "MIN", "MAX", "PROD", "BAND", "BOR", "BXOR",
     "OK", "EINVAL", "ENOMEM", "ETIMEDOUT", "ERANKDEAD", "EMISMATCH", "EABORTED", "EPROTO", "ENOTSUP", "ESYSTEM", "EFORK", "EBUSY",
     "EVERSION", "ECONFIG",

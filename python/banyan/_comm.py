@@ -283,7 +283,8 @@ class Comm(Collectives):
         return Comm(handle, self)
 
     def split(self, color: int, key: int = 0) -> Optional["Comm"]:
-        """The ranks with the same color >= 0, ordered by (key, rank); None with a color < 0. Collective."""
+        """The ranks with the same color >= 0, ordered by (key, rank); with banyan.SPLIT_HOST those of this host, in which a
+        rank's number is its local rank. None with any other color < 0. Collective."""
         handle = c_void_p()
         check(lib.banyan_comm_split(self._live(), as_int(color, "color"), as_int(key, "key"), byref(handle)))
         return Comm(handle, self) if handle else None

@@ -10,6 +10,7 @@ from typing import Any, List, Optional
 # enum banyan_dtype, enum banyan_op_kind, enum banyan_error: the order of banyan.h.
 (F32, F64, F16, BF16, I8, U8, I32, U32, I64, U64, BOOL, I16, U16, C64, C128, F8E4M3, F8E5M2) = range(17)
 ANY_SOURCE = -1
+SPLIT_HOST = -2**31
 SUM, AVG, MIN, MAX, PROD, BAND, BOR, BXOR = range(8)
 (OK, EINVAL, ENOMEM, ETIMEDOUT, ERANKDEAD, EMISMATCH, EABORTED, EPROTO, ENOTSUP, ESYSTEM, EFORK,
  EBUSY, EVERSION, ECONFIG) = range(14)

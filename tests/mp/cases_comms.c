@@ -165,7 +165,7 @@ static int split_hosts(struct test *t)
     int h = atoi(t->arg), host = t->rank / h, members[MP_RANKS_MAX];
     struct banyan_comm *near, *rail, *most;
 
-    CHECK_OK(t, banyan_comm_split(t->comm, host, 0, &near));
+    CHECK_OK(t, banyan_comm_split(t->comm, BANYAN_SPLIT_HOST, 0, &near));
     CHECK_OK(t, banyan_comm_split(t->comm, t->rank % h, 0, &rail));
     CHECK_OK(t, banyan_comm_split(t->comm, t->rank == t->n - 1, 0, &most));
     for (int i = 0; i < h; i++)

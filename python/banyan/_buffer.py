@@ -4,7 +4,7 @@ import ctypes
 import operator
 import weakref
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from ._lib import (BF16, BOOL, C64, C128, DTYPES, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, ITEM_BYTES, U8, U16, U32, U64,
                    named)
@@ -66,7 +66,7 @@ def _strided(obj: Any) -> ValueError:
 
 
 class Buffer:
-    """An array's memory: pointer, count and dtype. Keeps its owner alive and unresizable."""
+    """An array's memory: array, pointer, count and dtype. Keeps its owner alive and unresizable."""
 
     def __init__(self, obj: Any, writable: bool, dtype: Any = None):
         kind, item, nbytes = self._export(obj, writable)
@@ -82,6 +82,10 @@ class Buffer:
         self.count, rest = divmod(nbytes, ITEM_BYTES[self.dtype])
         if rest:
             raise ValueError(f"the buffer's {nbytes} bytes are no whole number of elements")
+        self.array = obj
+
+    def nbytes(self) -> int:
+        return self.count * ITEM_BYTES[self.dtype]
 
     def _export(self, obj: Any, writable: bool) -> Tuple[str, int, int]:
         """Sets pointer; returns the elements' kind and bytes, and the bytes of all."""
@@ -163,3 +167,33 @@ def same(send: Buffer, recv: Buffer) -> None:
 def need(buffer: Buffer, count: int, what: str) -> None:
     if buffer.count != count:
         raise ValueError(f"{what} has {buffer.count} elements, it must have {count}")
+
+
+_SHORT_BYTES = 4096  # up to here two copies take less time than an operation
+
+
+def neighbours(arrays: Sequence[Any], dtype: Any) -> List[List[Buffer]]:
+    """Lists of buffers of one type: short neighbours together. Types and lengths alone decide."""
+    runs: List[List[Buffer]] = []
+    for array in arrays:
+        buffer = Buffer(array, True, dtype)
+        before = runs[-1][-1] if runs else None
+        if before is not None and before.dtype == buffer.dtype and max(before.nbytes(), buffer.nbytes()) <= _SHORT_BYTES:
+            runs[-1].append(buffer)
+        else:
+            runs.append([buffer])
+    return runs
+
+
+def join(run: Sequence[Buffer]) -> bytearray:
+    """A copy of their elements, one buffer after the other."""
+    return bytearray(b"".join(ctypes.string_at(buffer.pointer, buffer.nbytes()) for buffer in run))
+
+
+def separate(whole: bytearray, run: Sequence[Buffer]) -> None:
+    """Copies what join() joined back."""
+    at = (c_uint8 * len(whole)).from_buffer(whole)
+    place = ctypes.addressof(at)
+    for buffer in run:
+        ctypes.memmove(buffer.pointer, place, buffer.nbytes())
+        place += buffer.nbytes()

@@ -10,9 +10,10 @@ import weakref
 from ctypes import byref, c_char, c_char_p, c_double, c_int, c_size_t, c_void_p
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
+from ._buffer import join, neighbours, separate
 from ._collectives import Collectives
-from ._lib import (ANY_SOURCE, DTYPES, EBUSY, EINVAL, Allgather, Config, Error, Id, ProgressHook, RequestStats, Stats, as_int,
-                   as_size, check, fill, lib, named, text, whole)
+from ._lib import (ANY_SOURCE, DTYPES, EBUSY, EINVAL, SUM, Allgather, Config, Error, Id, ProgressHook, RequestStats, Stats,
+                   as_int, as_size, check, fill, lib, named, text, whole)
 from ._state import Op
 
 _grouped = threading.local()
@@ -271,10 +272,27 @@ class Comm(Collectives):
         if getattr(_grouped, "keep", None) is not None:
             _grouped.keep += keep
 
-    def _no_group(self, what: str) -> None:
+    def _no_group(self, what: str, waits_for: str = "the object's length") -> None:
         if getattr(_grouped, "keep", None) is not None:
-            raise Error(EBUSY, f"{what} on rank {self.rank}: the call waits for the object's length, and calls inside "
+            raise Error(EBUSY, f"{what} on rank {self.rank}: the call waits for {waits_for}, and calls inside "
                         "banyan.group() only queue; call it before or behind the group")
+
+    def allreduce_many(self, arrays: Sequence[Any], op: Any = SUM, dtype: Any = None, **options: Any) -> None:
+        """allreduce of each array, in place, all at once. Every rank gives as many arrays, of the same types and lengths.
+        Neighbours of one type, and of up to 4 KiB each, are copied and travel as one; the others are not copied. options: as
+        of allreduce, but for those of a single array."""
+        self._no_group("allreduce_many", "the results")
+        for name in "recv", "shape", "codec_state", "contributors":
+            if name in options:
+                raise TypeError(f"allreduce_many: {name} is for a single array; call allreduce for it")
+        runs = neighbours(arrays, dtype)
+        wholes = [run[0].array if len(run) == 1 else join(run) for run in runs]
+        with group():
+            for whole, run in zip(wholes, runs):
+                self.allreduce(whole, op=op, dtype=run[0].dtype, **options)
+        for whole, run in zip(wholes, runs):
+            if len(run) > 1:
+                separate(whole, run)
 
     def dup(self) -> "Comm":
         """A communicator of the same ranks with its own order of operations. Collective."""

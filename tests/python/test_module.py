@@ -117,6 +117,22 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(COMM.recv_object(0, tag=2), ("whatever", [1]))
         COMM.barrier()
 
+    def test_allreduce_many(self):
+        shapes = ("float32", (3, 4)), ("float32", 0), ("float32", 1024), ("float32", 1025), ("float32", 7), ("int64", 9), ("int64", 1)
+        arrays = [numpy.full(shape, COMM.rank + i, dtype) for i, (dtype, shape) in enumerate(shapes)]
+        before = COMM.stats()["ops"]
+        COMM.allreduce_many(arrays)
+        self.assertEqual(COMM.stats()["ops"] - before, 4)           # the long one alone, and its neighbours on each side
+        for i, (array, (dtype, shape)) in enumerate(zip(arrays, shapes)):
+            total = sum(rank + i for rank in range(COMM.size))
+            numpy.testing.assert_array_equal(array, numpy.full(shape, total, dtype))
+        COMM.allreduce_many(arrays[:2], op="max", tag=3)
+        COMM.allreduce_many([])
+        with self.assertRaisesRegex(TypeError, "codec_state is for a single array"):
+            COMM.allreduce_many(arrays, codec_state=None)
+        with banyan.group(), self.assertRaisesRegex(banyan.Error, "waits for the results"):
+            COMM.allreduce_many(arrays)
+
     def test_any_source(self):
         self.assertIsNone(COMM.probe(COMM.rank, tag=8))
         COMM.send(numpy.full(2, COMM.rank), 0, tag=8)

@@ -33,12 +33,58 @@ static void add_allreduce(Call &call, const at::Tensor &t, const c10d::ReduceOp 
         e.data, e.data, e.count, e.dtype, op_of(call, op)));
 }
 
+// Flattens tensors into one; of one type.
+static at::Tensor flatten(const Tensors &list)
+{
+    Tensors flat;
+
+    for (const auto &t : list)
+        flat.push_back(t.reshape({ -1 }));
+    return at::cat(flat);
+}
+
+// Sums short tensors of one type as one operation.
+static void add_together(Call &call, const Tensors &run, const c10d::ReduceOp &op)
+{
+    at::Tensor flat = plain(flatten(run));
+
+    call.buffers.push_back(flat);
+    call.afters.push_back([run, flat] {
+        int64_t at = 0;
+        for (const auto &t : run) {
+            t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
+            at += t.numel();
+        }
+    });
+    add_allreduce(call, flat, op);
+}
+
+// Up to this length two copies take less time than an operation.
+static constexpr int64_t kShortBytes = 4096;
+
+static bool is_short(const at::Tensor &t)
+{
+    return t.numel() * t.element_size() <= kShortBytes;
+}
+
+// Neighbours that are short travel together. Types and lengths alone decide: they are the same
+// on all ranks.
 static void add_allreduces(Call &call, const Tensors &tensors, const c10d::ReduceOp &op)
 {
     check_tensors(tensors);
     call.inputs = call.outputs = tensors;
-    for (const auto &t : tensors)
-        add_allreduce(call, t, op);
+    for (size_t i = 0, end; i < tensors.size(); i = end) {
+        const at::Tensor &first = tensors[i];
+        TORCH_CHECK_VALUE(first.device() == tensors[0].device(),
+                          "banyan: all_reduce: the tensors of a list must be on one device");
+        for (end = i + 1; end < tensors.size() && is_short(first) && is_short(tensors[end]) &&
+                          tensors[end].scalar_type() == first.scalar_type();)
+            end++;
+        if (end == i + 1)
+            add_allreduce(call, first, op);
+        else
+            add_together(call, { tensors.begin() + i, tensors.begin() + end }, op);
+    }
 }
 
 WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
@@ -145,16 +191,6 @@ static void add_reduce_scatter(Call &call, const at::Tensor &output, const at::T
                                                  req)
                    : banyan_reduce_scatterv(in.data, out.data, n, in.dtype, id, comm, opts);
     });
-}
-
-// Flattens tensors into one; of one type.
-static at::Tensor flatten(const Tensors &list)
-{
-    Tensors flat;
-
-    for (const auto &t : list)
-        flat.push_back(t.reshape({ -1 }));
-    return at::cat(flat);
 }
 
 WorkPtr Backend::reduce_scatter(Tensors &outputs, TensorLists &inputs,

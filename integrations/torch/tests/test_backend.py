@@ -161,11 +161,15 @@ def any_source_in_a_block():
 
 def coalesced():
     rank, size = here()
-    tensors = [torch.full((n,), float(rank + 1)) for n in (3, 1000, 1)]
+    tensors = [torch.full(shape, float(rank + 1)) for shape in ((3,), (4, 5), (), (0,), (5000,), (1000,), (7,))]
+    tensors[1] = tensors[1].t()
+    tensors += [torch.full((2,), rank + 1), torch.full((3,), rank + 1)]
+    before = cpu_backend().stats()["ops"]
     with dist._coalescing_manager(async_ops=True) as manager:
         for t in tensors:
             dist.all_reduce(t)
     manager.wait()
+    assert cpu_backend().stats()["ops"] - before == 4          # the long one alone, its neighbours, those of int64
     outs = [torch.empty(n * size) for n in (2, 5)]
     with dist._coalescing_manager():
         for out in outs:

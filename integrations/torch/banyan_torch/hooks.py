@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Communication hooks of DistributedDataParallel and FSDP: gradients travel by banyan's codecs."""
 import fnmatch
+import functools
 import operator
 import re
 
@@ -41,34 +42,42 @@ class Hook:
         self._states = {}    # members of a piece -> its state, and the names that have not left it
         self._layouts = {}   # what a bucket consists of -> its pieces
         self._calls = {}     # steps of each unit of FSDP
-        self._before = self._bytes = self._steps = 0
+        self._before = {}    # the bytes that a backend had sent before its first gradients
+        self._bytes = self._steps = 0
 
     def __call__(self, _, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        backend = self._backend(bucket.buffer().device)
-        if bucket.index() == 0 and self._steps == 0:
-            self._before = backend.stats()["wire_bytes"]
         buffer = bucket.buffer()
-        self._bytes += buffer.numel() * buffer.element_size()
+        backend = self._backend(buffer.device)
+        self._count(backend, buffer)
         self._steps += bucket.is_last()
         pieces = [(buffer[start:start + n], codec, schedule, state, shape)
                   for start, n, codec, schedule, state, shape in self._pieces(bucket)]
         return backend.average(pieces).get_future().then(lambda _: buffer)
 
-    def attach(self, net):
+    def attach(self, net, replicas=None):
         """For a model of FSDP (FullyShardedDataParallel or fully_shard), before its first step: its gradients are reduced
         and scattered by these codecs. A rule sees each unit of FSDP as one tensor with the name of its module ("root" if
-        that is the whole)."""
+        that is the whole).
+
+        replicas: a group of the ranks that hold the same shard, one of each replica of the model (hybrid sharding). Shard the
+        model by fully_shard over the ranks of one replica; then the hook averages shards over replicas as well. A rule sees
+        a unit's shard as NAME/replicas."""
         from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
         units = [(name or "root", unit) for name, unit in net.named_modules()
                  if isinstance(unit, (FSDPModule, FullyShardedDataParallel))]
         if not units:
             raise TypeError("attach: there is no unit of FSDP in the model; give a hook for DistributedDataParallel to its "
                             "register_comm_hook(None, hook)")
+        if replicas is not None and not all(isinstance(unit, FSDPModule) for _, unit in units):
+            raise TypeError("attach: replicas: FullyShardedDataParallel has no hook for a second sum; use fully_shard over the "
+                            "ranks of one replica")
         if isinstance(net, FullyShardedDataParallel):
             net.register_comm_hook(None, self._reduce_unit)
         for name, unit in units:
             if isinstance(unit, FSDPModule):
                 unit.set_custom_reduce_scatter(_ReduceScatter(self, name))
+                if replicas is not None:
+                    unit.set_all_reduce_hook(functools.partial(self._reduce_unit, f"{name}/replicas", group=replicas))
             else:
                 unit._comm_hook_state = name
 
@@ -76,9 +85,7 @@ class Hook:
         """Of a unit of FSDP: reduced in place, or this rank's block of it to output. Returns the work."""
         backend = self._backend(gradient.device, group)
         members, n = ((name, gradient.numel()),), gradient.numel()
-        if not self._bytes:
-            self._before = backend.stats()["wire_bytes"]
-        self._bytes += n * gradient.element_size()
+        self._count(backend, gradient)
         self._calls[name] = self._calls.get(name, 0) + 1
         self._steps = max(self._steps, self._calls[name])
         codec, schedule = self._choose(name, n)
@@ -86,6 +93,11 @@ class Hook:
         work = backend.average([piece]) if output is None else backend.reduce_scatter_piece(piece, output, op)
         work.wait()
         return work
+
+    def _count(self, backend, gradient):
+        if backend not in self._before:
+            self._before[backend] = backend.stats()["wire_bytes"]
+        self._bytes += gradient.numel() * gradient.element_size()
 
     def _backend(self, device=torch.device("cpu"), group=None):
         group = group or self._group or dist.distributed_c10d._get_default_group()
@@ -105,13 +117,16 @@ class Hook:
         return "none", ""
 
     def _pieces(self, bucket):
-        """Neighbours in a bucket that travel by the same codec are one piece, but for PowerSGD's: it takes matrices."""
+        """Neighbours in a bucket that travel by the same codec are one piece. But PowerSGD takes matrices: each is a piece, and
+        vectors, which it cannot shorten, travel uncompressed."""
         parameters = bucket.parameters()
         layout = tuple((self._name(p), p.numel()) for p in parameters)
         if layout not in self._layouts:
             runs = []
             for (name, n), parameter in zip(layout, parameters):
                 choice = self._choose(name, n)
+                if choice[0].startswith("powersgd") and _is_vector(parameter.shape, n):
+                    choice = "none", choice[1]
                 if not runs or runs[-1][0] != choice or choice[0].startswith("powersgd"):
                     runs.append((choice, [], []))
                 runs[-1][1].append((name, n))
@@ -151,8 +166,8 @@ class Hook:
             state.scale(factor)
 
     def stats(self):
-        """Steps and bytes of gradients so far, and the bytes that this rank's group sent meanwhile."""
-        sent = self._backend().stats()["wire_bytes"] - self._before if self._bytes else 0
+        """Steps and bytes of gradients so far, and the bytes that this rank's groups sent meanwhile."""
+        sent = sum(backend.stats()["wire_bytes"] - before for backend, before in self._before.items())
         return {"steps": self._steps, "gradient_bytes": self._bytes, "sent_bytes": sent}
 
     def state_dict(self):
@@ -193,13 +208,19 @@ class AccordionHook(Hook):
         self.rules = f"{little} or {much}"
         self._optimizer = optimizer
         self._settings = dict(settings, little=little, much=much)
-        self._counts = {self._name(p): p.numel() for p in module.parameters() if p.requires_grad and p.numel()}
-        self._index = {name: i for i, name in enumerate(self._counts)}
-        self._accordion = self._saved = None
+        self._watch({self._name(p): p.numel() for p in module.parameters() if p.requires_grad and p.numel()})
+        self._seen = {}      # units of FSDP in this step -> elements
+        self._saved = None
 
-    def attach(self, net):
-        raise TypeError("attach: Accordion watches whole gradients, which FSDP does not keep; use it with "
-                        "DistributedDataParallel")
+    def _watch(self, counts):
+        """The tensors whose gradients Accordion looks at."""
+        self._counts, self._index = counts, {name: i for i, name in enumerate(counts)}
+        self._accordion = None
+
+    def attach(self, net, replicas=None):
+        super().attach(net, replicas)
+        if self._saved is None:
+            self._watch({})  # the first step finds the units, and how many elements FSDP gives them
 
     def _start(self):
         self._accordion = self._native.Accordion(self._backend(), list(self._counts), list(self._counts.values()),
@@ -207,37 +228,65 @@ class AccordionHook(Hook):
         if self._saved is not None:
             self._accordion.load(self._saved)
 
-    def __call__(self, _, bucket):
+    def _observe(self, name, gradient):
         if self._accordion is None:
             self._start()
+        self._accordion.observe(self._index[name], gradient)
+
+    def _end_step(self):
+        return self._accordion.step(self._optimizer.param_groups[0]["lr"])
+
+    def __call__(self, _, bucket):
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
             if parameter.numel():
-                self._accordion.observe(self._index[self._name(parameter)], gradient)
+                self._observe(self._name(parameter), gradient)
         future = super().__call__(_, bucket)
-        if bucket.is_last() and self._accordion.step(self._optimizer.param_groups[0]["lr"]):
+        if bucket.is_last() and self._end_step():
             self._layouts = {}
         return future
 
+    def _reduce_unit(self, name, gradient, *args, **kwargs):
+        if name in self._seen:  # FSDP does not say when a step ends: here a unit begins its next one
+            if self._accordion is not None:
+                self._end_step()
+            elif not self._counts:
+                self._watch({unit: n for unit, n in self._seen.items() if n and not unit.endswith("/replicas")})
+            self._seen = {}
+        self._seen[name] = gradient.numel()
+        if name in self._index:
+            self._observe(name, gradient)
+        return super()._reduce_unit(name, gradient, *args, **kwargs)
+
     def _choose(self, name, elements):
-        return (self._accordion.codec(self._index[name]) if elements else "none"), ""
+        name = name.removesuffix("/replicas")
+        if not elements or self._accordion is None or name not in self._index:
+            return self._settings["little"], ""
+        return self._accordion.codec(self._index[name]), ""
 
     def codecs(self):
-        """The codec of each parameter now."""
+        """The codec of each parameter, or of each unit of FSDP, now."""
         return {name: self._accordion.codec(i) if self._accordion else self._settings["little"]
                 for name, i in self._index.items()}
 
     def state_dict(self):
-        return dict(super().state_dict(), accordion=self._accordion.save() if self._accordion else self._saved)
+        return dict(super().state_dict(), accordion=self._accordion.save() if self._accordion else self._saved,
+                    counts=dict(self._counts))
 
     def load_state_dict(self, saved):
         super().load_state_dict(saved)
-        self._accordion, self._saved = None, saved["accordion"]
+        self._watch(dict(saved["counts"]))
+        self._saved = saved["accordion"]
 
 
 def _keeps_state(codec):
     """Whether calls with the codec pass a state. A budget keeps residuals with feedback=1 alone."""
     name, _, keys = codec.partition(":")
     return name != "none" and (name != "auto" or "feedback=1" in keys.split(","))
+
+
+def _is_vector(shape, elements):
+    """Whether PowerSGD, for which the first dimension are the rows, has a single row or column."""
+    return not elements or not shape or shape[0] in (1, elements)
 
 
 def _starts(members):
@@ -262,11 +311,12 @@ def hook(rules, module=None, group=None, seed=0):
 
 
 def accordion(module, optimizer, little="none", much="topk:delta=0.01", group=None, seed=0, **settings):
-    """A hook for DistributedDataParallel that adapts (Accordion, MLSys 2021): a parameter travels by the codec `little`
-    while its gradients change fast from interval to interval, and behind a drop of the learning rate, else by `much`.
+    """A hook that adapts (Accordion, MLSys 2021): a parameter, or a unit of FSDP, travels by the codec `little` while its
+    gradients change fast from interval to interval, and behind a drop of the learning rate, else by `much`.
 
-        net.register_comm_hook(None, banyan_torch.accordion(net, optimizer, interval=100))
+        net.register_comm_hook(None, banyan_torch.accordion(net, optimizer, interval=100))   # DistributedDataParallel
+        banyan_torch.accordion(net, optimizer, interval=100).attach(net)                     # FSDP
 
-    optimizer: its first group has the learning rate. settings: eta, interval (steps), window, rate_drop, min_count, as
+    group: all ranks that train; its rank 0 decides for all. optimizer: its first group has the learning rate. settings: eta, interval (steps), window, rate_drop, min_count, as
     banyan/training.h tells them."""
     return AccordionHook(module, optimizer, little, much, group, seed, settings)

@@ -44,7 +44,7 @@ def trains(rules, saves):
 
 @pytest.mark.parametrize("rules, saves", [("int8:force=1", 3.5), ("*:>=4096=int8:force=1;*=bf16:force=1", 3),
                                           ("topk:delta=0.1,force=1", 3.5), ("none", .9),
-                                          ("*:>=1000=powersgd:rank=4,force=1", 3.5),
+                                          ("powersgd:rank=4,force=1", 3.5),
                                           ("auto:like=int8,from=int8,force=1", 3.5)])
 def test_training(rules, saves):
     common.run(trains, 2, rules, saves)
@@ -186,6 +186,82 @@ def fsdp(rules, old, error):
 @pytest.mark.parametrize("rules, error", [("none", 1e-5), ("int8:force=1", .02), ("topk:delta=0.2,force=1", .1)])
 def test_fsdp(rules, error, old):
     common.run(fsdp, 2, rules, old, error)
+
+
+def replicated(rules, error):
+    """Two replicas of two shards each: the same losses as FSDP's own second sum."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+
+    def sharded(mesh):
+        net = model()
+        for layer in net[0], net[2]:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(net, mesh=mesh)
+    plain = losses(sharded(mesh), 15)
+    net = sharded(mesh["shards"])
+    mine, replicas = banyan_torch.hook(rules), mesh["replicas"].get_group()
+    mine.attach(net, replicas=replicas)
+    found = losses(net, 15)
+    assert all(abs(a - b) <= error for a, b in zip(found, plain)), (found, plain)
+    assert sorted(name for ((name, _),) in mine._states) == ([] if rules == "none" else ["0/replicas", "2/replicas", "root/replicas"])
+    for parameter in net.parameters():
+        root = parameter.to_local().detach().clone()
+        dist.broadcast(root, group_src=0, group=replicas)
+        assert torch.equal(root, parameter.to_local())
+    elements = torch.tensor(sum(p.to_local().numel() for p in net.parameters()))
+    dist.all_reduce(elements, dist.ReduceOp.MAX)           # FSDP pads the others' shards to as many
+    assert mine.stats()["steps"] == 15 and mine.stats()["gradient_bytes"] == 15 * 4 * (2 + 1) * elements
+
+
+@pytest.mark.parametrize("rules, error", [("none", 1e-5), ("*/replicas=int8:force=1;*=none", .02)])
+def test_replicas(rules, error):
+    common.run(replicated, 4, rules, error)
+
+
+def adapts_units(old):
+    """Accordion over FSDP: the levels of units follow rank 0's gradients, the first step finds the units."""
+    net = spread(model(), old)
+    optimizer = torch.optim.SGD(net.parameters(), 1.0)
+    mine = banyan_torch.accordion(net, optimizer, "none", "topk:delta=0.1,force=1", interval=2, min_count=1000)
+    mine.attach(net)
+    units = ["root"] if old else ["0", "2", "4"]
+
+    def steps(n, scale=1.0):
+        for _ in range(n):
+            net.zero_grad()
+            (net(torch.ones(4, 20)) * scale).sum().backward()
+
+    def much():
+        return sorted(name for name, codec in mine.codecs().items() if codec != "none")
+    steps(1)
+    assert mine.codecs() == {}
+    steps(5)                                               # decisions of steps 3 and 5, as 6 begins
+    assert sorted(mine.codecs()) == sorted(units) and much() == sorted(units)
+    saved = mine.state_dict()
+    steps(2, 10.0)                                         # of 7, as 8 begins
+    assert much() == []                                    # 7 has grown
+    other = banyan_torch.accordion(net, optimizer, "none", "topk:delta=0.1,force=1", interval=2, min_count=1000)
+    other.load_state_dict(saved)
+    net = spread(model(), old)
+    other.attach(net)
+    steps(1)                                               # its first step begins with what was saved
+    assert sorted(name for name, codec in other.codecs().items() if codec != "none") == sorted(units)
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["fsdp2", "fsdp1"])
+def test_accordion_of_fsdp(old):
+    common.run(adapts_units, 2, old)
+
+
+def replicas_need_fsdp2():
+    with pytest.raises(TypeError, match="use fully_shard"):
+        banyan_torch.hook("int8").attach(spread(model(), True), replicas=dist.group.WORLD)
+
+
+def test_replicas_need_fsdp2():
+    common.run(replicas_need_fsdp2, 2)
 
 
 def test_attach_needs_fsdp():

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "tests/support/cut.h"
 #include "transport/tcp/tcp.h"
 
 #define SECOND 1000000000ull
@@ -301,26 +302,54 @@ static void see(void *unused, enum banyan_log_level level, const char *text)
               strstr(text, "BANYAN_PORT_RANGE");
 }
 
-/* Strangers fill the queue of a rank that computes: its kernel answers nobody then. */
-Test(tcp_join, a_rank_whose_queue_strangers_filled_is_waited_for)
+/* The kernel of a rank that computes answers nobody then. */
+static void fill_queue_of_rank_1(void)
 {
     uint32_t now = 0, most = 1;
 
-    banyan_set_log(see, NULL, BANYAN_LOG_WARN);
-    set_up();
-    join(0);
-    join(1);
     for (int i = 0; i < 8192 && now <= most; i++) {
         close(call_rank_1());
         waiting(&now, &most);
     }
     cr_assert_gt(now, most, "the queue has room");
+}
+
+Test(tcp_join, a_rank_whose_queue_strangers_filled_is_waited_for)
+{
+    banyan_set_log(see, NULL, BANYAN_LOG_WARN);
+    set_up();
+    join(0);
+    join(1);
+    fill_queue_of_rank_1();
     cr_assert_eq(send_from(0), BNY_AGAIN);
     pass(0, AWAY);
     cr_assert_eq(stage(), TCP_CONNECTING);
     cr_assert_eq(warned, 1);
     cr_assert_not(ranks[0].down, "%s", ranks[0].reason);
     expect_message();
+    tear_down();
+}
+
+/* It computes for longer than a lost connection may take to be replaced. */
+Test(tcp_join, a_lost_connection_to_a_rank_whose_queue_strangers_filled_is_replaced)
+{
+    const struct tcp_tp *t;
+
+    banyan_set_log(see, NULL, BANYAN_LOG_WARN);
+    set_up();
+    join(0);
+    join(1);
+    expect_message();
+    t = (const struct tcp_tp *)ranks[0].tp;
+    cr_assert_lt(t->replace_ns, AWAY * SECOND);
+    fill_queue_of_rank_1();
+    cr_assert_eq(cut(((struct tcp_ep *)ranks[0].ep)->out[0]->fd), 0);
+    pass(0, AWAY);
+    cr_assert_not(ranks[0].down, "%s", ranks[0].reason);
+    cr_assert_eq(warned, 1);
+    ranks[1].got = 0;
+    expect_message();
+    cr_assert_eq(bny_counter_read(&t->tp.replaced), 1);
     tear_down();
 }
 

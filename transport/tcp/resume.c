@@ -73,7 +73,7 @@ static void connect_again(struct tcp_conn *c, int err)
     uint64_t now = bny_now_ns();
 
     c->candidate = c->round = c->spared = c->silences = c->refusals = 0;
-    c->tried = c->refused = 0;
+    c->tried = c->refused = c->unheard = 0;
     c->resuming = 1;
     c->err = 0;
     c->hs_have = 0;

@@ -169,6 +169,7 @@ struct tcp_conn {
                  */
     int silences; /* attempts that the peer's kernel accepted but the peer did not answer */
     int unheard;  /* attempts that the peer's kernel did not answer either */
+    int sounding; /* this attempt is at port 0 of the address: is there a path? */
     char why[64]; /* why the latest attempt failed */
     int lacks;    /* errno if a local resource was missing; else 0 */
     uint64_t lacks_ns; /* since when all attempts lack it; 0: the latest did not */

@@ -8,7 +8,9 @@
  * no failure of a first connection, nor is an attempt that expired while this rank was away:
  * the control plane detects a dead process or host, the operation's deadline bounds the wait.
  * Nor is an early end of a first connection: the peer needed its place for another. Refusals
- * are failures; a lost connection must be replaced in time (resume.c).
+ * are failures; a lost connection must be replaced in time (resume.c). Silence takes none of
+ * that time if only the queue is full: the host still refuses an attempt at port 0, where
+ * nobody can listen. A path that is gone answers neither.
  *
  * Strangers may connect all the time. A connection is a stranger's until its hello has the
  * random number of our card. A rank's may be one for as long as its hello takes, so all others
@@ -258,9 +260,38 @@ static const struct bny_addr *candidate(const struct tcp_ep *e, int index)
     return NULL;
 }
 
+/* Not for want of a path. */
+static void tell_unheard(struct tcp_conn *c)
+{
+    char text[BNY_ADDR_TEXT];
+
+    bny_warn("tcp: rank %d at %s does not answer connection attempts; this rank waits for "
+             "it, up to op_timeout_s. If rank %d does not compute, a firewall may drop the "
+             "attempts: open the ports of BANYAN_PORT_RANGE",
+             c->ep->ep.peer, bny_addr_text(&c->addr, text), c->ep->ep.peer);
+}
+
+/* An attempt to connect, or one at port 0, failed with err, or in silence: ETIMEDOUT. */
+static void failed(struct tcp_conn *c, int err)
+{
+    int refused = err == ECONNREFUSED;
+
+    if (!c->sounding) {
+        c->refused += refused;
+        try_next(c, strerror(err));
+        return;
+    }
+    c->sounding = 0;
+    c->spared |= refused;
+    if (refused && c->unheard++ == 0)
+        tell_unheard(c);
+    try_next(c, refused || err == ETIMEDOUT ? "no answer" : strerror(err));
+}
+
 static void try_candidate(struct tcp_conn *c)
 {
     const struct bny_addr *a = candidate(c->ep, c->candidate);
+    struct bny_addr at;
     uint64_t now = bny_now_ns();
 
     if (!a) {
@@ -268,18 +299,19 @@ static void try_candidate(struct tcp_conn *c)
         try_next(c, NULL);
         return;
     }
-    c->addr = *a;
-    c->tried++;
+    at = c->addr = *a;
+    if (c->sounding)
+        at.port = 0;
+    c->tried += !c->sounding;
     c->lacks = 0;
-    c->fd = bny_fd_own(bny_net_connect(a));
+    c->fd = bny_fd_own(bny_net_connect(&at));
     if (c->fd < 0) {
         int err = -c->fd;
 
         c->fd = -1;
         c->lacks = is_ours(err) ? err : 0;
         c->lacks_ns = !c->lacks ? 0 : c->lacks_ns ? c->lacks_ns : now;
-        c->refused += err == ECONNREFUSED;
-        try_next(c, strerror(err));
+        failed(c, err);
         return;
     }
     c->lacks_ns = 0;
@@ -305,10 +337,17 @@ static void not_answered(struct tcp_conn *c)
 
     c->spared |= c->silences > 0 || !c->resuming;
     if (c->state == TCP_CONNECTING && !c->resuming && c->unheard++ == (int)c->ep->naddrs)
-        bny_warn("tcp: rank %d at %s does not answer connection attempts; this rank waits for "
-                 "it, up to op_timeout_s. If rank %d does not compute, a firewall may drop the "
-                 "attempts: open the ports of BANYAN_PORT_RANGE",
-                 c->ep->ep.peer, bny_addr_text(&c->addr, text), c->ep->ep.peer);
+        tell_unheard(c);
+    if (c->state == TCP_CONNECTING && c->resuming) {
+        if (c->sounding) {
+            failed(c, ETIMEDOUT);
+            return;
+        }
+        bny_tcp_abort(c->fd);
+        c->sounding = 1;
+        try_candidate(c);
+        return;
+    }
     if (c->state == TCP_CHALLENGE) {
         if (c->silences++ == 0)
             bny_info("tcp: rank %d at %s accepts connections and does not answer yet; waiting "
@@ -342,18 +381,21 @@ static void tcp_join_connected(struct tcp_conn *c)
 
     if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0)
         err = errno;
-    if (err == ECONNRESET || err == EPIPE) { /* it was connected */
+    if (!c->sounding && (err == ECONNRESET || err == EPIPE)) { /* it was connected */
         cut_short(c, strerror(err));
         return;
     }
     if (err) {
-        c->refused += err == ECONNREFUSED;
-        try_next(c, strerror(err));
+        failed(c, err);
         return;
     }
     len = sizeof ss;
     if (getpeername(c->fd, (struct sockaddr *)&ss, &len) != 0)
         return;
+    if (c->sounding) { /* a proxy has all ports */
+        failed(c, ETIMEDOUT);
+        return;
+    }
     c->epoch += c->resuming;
     memset(&c->hello, 0, sizeof c->hello);
     c->hello.epoch = c->epoch;

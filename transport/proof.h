@@ -11,7 +11,8 @@
  *   role      the prover, or the purpose: a reflected proof proves nothing
  * So a proof holds for one connection, in one direction, of one protocol; both ends contribute
  * a nonce, so none can be replayed; and no cleartext can be changed. shm's listener chooses its
- * nonce when it is created, and publishes it as its name.
+ * nonce when it is created, and publishes it as its name. BNY_PROOF_REQUEST alone can be
+ * replayed: it only opens the exchange of the others.
  *
  * The formula is the same in all wire versions: bootstrap compares these after the proof. */
 #ifndef BNY_TRANSPORT_PROOF_H
@@ -26,7 +27,8 @@
 enum bny_proof_role {
     BNY_PROOF_ASKER = 'C',
     BNY_PROOF_ANSWERER = 'S',
-    BNY_PROOF_OPENER = 'P', /* the answerer again, for its last message (verbs) */
+    BNY_PROOF_OPENER = 'P',  /* the answerer again, for its last message (verbs) */
+    BNY_PROOF_REQUEST = 'R', /* the asker, before it knows any nonce of the answerer (verbs) */
     /* Not proofs but keys for the data sent afterwards; never on the wire. */
     BNY_PROOF_KEY_OF_ASKER = 'x',
     BNY_PROOF_KEY_OF_ANSWERER = 'y',

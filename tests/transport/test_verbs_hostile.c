@@ -427,6 +427,8 @@ static int garbled_connect(struct rdma_cm_id *id, struct rdma_conn_param *p)
         q.private_data = data;
         break;
     }
+    if (any(4))
+        bny_verbs_request_prove(((const struct vb_lane *)id->context)->t, &r);
     if (q.private_data != data)
         q.private_data = &r;
     return real->rdma_connect(id, &q);

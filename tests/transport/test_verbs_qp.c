@@ -4,6 +4,7 @@
  * every packet that does not fit all that both ends were told. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <criterion/parameterized.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -383,8 +384,20 @@ Test(verbs_qp, strangers)
     verbs_left(&s);
 }
 
-/* It speaks the protocol, but has another secret: it gets neither a queue pair nor memory. */
-Test(verbs_qp, who_proves_nothing_costs_nothing)
+/* It speaks the protocol, but has another secret: it gets neither a queue pair nor memory,
+ * whoever connects. */
+struct way {
+    char connects[4];
+};
+
+static struct way ways[] = { { "qp" }, { "cm" } };
+
+ParameterizedTestParameters(verbs_qp, who_proves_nothing_costs_nothing)
+{
+    return cr_make_param_array(struct way, ways, sizeof ways / sizeof ways[0]);
+}
+
+ParameterizedTest(struct way *w, verbs_qp, who_proves_nothing_costs_nothing, .timeout = 60)
 {
     struct tpset s;
     struct bny_hdr hdr = tpset_hdr(0, 1, 0);
@@ -393,6 +406,7 @@ Test(verbs_qp, who_proves_nothing_costs_nothing)
     struct bny_ep *ep;
 
     fresh();
+    set_key("BANYAN_VERBS=connect", w->connects);
     tpset_open(&s, ops, 2, NULL);
     cr_assert_eq(make(0, "lo", &stranger), 0, "%s", banyan_last_error());
     ops->destroy(s.tp[0]);

@@ -564,6 +564,7 @@ static int resuming(struct rdma_cm_id *id, struct rdma_conn_param *p)
 
     memcpy(&r, p->private_data, sizeof r);
     r.resumes = 1;
+    bny_verbs_request_prove(((const struct vb_lane *)id->context)->t, &r);
     p->private_data = &r;
     return connect_as_is(id, p);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connection requests: which ones are accepted. verbs_join.c has the protocol. */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include <sodium.h>
@@ -19,6 +20,29 @@ static int is_foreign(const struct vb_tp *t, const struct vb_request *r, size_t 
 {
     return len < sizeof *r || r->to != t->tp.rank || r->from < 0 || r->from >= t->tp.nranks ||
            r->from == r->to || r->lane >= VB_LANES;
+}
+
+void bny_verbs_request_prove(const struct vb_tp *t, struct vb_request *r)
+{
+    static const uint8_t nothing[16]; /* of the answerer's is known yet */
+    const struct bny_transcript said = { .secret = t->secret,
+                                         .asked = r,
+                                         .asked_len = offsetof(struct vb_request, proof),
+                                         .answered = nothing,
+                                         .answered_len = sizeof nothing };
+    uint8_t proof[BNY_PROOF_BYTES];
+
+    bny_proof_make(proof, &said, BNY_PROOF_REQUEST);
+    memcpy(r->proof, proof, sizeof r->proof);
+}
+
+/* Until it has, a request costs neither a queue pair nor locked memory. */
+static int has_proven(const struct vb_tp *t, const struct vb_request *r)
+{
+    struct vb_request good = *r;
+
+    bny_verbs_request_prove(t, &good);
+    return sodium_memcmp(good.proof, r->proof, sizeof good.proof) == 0;
 }
 
 /* Foreign requests must not fill the log. 1: log this one. */
@@ -42,7 +66,7 @@ static int refusal(struct vb_tp *t, const struct vb_request *r, size_t len,
                      r->wire, BNY_WIRE_VERSION);
         return VB_OTHER_VERSION;
     }
-    if (memcmp(r->magic, "bnyV", 4) != 0 || is_foreign(t, r, len)) {
+    if (memcmp(r->magic, "bnyV", 4) != 0 || is_foreign(t, r, len) || !has_proven(t, r)) {
         if (is_told(t))
             bny_warn("verbs: a connection request that is not from a rank of this job was "
                      "turned away (requests turned away so "

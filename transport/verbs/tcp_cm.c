@@ -10,8 +10,8 @@
  *                                                     offer, or a refusal
  *   asker: makes its own ready; both are connected
  *
- * So strangers get no queue pair and no locked memory. Over rdma_cm, whose first message is the
- * request, they do.
+ * So strangers get no queue pair and no locked memory, not even by repeating what they have
+ * recorded. Over rdma_cm, whose first message is the request, that is all that they get.
  *
  * A packet for a queue pair that is not ready is lost silently, and retransmitted after the ack
  * timeout (1 s). This order avoids that, as the answerer sends nothing before the asker has.

@@ -184,8 +184,9 @@ struct vb_request {
     uint8_t nonce[16];
     uint8_t lane, rail; /* rail: at both ends */
     uint8_t reserved[2];
+    uint8_t proof[20]; /* the first bytes of BNY_PROOF_REQUEST, of the rest */
 };
-_Static_assert(sizeof(struct vb_request) == 36, "wire format");
+_Static_assert(sizeof(struct vb_request) == 56, "all that a request of rdma_cm has room for");
 struct vb_accept {
     uint8_t nonce[16], proof[BNY_PROOF_BYTES];
 };
@@ -511,6 +512,7 @@ int bny_verbs_resolve_route(struct vb_lane *c, int ms); /* as rdma_resolve_route
 int bny_verbs_mtu_fits(const struct vb_lane *c, char *why, size_t cap);
 
 /* accept.c */
+void bny_verbs_request_prove(const struct vb_tp *t, struct vb_request *r); /* its last field */
 void bny_verbs_requested(struct vb_tp *t, struct rdma_cm_id *id, const uint8_t *data,
                          size_t len);
 

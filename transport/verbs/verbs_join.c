@@ -4,8 +4,9 @@
  * memory.
  *
  * R: the request (ranks, nonce of the asking rank); N: nonce of the accepting rank; L: address
- * of a slab. The proofs (transport/proof.h) cover R and N, those of hellos also L:
- *   request R      acceptance N, proof of the answerer
+ * of a slab. The proofs (transport/proof.h) cover R and N, those of hellos also L, the
+ * request's only R: who has none gets no queue pair; who repeats one learns no address.
+ *   request R, its own proof      acceptance N, proof of the answerer
  *   hello L, proof of the asker      hello L, proof of the opener
  *
  * One connection serves both directions. If both ranks ask at once, the lower one's request
@@ -255,6 +256,7 @@ static void resolved_route(struct vb_lane *c)
     c->request.lane = (uint8_t)e->lane;
     c->request.rail = (uint8_t)c->rail->index;
     randombytes_buf(c->request.nonce, sizeof c->request.nonce);
+    bny_verbs_request_prove(c->t, &c->request);
     p = bny_verbs_param(c->t, &c->request, sizeof c->request);
     step(e, VB_ASKING);
     if (c->t->fn->rdma_connect(c->id, &p) != 0)

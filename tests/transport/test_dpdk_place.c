@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "banyan/banyan.h"
 #include "base/rng.h"
 #include "transport/datagram/dgram.h"
 
@@ -131,6 +132,10 @@ static uint32_t sealed(struct here *h, uint8_t *f, uint8_t type, uint32_t seq, u
     return BNY_DGRAM_ETH + head;
 }
 
+struct kind {
+    int kind; /* enum bny_dgram_kind */
+};
+
 struct record {
     uint8_t type;
 };
@@ -183,6 +188,62 @@ Test(dpdk_place, tags_have_64_bits)
     h.e.tag_in = 7 + (1ull << 40);
     frame(&h, 0, 0, 64, BNY_DGRAM_FIRST | BNY_DGRAM_LAST, 64);
     cr_assert_eq(h.t.drops[BNY_DGRAM_BAD_TAG], 1u);
+    tear_down(&h);
+}
+
+/* Packets with all tags but the right one, which claim to be the peer's and may
+ * well come from its address: they are counted and told, each time that they have doubled, and
+ * the peer loses nothing, whatever they say. */
+ParameterizedTestParameters(dpdk_place, no_rank_suffers_for_what_others_send_in_its_name)
+{
+    static struct kind kinds[] = { { BNY_DGRAM_PCI }, { BNY_DGRAM_UD } };
+
+    return cr_make_param_array(struct kind, kinds, sizeof kinds / sizeof kinds[0]);
+}
+
+static int told;
+
+static void hear(void *unused, enum banyan_log_level level, const char *text)
+{
+    (void)unused;
+    told += level == BANYAN_LOG_WARN && strstr(text, "packets with wrong tags");
+}
+
+ParameterizedTest(struct kind *k, dpdk_place, no_rank_suffers_for_what_others_send_in_its_name)
+{
+    enum { FORGED = 100000 }; /* told at 1024, 2048 and so on to 65536 */
+    static const uint8_t types[] = { BNY_DGRAM_DATA, BNY_DGRAM_PROBE, BNY_DGRAM_PROBED,
+                                     BNY_DGRAM_ABORT };
+    struct bny_dgram_head d;
+    struct bny_flow_tx tx;
+    uint64_t rng = 17;
+    uint8_t f[256];
+    struct here h;
+
+    banyan_set_log(hear, NULL, BANYAN_LOG_WARN);
+    set_up(&h);
+    h.t.set.kind = k->kind;
+    h.t.tp.ops = bny_transport_find(k->kind == BNY_DGRAM_UD ? "ud" : "dpdk");
+    h.e.tag_in = 7 + (1ull << 40);
+    tx = h.e.tx;
+    for (int i = 0; i < FORGED; i++) {
+        struct bny_dgram_rx rx = { .data = f };
+
+        rx.len = sealed(&h, f, types[bny_rng_below(&rng, sizeof types)], 0, 0);
+        memcpy(&d, f + BNY_DGRAM_ETH, sizeof d);
+        d.tag = bny_rng_below(&rng, 2) ? 7 : (uint32_t)bny_rng_next(&rng);
+        d.tag_rest = d.tag == 7 ? 1u << (i % 8) : 1u << 8;
+        d.ack = (uint32_t)bny_rng_next(&rng);
+        memcpy(f + BNY_DGRAM_ETH, &d, sizeof d);
+        cr_assert_eq(bny_dgram_frame(&h.t, &h.e, &rx), 0);
+    }
+    cr_assert_eq(h.t.drops[BNY_DGRAM_BAD_TAG], (uint64_t)FORGED);
+    cr_assert_eq(told, 7);
+    cr_assert(!h.e.down && !h.e.left && !h.e.heard && bny_msg_list_is_empty(&h.e.ready));
+    cr_assert_eq(memcmp(&tx, &h.e.tx, sizeof tx), 0);
+    h.e.tag_in = 7;
+    cr_assert(frame(&h, 0, 0, 64, BNY_DGRAM_FIRST | BNY_DGRAM_LAST, 64));
+    cr_assert_not(bny_msg_list_is_empty(&h.e.ready), "the peer is not heard any more");
     tear_down(&h);
 }
 

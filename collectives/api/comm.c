@@ -517,13 +517,15 @@ int banyan_comm_init_env(struct banyan_comm **out, const struct banyan_config *c
         bny_set_last_error(wrong);
         if (launched == 0)
             bny_init_refuse(&launch.id, launch.nranks, launch.rank, rc, deadline);
-        return rc;
+    } else if (launched) {
+        rc = launched;
+    } else {
+        bny_info("rank %d of %d, started by %s", launch.rank, launch.nranks, launch.how);
+        rc = banyan_comm_init(out, (const struct banyan_id *)&launch.id, launch.nranks,
+                              launch.rank, cfg);
     }
-    if (launched)
-        return launched;
-    bny_info("rank %d of %d, started by %s", launch.rank, launch.nranks, launch.how);
-    return banyan_comm_init(out, (const struct banyan_id *)&launch.id, launch.nranks,
-                            launch.rank, cfg);
+    explicit_bzero(&launch, sizeof launch);
+    return rc;
 }
 
 int banyan_id_create(struct banyan_id *out)

@@ -25,6 +25,7 @@
 #include "transport/bootstrap/id.h"
 #include "transport/bootstrap/net.h"
 #include "transport/loop/loop.h"
+#include "transport/proof.h"
 
 #define SETTLE_GRACE_NS 300000000u
 #define MANY_RANKS      64 /* whose init leaves much behind */
@@ -301,10 +302,10 @@ static void secret_of_this_start(struct bny_world *w, struct bny_peer_table *tab
 
     bny_peer_table_rewind(table);
     root = bny_peer_table_next(table);
-    crypto_generichash_init(&st, w->secret, sizeof w->secret, sizeof w->secret);
+    crypto_generichash_init(&st, w->secret, BNY_SECRET_BYTES, BNY_SECRET_BYTES);
     crypto_generichash_update(&st, (const uint8_t *)what, sizeof what - 1);
     crypto_generichash_update(&st, root->nonce, sizeof root->nonce);
-    crypto_generichash_final(&st, w->secret, sizeof w->secret);
+    crypto_generichash_final(&st, w->secret, BNY_SECRET_BYTES);
     sodium_memzero(&st, sizeof st);
 }
 
@@ -464,7 +465,7 @@ static int make_peer_info(struct bny_init *in, int nranks, int rank)
         return bny_fail(BANYAN_ENOMEM, "no memory for a communicator");
     rc = in->cfg.allgather ? user_secret(in, &in->id) : 0;
     memcpy(in->w->job, in->id.job, sizeof in->id.job);
-    memcpy(in->w->secret, in->id.secret, sizeof in->w->secret);
+    memcpy(in->w->secret, in->id.secret, BNY_SECRET_BYTES);
     bny_log_set_rank(rank);
     if (rc == 0)
         rc = bny_topology_load(&in->w->topology, in->cfg.topology, in->cfg.schedule);

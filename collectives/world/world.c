@@ -8,8 +8,11 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <sodium.h>
+
 #include "base/cpu.h"
 #include "base/param.h"
+#include "transport/proof.h"
 
 /* ---- lock ---- */
 
@@ -44,11 +47,14 @@ struct bny_world *bny_world_new(int nranks, int rank)
     w->link_Bps = bny_param_real("BANYAN_LINK_GBPS") / 8e-9;
     atomic_flag_clear(&w->lock);
     atomic_init(&w->refs, 1);
-    if (bny_members_init(&w->members, nranks) != 0) {
-        free(w);
-        return NULL;
+    w->secret = sodium_init() < 0 ? NULL : sodium_malloc(BNY_SECRET_BYTES);
+    if (w->secret && bny_members_init(&w->members, nranks) == 0) {
+        memset(w->secret, 0, BNY_SECRET_BYTES);
+        return w;
     }
-    return w;
+    sodium_free(w->secret);
+    free(w);
+    return NULL;
 }
 
 void bny_world_rest(struct bny_world *w, uint64_t ns)
@@ -95,6 +101,6 @@ void bny_world_delete(struct bny_world *w)
     bny_members_free(&w->members);
     free(w->memory_of);
     free(w->on_memory);
-    explicit_bzero(w->secret, sizeof w->secret);
+    sodium_free(w->secret);
     free(w);
 }

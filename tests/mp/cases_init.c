@@ -389,6 +389,65 @@ static int secret_of_a_start(struct test *t)
     return 0;
 }
 
+/* What the kernel shows of this process's environment. */
+static size_t environment(struct test *t, char *text, size_t cap)
+{
+    FILE *f = fopen("/proc/self/environ", "re");
+    size_t n;
+
+    CHECK(t, f, "/proc/self/environ");
+    n = fread(text, 1, cap, f);
+    fclose(f);
+    CHECK(t, n < cap, "the environment is too large");
+    return n;
+}
+
+/* Is the memory at this address left out of core dumps? */
+static int is_undumped(const void *at)
+{
+    unsigned long from, to;
+    char line[512];
+    int here = 0, undumped = 0;
+    FILE *f = fopen("/proc/self/smaps", "re");
+
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            here = (uintptr_t)at >= from && (uintptr_t)at < to;
+        if (here && !strncmp(line, "VmFlags:", 8))
+            undumped = strstr(line, " dd") != NULL;
+    }
+    if (f)
+        fclose(f);
+    return undumped;
+}
+
+/* The id of banyan_run leaves the environment with the first init; later ones know it, and a
+ * program that a rank starts hears why it is not there. */
+static int secret_is_wiped(struct test *t)
+{
+    static char text[1 << 18];
+    struct bny_launch launch;
+    struct banyan_comm *comm;
+    struct bny_id id;
+    char hex[257];
+    size_t n;
+
+    snprintf(hex, sizeof hex, "%s", getenv("BANYAN_ID"));
+    n = environment(t, text, sizeof text);
+    CHECK(t, strlen(hex) == 256 && memmem(text, n, hex, 256), "the id is not where it was");
+    CHECK_OK(t, case_init(t, NULL, &comm));
+    case_check_works(t, comm);
+    n = environment(t, text, sizeof text);
+    CHECK(t, !memmem(text, n, hex + 192, 64), "the environment has a part of the id");
+    CHECK(t, is_undumped(comm->world->secret), "a core dump has the secret");
+    CHECK_OK(t, banyan_comm_finalize(comm));
+    CHECK(t, !*getenv("BANYAN_ID"), "BANYAN_ID=%.8s...", getenv("BANYAN_ID"));
+    CHECK_OK(t, bny_launch_env(&launch, "", "", bny_deadline_in(1)));
+    CHECK(t, bny_id_from_hex(&id, hex) == 0 && !memcmp(&id, &launch.id, sizeof id),
+          "a later init has another id");
+    return 0;
+}
+
 /* ---- time ---- */
 static int first_barrier(struct test *t)
 {
@@ -414,6 +473,7 @@ const struct mp_case cases_init[] = {
     { "version_differs", version_differs, CASE_OWN_INIT },
     { "unreachable", unreachable, CASE_OWN_INIT },
     { "secret_of_a_start", secret_of_a_start, CASE_OWN_INIT | CASE_NO_THREADS },
+    { "secret_is_wiped", secret_is_wiped, CASE_OWN_INIT | CASE_NO_THREADS },
     { "first_barrier", first_barrier, CASE_OWN_INIT | CASE_NO_THREADS },
     { 0 },
 };

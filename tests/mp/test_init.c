@@ -107,6 +107,9 @@ static struct mp_row starts[] = {
 };
 MP_TABLE(init, each_start_has_a_secret_of_its_own, starts)
 
+static struct mp_row wiped[] = { { "secret_is_wiped", "shm", 2 } };
+MP_TABLE(init, the_secret_leaves_the_environment, wiped)
+
 /* No promise, a number to look at: what a start costs on this machine as busy as it is. */
 Test(init, two_ranks_start, .timeout = 100)
 {

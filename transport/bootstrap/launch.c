@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -306,24 +308,63 @@ static int inherit_listener(const struct bny_id *id)
     return bny_id_adopt_fd(id, fd);
 }
 
+/* Is it in the environment that the kernel gave this process? It lies on the stack, between
+ * two other things of the kernel's. What the program has set itself lies elsewhere. */
+static int is_of_exec(const char *value)
+{
+    return (uintptr_t)value > getauxval(AT_RANDOM) && (uintptr_t)value < getauxval(AT_EXECFN);
+}
+
+/* The id of BANYAN_ID, which has the job's secret. Its text leaves the environment, which
+ * /proc/PID/environ, core dumps and the programs that this process starts have, too. Later
+ * inits of this process need it again. */
+static int id_of_run(struct bny_id *id, const char *hex)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct bny_id *kept;
+    int rc = 0;
+
+    pthread_mutex_lock(&lock);
+    if (!hex && kept)
+        *id = *kept;
+    else
+        rc = hex ? bny_id_from_hex(id, hex) : -BANYAN_EINVAL;
+    if (rc == 0 && hex && is_of_exec(hex)) {
+        kept = kept ? kept : sodium_malloc(sizeof *kept);
+        if (kept) {
+            *kept = *id;
+            sodium_memzero((char *)(uintptr_t)hex, strlen(hex));
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
 int bny_launch_run(struct bny_launch *out, const struct bny_launch_in *in)
 {
     static const char remedy[] =
         "banyan_run sets BANYAN_ID, BANYAN_RANK and BANYAN_WORLD_SIZE together: "
         "start the ranks with it, or unset all three";
-    const char *id = bny_launch_get("BANYAN_ID");
+    const char *hex = bny_launch_get("BANYAN_ID");
     int rc;
 
     (void)in;
-    if (!id && !bny_launch_get("BANYAN_RANK") && !bny_launch_get("BANYAN_WORLD_SIZE"))
+    if (!hex && !bny_launch_get("BANYAN_RANK") && !bny_launch_get("BANYAN_WORLD_SIZE"))
         return 0;
-    if (!id)
-        return bny_fail(BANYAN_ECONFIG, "BANYAN_ID is not set; %s", remedy);
     rc = bny_launch_ranks("BANYAN_RANK", "BANYAN_WORLD_SIZE", remedy, out);
-    if (rc == 0 && bny_id_from_hex(&out->id, id) != 0)
-        rc =
-            bny_fail(BANYAN_ECONFIG, "BANYAN_ID=%.16s... is no id of %d hexadecimal digits; %s",
-                     id, BNY_ID_HEX - 1, remedy);
+    if (rc != 0)
+        return rc;
+    rc = id_of_run(&out->id, hex);
+    if (rc != 0 && !hex)
+        return bny_fail(BANYAN_ECONFIG, "BANYAN_ID is %s; %s",
+                        secure_getenv("BANYAN_ID")
+                            ? "empty, as in programs that a rank starts after its init"
+                            : "not set",
+                        remedy);
+    if (rc != 0)
+        return bny_fail(BANYAN_ECONFIG,
+                        "BANYAN_ID=%.16s... is no id of %d hexadecimal digits; %s", hex,
+                        BNY_ID_HEX - 1, remedy);
     if (rc == 0 && out->rank == 0 && out->nranks > 1)
         rc = inherit_listener(&out->id);
     out->how = "banyan_run";

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Any bytes as the rules of buckets, or as the body of a state that an object of the training
- * layer saved, with a head and a checksum that are right: refused, or loaded, used, and saved
- * again. */
+/* Any bytes as the rules of buckets, or in a state that an object of the training layer or a
+ * codec saved, with a checksum that is right: refused, or loaded, used, and saved again. */
 #include "input.h"
 
 #include <math.h>
 
 #include "banyan/methods.h"
+#include "base/cpu.h"
 #include "base/crc32c.h"
+#include "compress/codec.h"
+#include "compress/state.h"
 
 enum { N = 70 };
 static float grad[N], out[65];
@@ -218,6 +220,70 @@ static void state(struct input *in)
     free_object(&o);
 }
 
+/* An operation of one rank over the state's elements. */
+static void operate(struct banyan_codec_state *st, const struct bny_codec *c)
+{
+    const struct bny_codec_ops *ops = c->ops;
+    struct bny_enc e = { .codec = c, .seed = 1, .nsum = 1, .cpu_flags = bny_cpu_flags() };
+    static char wire[1 << 14];
+
+    for (int i = 0; i < N; i++)
+        grad[i] = (float)((i * 7919) % 101) - 50;
+    if (bny_state_begin(st, c, 7, N / 7, 1) != 0)
+        return;
+    e.ef_scale = st->ef_scale;
+    e.ef = st->ef;
+    e.more = ops->elem_floats ? st->ef + N : NULL;
+    e.more_stride = N;
+    e.track = st->track;
+    e.step = st->step;
+    e.stats = calloc(1, ops->stats_bytes + 1);
+    (void)ops->encode(&e, wire, sizeof wire, grad, N);
+    if (ops->end)
+        ops->end(c, st->track, e.stats, 1);
+    free(e.stats);
+    bny_state_end(st);
+}
+
+/* A codec's state as it saved it, with a part of the input over any of its bytes. */
+static void codec_state(struct input *in)
+{
+    enum { CRC_AT = 36 };
+    struct banyan_codec_state *st;
+    const struct bny_codec *c;
+    size_t count = 0, bytes, at, len;
+    const uint8_t *over;
+    uint32_t crc;
+    char *buf;
+
+    while (bny_codecs[count])
+        count++;
+    EXPECT(bny_codec_parse(&c, bny_codecs[input_byte(in) % count]->name) == 0);
+    if (!c->ops->encode)
+        return;
+    EXPECT(banyan_codec_state_create(&st, N, 3) == 0);
+    operate(st, c);
+    bytes = banyan_codec_state_bytes(st);
+    buf = malloc(bytes);
+    EXPECT(buf && banyan_codec_state_save(st, buf, bytes) == 0);
+    at = (input_byte(in) | input_byte(in) << 8) % bytes;
+    over = input_take(in, bytes - at, &len);
+    memcpy(buf + at, over, len);
+    memset(buf + CRC_AT, 0, 4);
+    crc = bny_crc32c(0, buf, bytes);
+    memcpy(buf + CRC_AT, &crc, 4);
+    if (banyan_codec_state_load(st, buf, bytes) == 0) {
+        operate(st, c);
+        operate(st, c);
+        free(buf);
+        bytes = banyan_codec_state_bytes(st);
+        buf = malloc(bytes);
+        EXPECT(buf && banyan_codec_state_save(st, buf, bytes) == 0);
+    }
+    free(buf);
+    banyan_codec_state_free(st);
+}
+
 static void rules(struct input *in)
 {
     struct banyan_buckets_config cfg;
@@ -244,9 +310,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = { data, size };
 
-    if (input_byte(&in) & 1)
-        state(&in);
-    else
-        rules(&in);
+    switch (input_byte(&in) % 3) {
+    case 0: rules(&in); break;
+    case 1: state(&in); break;
+    default: codec_state(&in);
+    }
     return 0;
 }

@@ -83,6 +83,7 @@ extern const struct mp_case cases_arrival[];
 extern const struct mp_case cases_pipeline[];
 extern const struct mp_case cases_cells[];
 extern const struct mp_case cases_hosts[];
+extern const struct mp_case cases_hostile[];
 extern const struct mp_case cases_in_flight[];
 extern const struct mp_case cases_objects[];
 

@@ -52,7 +52,7 @@ static const struct mp_case *const tables[] = {
     cases_buckets_wrong,
     cases_lgc,
     cases_survive, cases_trouble, cases_grow, cases_arrival,
-    cases_pipeline, cases_cells, cases_hosts, cases_in_flight, cases_objects,
+    cases_pipeline, cases_cells, cases_hosts, cases_hostile, cases_in_flight, cases_objects,
 };
 /* clang-format on */
 #define NTABLES (sizeof tables / sizeof tables[0])

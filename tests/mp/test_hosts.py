@@ -59,6 +59,10 @@ class Hosts(unittest.TestCase):
         self.case("hosts_die", 3, 2, "2 30")
         self.case("hosts_die", 2, 3, "5 31")
 
+    def test_a_rank_that_writes_into_its_hosts_memory_harms_no_other(self):
+        for number in range(3):
+            self.case("hostile_memory", 2, 2, str(number))
+
     def test_revoked_and_late(self):
         for arg in "0", "3", "0 late", "3 late":
             self.case("hosts_end", 2, 2, arg)

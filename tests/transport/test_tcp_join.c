@@ -377,6 +377,28 @@ Test(tcp_join, silent_strangers_do_not_delay_a_rank)
     tear_down();
 }
 
+/* One byte a second: the time is that of the whole handshake, however often there is something
+ * to read. */
+Test(tcp_join, a_stranger_that_sends_a_byte_a_second_is_dropped)
+{
+    const struct tcp_hello h = { .magic = "bnyT", .wire = BNY_WIRE_VERSION, .to = 1 };
+    const struct tcp_tp *t;
+    int fd, held = 0;
+
+    set_up();
+    t = (const struct tcp_tp *)ranks[1].tp;
+    fd = call_rank_1();
+    for (int i = 0; i < 20; i++) {
+        (void)!send(fd, (const char *)&h + i, 1, MSG_NOSIGNAL);
+        pass(1, 1);
+        held += t->nhalf == 1;
+    }
+    cr_assert(held && held < 6, "held for %d s", held);
+    cr_assert_eq(t->nhalf, 0);
+    close(fd);
+    tear_down();
+}
+
 /* A rank connects, and computes before it says who it is; strangers come meanwhile. */
 Test(tcp_join, strangers_take_no_place_of_a_rank_that_has_just_connected)
 {

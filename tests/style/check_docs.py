@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What documents promise: every entry of a registry array has a row in the README.md named here, links lead to files
-and headings, docs/README.md names every document of docs/, the C programs in README.md and docs/objects.md are those of examples/, that in
+and headings, the tests that docs/security.md names exist, docs/README.md names every document of docs/, the C programs in README.md and docs/objects.md are those of examples/, that in
 docs/failures.md is part of elastic_train, the list in docs/environment.md is that of base/param.c, the version is the
 same in meson.build, banyan.h and CHANGELOG.md, files of this tree that documents and sources name
 (folder/.../name.ext) exist, and no line of a document is too long.
@@ -122,6 +122,23 @@ def unlisted(root):
                     if path.name not in named)
 
 
+def promised_tests(root):
+    """`test_x`, `mp_x`, `fuzz_x`: a file of tests/; behind it `: `y``, or `y...`, a test in it that has, or begins with, that name."""
+    document = root / "docs/security.md"
+    if not document.exists():
+        return
+    files = [root / name for name in tracked(root) if re.match(r"tests/.*\.(c|py)$", name)]
+    for name, what in re.findall(r"`((?:test|mp|fuzz)_\w+)`(?::\s+`([\w.]+)`)?", document.read_text(encoding="utf-8")):
+        in_mp = name.startswith("mp_")
+        found = [path for path in files if path.stem == ("test_" + name[3:] if in_mp else name) and (path.parent.name == "mp") >= in_mp]
+        if not found:
+            yield f"docs/security.md: no file of tests/ is {name}"
+        end = r"\w*" if what.endswith("...") else ""
+        test = re.compile(rf"(?:\bTest|\bParameterizedTest\w*|\bMP_TABLE)\([^;{{]*?\b{what.rstrip('.')}{end}\s*[,)]|def {what.rstrip('.')}{end}\(")
+        if found and what and not any(test.search(path.read_text(encoding="utf-8")) for path in found):
+            yield f"docs/security.md: {name} has no test {what}"
+
+
 def named_files(root):
     for name in tracked(root):
         if not name.endswith((".md", ".c", ".h", ".py", ".build", ".sh")) or name.endswith("check_self.py"):
@@ -222,7 +239,7 @@ def versions(root):
 def main():
     root = pathlib.Path(sys.argv[1])
     found = [line for entry in REGISTRIES.items() for line in check(root, *entry)]
-    found += [*dead_links(root), *unlisted(root), *versions(root), *named_files(root), *bare_names(root), *long_lines(root), *excerpts(root),
+    found += [*dead_links(root), *unlisted(root), *versions(root), *promised_tests(root), *named_files(root), *bare_names(root), *long_lines(root), *excerpts(root),
               *recommended(root), *program(root, "--write" in sys.argv), *variables(root, "--write" in sys.argv)]
     print("\n".join(found) or "registries, links, the program and the variables are as the documents say")
     return 1 if found else 0

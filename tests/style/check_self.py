@@ -137,6 +137,14 @@ class Planted(unittest.TestCase):
         self.expect("check_docs.py", {**loop, "docs/failures.md": "```c\nint c;\n```\n"}, "the loop is not")
         self.expect("check_docs.py", {**loop, "docs/failures.md": "text\n"}, "the loop is not")
 
+    def test_promised_tests(self):
+        files = {"tests/a/test_x.c": SPDX + "Test(x, nobody_joins)\n{\n}\n", "tests/mp/test_y.py": "class Y:\n    def test_all(self):\n        pass\n"}
+        for text in "`test_x`", "`test_x`: `nobody_joins`", "`test_x`: `nobody_...`", "`mp_y`: `test_all`":
+            self.expect("check_docs.py", {**files, "docs/security.md": text + "\n"}, "as the documents say", status=0)
+        for text, message in (("`test_z`", "no file of tests/ is test_z"), ("`mp_x`", "no file of tests/ is mp_x"),
+                              ("`test_x`: `nobody`", "test_x has no test nobody"), ("`test_x`: `joins...`", "test_x has no test joins...")):
+            self.expect("check_docs.py", {**files, "docs/security.md": text + "\n"}, message)
+
     def test_bare_names_in_comments(self):
         for text, status in (("/* other.h, and <stdio.h>: c.next.h() */\n", 0), ("/* gone.c: nothing */\n", 1)):
             files = {"base/a.c": SPDX + text, "base/other.h": SPDX}

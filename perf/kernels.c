@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* kernels: GB/s of every inner loop of compress/ per instruction set, from cache (arrays of
- * 64 KiB) and from DRAM (arrays of 64 MiB), beside memcpy in the same run.
+ * 64 KiB) and from DRAM (arrays of 64 MiB), beside memcpy in the same run; and of the checks of
+ * dpdk's and ud's packets, from cache.
  *
  *   kernels [--json] [--filter TEXT] [--dram-mib N]
- *
  *
  * --filter: only rows whose "kernel type isa where" contains TEXT. GB/s counts the bytes of
  * every array once, read or written; memcpy's two likewise. The median of 7 repetitions.
@@ -17,6 +17,7 @@
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "compress/kernels/kernels.h"
+#include "transport/datagram/packet.h"
 
 #define REPS 7
 
@@ -37,7 +38,7 @@ struct bench {
 static const char *const op_names[] = { "sum",  "avg",  "min", "max",
                                         "prod", "band", "bor", "bxor" };
 
-enum call_kind { COPY, REDUCE, REDUCE2, SCALE, ENCODE, DECODE, DECODE_ADD };
+enum call_kind { COPY, REDUCE, REDUCE2, SCALE, ENCODE, DECODE, DECODE_ADD, CRC, MAC };
 
 struct call {
     enum call_kind kind;
@@ -59,6 +60,12 @@ static void do_call(const struct bench *bn, const struct call *c)
     case DECODE: half->decode((float *)bn->dst, bn->a, c->n); break;
     case DECODE_ADD:
         half->decode_add((float *)bn->dst, (const float *)bn->b, bn->a, c->n);
+        break;
+    case CRC:
+    case MAC: /* a packet with n bytes of payload */
+        *(volatile uint64_t *)bn->dst = bny_dgram_check(
+            c->kind == MAC ? BNY_DGRAM_MAC : BNY_DGRAM_CRC, bn->b, 1, bn->b + 32,
+            BNY_DGRAM_HEAD + BNY_DGRAM_CHECK, bn->a, (uint32_t)c->n);
         break;
     }
     __asm__ __volatile__("" ::: "memory");
@@ -149,6 +156,20 @@ static void isa_rows(const struct bench *bn)
     }
 }
 
+/* For frames of 1500 and 9000 bytes. */
+static void packet_rows(const struct bench *bn)
+{
+    static const size_t payload[] = { 1408, 8896 };
+
+    for (int i = 0; i < 2; i++) {
+        struct call crc = { CRC, BANYAN_U8, BANYAN_SUM, payload[i], payload[i] },
+                    mac = { MAC, BANYAN_U8, BANYAN_SUM, payload[i], payload[i] };
+
+        row(bn, i ? "crc 9000" : "crc 1500", &crc);
+        row(bn, i ? "mac 9000" : "mac 1500", &mac);
+    }
+}
+
 static void *array(size_t bytes, uint64_t seed)
 {
     uint64_t *p = aligned_alloc(64, bytes);
@@ -198,6 +219,8 @@ int main(int argc, char **argv)
         places[p].memcpy_gbps = gbps(&bn, &copy);
         if (!bn.json)
             printf("memcpy %s: %.2f GB/s\n", places[p].name, places[p].memcpy_gbps);
+        if (p == 0)
+            packet_rows(&bn);
         for (size_t l = 0; l < 3; l++) {
             if ((levels[l] & bny_cpu_flags()) != levels[l])
                 continue;

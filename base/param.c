@@ -175,6 +175,8 @@ static const struct param params[] = {
       "a rank whose host does not answer for this long counts as dead", 1, 3600 },
     { "BANYAN_QUORUM", "majority|any|ranks", "majority",
       "how many ranks must be left after ranks fell silent, so that the rest continues", 0, 0 },
+    { "BANYAN_DUMP", "folder", "",
+      "where each rank writes its latest operations if one fails, or at SIGUSR2", 0, 0 },
     { "BANYAN_SPIN_US", "microseconds", "-1", "busy-wait before yielding; -1: by ranks per CPU",
       -1, 10000000 },
     { "BANYAN_CMA", "0|1", "1",

@@ -170,6 +170,7 @@ void bny_comm_free(struct banyan_comm *c)
     bny_rank_map_free(&c->ranks);
     free(c->scope.members);
     free(c->peers);
+    free(c->records);
     bny_handle_free(&handles, &c->handle);
 }
 

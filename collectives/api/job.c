@@ -10,6 +10,7 @@
 
 #include "collectives/local/workers.h"
 #include "collectives/op/op_cookie.h"
+#include "collectives/op/recorder.h"
 #include "collectives/plan/topology.h"
 #include "collectives/progress/progress.h"
 #include "transport/loop/loop.h"
@@ -82,6 +83,7 @@ void bny_world_free(struct bny_world *w)
     for (int i = 0; i < w->ntps; i++)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_cookies_free(w);
+    bny_recorder_close(w);
     if (w->fabric)
         fabric_leave(w->fabric);
     bny_world_close_descriptor(w);

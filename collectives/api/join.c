@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
+#include "collectives/op/recorder.h"
 #include "collectives/progress/progress.h"
 #include "collectives/plan/topology.h"
 #include "transport/bootstrap/id.h"
@@ -613,6 +614,7 @@ static int join_advance(struct banyan_comm *comm)
             return rc;
         in->settled = 1;
     }
+    bny_recorder_open(in->w);
     rc = in->w->control ? bny_control_start(in->w->control) : 0;
     if (rc == 0)
         rc = in->cfg.progress_thread ? bny_world_thread(in->w, in->cfg.progress_cpu) : 0;

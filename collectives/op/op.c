@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "collectives/op/op_cookie.h"
+#include "collectives/op/recorder.h"
 #include "collectives/plan/cost.h"
 
 /* ---- init ---- */
@@ -194,6 +195,7 @@ static int op_begin(struct bny_op *op)
     int rc = 0;
 
     note_begun(op);
+    bny_record_begin(op, bny_record_clock(op));
     op->in = op->call.sendbuf;
     op->out = op->call.recvbuf;
     op->out_kind = &bny_mem_host;
@@ -292,6 +294,8 @@ void bny_op_end_unstarted(struct bny_op *op, int result)
 void bny_op_done_inline(struct bny_op *op)
 {
     bny_op_end_unstarted(op, 0);
+    bny_record_begin(op, op->tried);
+    bny_record_end(op);
     count_done(op->comm);
 }
 
@@ -302,6 +306,7 @@ int bny_op_try(struct bny_op *op, int tries)
     int rc;
 
     BNY_ASSERT_LOCKED(c->world);
+    op->tried = bny_record_clock(op);
     if (!op->way->try_now || c->active_first || bny_comm_has_failed(c) || op->is_timed ||
         op->call.contributors || bny_op_is_staged(op) || bny_match_has_early(c->match) ||
         bny_match_is_busy(c->match))
@@ -395,6 +400,7 @@ void bny_op_complete(struct bny_op *op, int result)
         op->parent->wire_bytes += op->wire_bytes;
     else if (!op->free_detached)
         count_done(c);
+    bny_record_end(op);
     if (op->is_timed)
         op->end_ns = bny_now_ns();
     bny_op_set_done(op);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/counts.h"
+#include "collectives/op/recorder.h"
 #include "collectives/progress/progress.h"
 
 void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f)
@@ -18,6 +19,7 @@ void bny_comm_set_failure(struct banyan_comm *comm, const struct bny_failure *f)
                                                                    : -BANYAN_EPROTO,
                           memory_order_release);
     bny_info("communicator %u failed: %s", comm->id, comm->failure_text);
+    bny_recorder_failed(comm->world, comm->failure_text);
     for (struct bny_op *op = comm->active_first, *next; op; op = next) {
         next = op->next;
         bny_op_complete(

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "collectives/op/op_cookie.h"
 #include "collectives/op/op.h"
+#include "collectives/op/recorder.h"
 
 #define WORD_NS       10000000000u /* of an operation, until a word on whom it waits for */
 #define WORLD_IDLE_NS 1000000u     /* since the last tick: nobody waits in that world */
@@ -321,6 +322,8 @@ void bny_world_tick(struct bny_world *w)
 
     BNY_ASSERT_LOCKED(w);
     w->tick_ns = now;
+    if (w->recorder)
+        bny_recorder_tick(w);
     if (w->control && !bny_world_is_thread())
         bny_control_here(w->control);
     if (check_deadlines(w, now, 0)) {

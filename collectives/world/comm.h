@@ -82,6 +82,7 @@ struct banyan_comm {
     struct bny_grow_id *grow_ids; /* api/grow.c: that this rank made and nobody used yet */
     struct bny_groups *groups;    /* api/create_group.c */
     struct bny_position position; /* for the control plane */
+    struct bny_records *records;  /* op/recorder.h; NULL: none yet */
     struct bny_service *service;  /* objects/; NULL: operations */
 };
 

@@ -120,6 +120,7 @@ struct bny_world {
     uint32_t nended;                 /* so far; the latest overwrite the first */
     struct bny_cookie_pool *cookies; /* op/ */
     struct bny_trace *trace;         /* op/trace.h; NULL: nobody asked */
+    struct bny_recorder *recorder;   /* op/recorder.h; NULL: nobody asked */
     struct bny_workers *workers;     /* local/workers.h; NULL: none yet, or none at all */
     int workers_tried;
     uint32_t jobs_out;       /* jobs of operations in flight that have not been collected */

@@ -160,6 +160,9 @@ const char *bny_control_where(const struct bny_control *c, int rank, char *text)
  * while no message comes. Call it once the links are up. Returns 0. Without a thread
  * (BANYAN_CONTROL_THREAD=0, or none can be made) only bny_control_progress does this. */
 int bny_control_start(struct bny_control *c);
+/* Before that: the thread calls fn, without a lock, whenever fd (-1: none) becomes readable, or
+ * anything else woke it. */
+void bny_control_watch(struct bny_control *c, int fd, void (*fn)(void *), void *ctx);
 /* If there is no thread, receives, forwards and answers. Cheap enough for a call every few 100
  * us. Returns 1 if a failure has been agreed on, else 0. */
 int bny_control_progress(struct bny_control *c);

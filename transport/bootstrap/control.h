@@ -108,8 +108,10 @@ struct bny_control {
     struct bny_position *positions; /* timeout_verdict.c */
     _Atomic uint64_t here_ns;       /* when this rank last waited inside the library */
     /* The thread: control_thread.c */
-    int wake_fd; /* ours: in epfd, wakes the thread */
-    int told_fd; /* for waiting callers: something was agreed on */
+    int wake_fd;             /* ours: in epfd, wakes the thread */
+    int told_fd;             /* for waiting callers: something was agreed on */
+    void (*watcher)(void *); /* the owner's; NULL: none */
+    void *watcher_ctx;
     pthread_t thread;
     int has_thread, stop;
 };

@@ -39,6 +39,8 @@ static void *thread_main(void *arg)
         ms = view_wait_ms(c);
         stop = c->stop;
         pthread_mutex_unlock(&c->lock);
+        if (!stop && c->watcher)
+            c->watcher(c->watcher_ctx);
         if (!stop && epoll_wait(c->epfd, ev, 1, ms) < 0 && errno != EINTR) {
             bny_warn("rank %d: the control plane's thread ends: epoll_wait: %s", c->rank,
                      strerror(errno));
@@ -46,6 +48,18 @@ static void *thread_main(void *arg)
         }
     } while (!stop);
     return NULL;
+}
+
+void bny_control_watch(struct bny_control *c, int fd, void (*fn)(void *), void *ctx)
+{
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+
+    if (c->has_thread)
+        return;
+    c->watcher = fn;
+    c->watcher_ctx = ctx;
+    if (fd >= 0 && c->epfd >= 0 && epoll_ctl(c->epfd, EPOLL_CTL_ADD, fd, &ev) != 0)
+        bny_debug("rank %d: epoll_ctl: %s", c->rank, strerror(errno));
 }
 
 int bny_control_start(struct bny_control *c)

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Records and their file. The file's names are those of PyTorch's flight recorder where both
+ * mean the same; tools/banyan_trace reads it. */
+#include "collectives/op/recorder.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/param.h"
+#include "base/text.h"
+
+#define AGAIN_NS 1000000000u
+
+struct bny_recorder {
+    char path[512];
+    uint64_t ticks, ns; /* at the same moment */
+    uint64_t wall_ns;
+    uint64_t failed_ns; /* when a failure was written last; 0: never */
+    int logged; /* failures that were agreed on, when the control plane's thread last looked */
+    _Atomic unsigned asked; /* by signals: as many have been answered */
+};
+
+/* ---- signals ---- */
+
+static _Atomic unsigned signals;
+static _Atomic int signal_fd = -1;
+
+static void heed_signal(int sig)
+{
+    uint64_t one = 1;
+    int saved = errno, fd = atomic_load(&signal_fd);
+
+    (void)sig;
+    atomic_fetch_add(&signals, 1);
+    if (fd >= 0 && write(fd, &one, sizeof one) < 0)
+        errno = saved;
+    errno = saved;
+}
+
+/* Nobody who has a handler of his own loses it. */
+static void install_handler(void)
+{
+    struct sigaction now, ours = { .sa_handler = heed_signal, .sa_flags = SA_RESTART };
+    int fd;
+
+    if (atomic_load(&signal_fd) >= 0 || sigaction(SIGUSR2, NULL, &now) != 0 ||
+        now.sa_handler != SIG_DFL)
+        return;
+    fd = bny_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (fd < 0)
+        return;
+    atomic_store(&signal_fd, fd);
+    sigaction(SIGUSR2, &ours, NULL);
+}
+
+/* ---- time ---- */
+
+/* A counter that a 4 B call can afford to read. */
+uint64_t bny_recorder_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t t;
+
+    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(t));
+    return t;
+#else
+    return bny_now_ns();
+#endif
+}
+
+struct ticks_clock {
+    double ns_per_tick;
+    uint64_t ticks, wall_ns;
+};
+
+static uint64_t wall_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static struct ticks_clock ticks_now(const struct bny_recorder *r)
+{
+    struct ticks_clock k = { 0, bny_recorder_ticks(), wall_now() };
+    uint64_t ns = bny_now_ns() - r->ns;
+
+    k.ns_per_tick = k.ticks > r->ticks ? (double)ns / (double)(k.ticks - r->ticks) : 1;
+    return k;
+}
+
+static uint64_t wall_of(const struct ticks_clock *k, uint64_t ticks)
+{
+    return k->wall_ns - (uint64_t)((double)(k->ticks - ticks) * k->ns_per_tick);
+}
+
+/* ---- records ---- */
+
+void bny_recorder_add(struct bny_op *op, uint64_t begun)
+{
+    struct banyan_comm *c = op->comm;
+    struct bny_record *r;
+
+    op->record = 0;
+    if (op->parent || op->free_detached)
+        return;
+    if (!c->records)
+        c->records = calloc(1, sizeof *c->records);
+    if (!c->records)
+        return;
+    r = &c->records->of[c->records->n++ % BNY_RECORDS];
+    op->record = c->records->n;
+    *r = (struct bny_record){
+        .number = op->record,
+        .begun = begun,
+        .count = op->call.count,
+        .codec = op->plan.codec ? op->plan.codec->spec : NULL,
+        .name = bny_call_name(&op->call),
+        .seq = bny_op_seq(op),
+        .root = op->call.collective == BNY_SENDRECV || bny_call_row(&op->call)->rooted
+                    ? op->call.root
+                    : -1,
+        .dtype = (uint8_t)op->call.dtype,
+        .is_p2p = op->call.collective == BNY_SENDRECV,
+        .esz = (uint8_t)op->esz,
+    };
+    memcpy(r->schedule, op->plan.schedule, sizeof r->schedule); /* perhaps not all of it */
+}
+
+void bny_recorder_end(const struct bny_op *op)
+{
+    const struct bny_records *all = op->comm->records;
+    struct bny_record *r;
+
+    if (!op->record || !all)
+        return;
+    r = (struct bny_record *)&all->of[(op->record - 1) % BNY_RECORDS];
+    if (r->number != op->record)
+        return;
+    r->ended = bny_recorder_ticks();
+    r->result = op->result;
+}
+
+/* ---- the file ---- */
+
+static const struct bny_op *in_flight(const struct banyan_comm *c, uint64_t number)
+{
+    const struct bny_op *op = c->active_first;
+
+    while (op && op->record != number)
+        op = op->next;
+    return op;
+}
+
+static void write_waits(FILE *f, const struct bny_op *op)
+{
+    const char *between = "";
+
+    fputs(", \"waits_for\": [", f);
+    for (int r = 0; r < op->comm->n; r++)
+        if (r != op->comm->rank && bny_op_waits_on(op, r)) {
+            fprintf(f, "%s%d", between, r);
+            between = ", ";
+        }
+    fputc(']', f);
+}
+
+static void write_record(FILE *f, const struct banyan_comm *c, const struct bny_record *r,
+                         const struct ticks_clock *k)
+{
+    const struct bny_op *op = r->ended ? NULL : in_flight(c, r->number);
+
+    fprintf(f,
+            "{\"record_id\": %llu, \"%s\": %u, \"profiling_name\": \"banyan:%s\", "
+            "\"is_p2p\": %s, \"input_sizes\": [[%zu]], \"input_dtypes\": [\"%s\"], "
+            "\"bytes\": %zu, \"schedule\": \"%.20s\", \"codec\": \"%s\", \"root\": %d, "
+            "\"time_created_ns\": %llu",
+            (unsigned long long)r->number, r->is_p2p ? "p2p_seq_id" : "collective_seq_id",
+            r->seq, r->name, r->is_p2p ? "true" : "false", r->count,
+            banyan_dtype_name((enum banyan_dtype)r->dtype), r->count * r->esz, r->schedule,
+            r->codec ? r->codec : "none", r->root, (unsigned long long)wall_of(k, r->begun));
+    if (!r->ended) {
+        fputs(", \"state\": \"started\"", f);
+        if (op)
+            write_waits(f, op);
+    } else {
+        bny_fprintf(f,
+                    ", \"state\": \"%s\", \"result\": %d, \"time_completed_ns\": %llu, "
+                    "\"duration_ms\": %.6f",
+                    r->result ? "failed" : "completed", r->result,
+                    (unsigned long long)wall_of(k, r->ended),
+                    (double)(r->ended - r->begun) * k->ns_per_tick * 1e-6);
+    }
+    fputc('}', f);
+}
+
+static void write_text(FILE *f, const char *text)
+{
+    fputc('"', f);
+    for (; *text; text++)
+        if (*text == '"' || *text == '\\')
+            fprintf(f, "\\%c", *text);
+        else if ((unsigned char)*text >= ' ')
+            fputc(*text, f);
+    fputc('"', f);
+}
+
+static void write_comm(FILE *f, const struct banyan_comm *c, const struct ticks_clock *k)
+{
+    const struct bny_records *all = c->records;
+    uint64_t first = all && all->n > BNY_RECORDS ? all->n - BNY_RECORDS : 0;
+
+    fprintf(f, "{\"pg_id\": %u, \"rank\": %d, \"ranks\": [", c->id, c->rank);
+    for (int r = 0; r < c->n; r++)
+        fprintf(f, "%s%d", r ? ", " : "", c->peers[r].world_rank);
+    fprintf(f, "], \"next_collective_seq_id\": %u, \"failure\": ",
+            atomic_load(&c->position.started));
+    write_text(f, bny_comm_has_failed(c) ? c->failure_text : "");
+    fputs(", \"entries\": [", f);
+    for (uint64_t i = first; all && i < all->n; i++) {
+        fputs(i > first ? ",\n " : "\n ", f);
+        write_record(f, c, &all->of[i % BNY_RECORDS], k);
+    }
+    fputs("]}", f);
+}
+
+void bny_recorder_dump(struct bny_world *w, const char *why)
+{
+    const struct bny_recorder *r = w->recorder;
+    char name[64] = "", part[540];
+    struct ticks_clock k;
+    FILE *f;
+
+    if (!r)
+        return;
+    snprintf(part, sizeof part, "%s.part", r->path);
+    f = fopen(part, "we");
+    if (!f) {
+        bny_warn("BANYAN_DUMP: %s: %s", part, strerror(errno));
+        return;
+    }
+    k = ticks_now(r);
+    gethostname(name, sizeof name - 1);
+    fprintf(f,
+            "{\"version\": \"banyan 1\", \"rank\": %d, \"world_size\": %d, \"host\": ", w->rank,
+            w->nranks);
+    write_text(f, name);
+    fprintf(f, ", \"pid\": %d, \"time_ns\": %llu, \"reason\": ", (int)getpid(),
+            (unsigned long long)k.wall_ns);
+    write_text(f, why);
+    fputs(", \"communicators\": [", f);
+    for (const struct banyan_comm *c = w->comms; c; c = c->next_comm) {
+        fputs(c == w->comms ? "\n" : ",\n", f);
+        write_comm(f, c, &k);
+    }
+    fputs("]}\n", f);
+    if (ferror(f) | fclose(f) || rename(part, r->path) != 0)
+        bny_warn("BANYAN_DUMP: %s: %s", r->path, strerror(errno));
+    else
+        bny_info("the latest operations are in %s", r->path);
+}
+
+static int has_just_failed(const struct bny_recorder *r)
+{
+    return r->failed_ns && bny_now_ns() - r->failed_ns < AGAIN_NS;
+}
+
+/* A failure of the world fails its communicators one after another: the first says it all. */
+void bny_recorder_failed(struct bny_world *w, const char *why)
+{
+    if (!w->recorder || has_just_failed(w->recorder))
+        return;
+    w->recorder->failed_ns = bny_now_ns();
+    bny_recorder_dump(w, why);
+}
+
+void bny_recorder_tick(struct bny_world *w)
+{
+    unsigned now = atomic_load_explicit(&signals, memory_order_relaxed);
+
+    if (w->recorder->asked == now)
+        return;
+    w->recorder->asked = now;
+    bny_recorder_dump(w, "SIGUSR2");
+}
+
+/* From the control plane's thread: the rank may be in its own code, and nobody drives. A thread
+ * that waits in the library holds the lock for moments only. */
+static void asked_aside(void *ctx)
+{
+    struct bny_world *w = ctx;
+    struct bny_recorder *r = w->recorder;
+    struct bny_failure f;
+    int logged = bny_control_logged(w->control);
+
+    if ((r->asked == atomic_load(&signals) && r->logged == logged) || !bny_world_trylock(w))
+        return;
+    bny_recorder_tick(w);
+    if (r->logged != logged && !has_just_failed(r) && bny_control_failure(w->control, &f)) {
+        f.text[sizeof f.text - 1] = '\0';
+        bny_recorder_dump(w, f.text); /* its communicators may have to hear of it yet */
+    }
+    r->logged = logged;
+    bny_world_unlock(w);
+}
+
+void bny_recorder_open(struct bny_world *w)
+{
+    const char *folder = bny_param_str("BANYAN_DUMP");
+    struct bny_recorder *r;
+
+    if (!folder || !*folder)
+        return;
+    r = calloc(1, sizeof *r);
+    if (!r || (mkdir(folder, 0777) != 0 && errno != EEXIST)) {
+        bny_warn("BANYAN_DUMP=%s: %s; nothing is recorded", folder,
+                 strerror(r ? errno : ENOMEM));
+        free(r);
+        return;
+    }
+    snprintf(r->path, sizeof r->path, "%s/banyan-%02x%02x%02x%02x-rank%d.json", folder,
+             w->job[0], w->job[1], w->job[2], w->job[3], w->rank);
+    r->ticks = bny_recorder_ticks();
+    r->ns = bny_now_ns();
+    r->asked = atomic_load(&signals);
+    install_handler();
+    w->recorder = r;
+    if (w->control)
+        bny_control_watch(w->control, atomic_load(&signal_fd), asked_aside, w);
+}
+
+void bny_recorder_close(struct bny_world *w)
+{
+    free(w->recorder);
+    w->recorder = NULL;
+}

@@ -23,7 +23,10 @@
 #include "base/err.h"
 #include "base/fd.h"
 
-#define LOOPBACK 4 /* of preference() */
+/* Of preference(). */
+#define OUTWARD  2
+#define OTHER    4
+#define LOOPBACK 6
 
 static void from_sockaddr(struct bny_addr *a, const struct sockaddr *sa)
 {
@@ -119,26 +122,58 @@ static int match(const char *list, const char *name, const struct bny_addr *a)
     return 0;
 }
 
-/* Does it connect containers or virtual machines, not hosts? So do bridges, and what has no
- * carrier. The driver is asked, as /sys may be another network namespace's. */
-static int is_inner(const struct ifaddrs *i)
+/* The address from which this host's packets go to `to`, by its routes; family 0: unknown.
+ * Sends nothing. */
+static struct bny_addr source_of(const struct bny_addr *to)
+{
+    struct sockaddr_storage ss;
+    struct bny_addr here = { 0 };
+    socklen_t len = bny_addr_sockaddr(to, &ss);
+    int fd = bny_fd_high(socket(ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+
+    if (fd < 0 || connect(fd, (struct sockaddr *)&ss, len) != 0 ||
+        bny_net_bound(fd, &here) != 0)
+        here.family = 0;
+    if (fd >= 0)
+        close(fd);
+    return here;
+}
+
+/* Is it where the default route leads? The documents' addresses are nobody's. */
+static int is_outward(const struct bny_addr *a)
+{
+    struct bny_addr far = { .family = 4, .port = 9, .ip = { 192, 0, 2, 1 } }, here;
+
+    if (a->family == 6)
+        far = (struct bny_addr){ .family = 6, .port = 9, .ip = { 0x20, 0x01, 0x0d, 0xb8 } };
+    here = source_of(&far);
+    return here.family && bny_addr_is_same_host(a, &here);
+}
+
+static int is_bridge(const char *name)
 {
     struct ethtool_drvinfo info = { .cmd = ETHTOOL_GDRVINFO };
     struct ifreq ask = { 0 };
-    int fd, rc;
+    int fd = bny_fd_high(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)), rc;
 
-    if (i->ifa_flags & IFF_LOOPBACK)
-        return 0;
-    if (!(i->ifa_flags & IFF_RUNNING))
-        return 1;
-    fd = bny_fd_high(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return 0;
-    snprintf(ask.ifr_name, sizeof ask.ifr_name, "%s", i->ifa_name);
+    snprintf(ask.ifr_name, sizeof ask.ifr_name, "%s", name);
     ask.ifr_data = (void *)&info;
     rc = ioctl(fd, SIOCETHTOOL, &ask);
     close(fd);
     return rc == 0 && !strcmp(info.driver, "bridge");
+}
+
+/* Does it connect containers or virtual machines, not hosts? So do bridges, but for the host's
+ * own, and what has no carrier. The driver is asked, as /sys may be another network
+ * namespace's.
+ */
+static int is_inner(const struct ifaddrs *i, const struct bny_addr *a)
+{
+    if (i->ifa_flags & IFF_LOOPBACK)
+        return 0;
+    return !(i->ifa_flags & IFF_RUNNING) || (is_bridge(i->ifa_name) && !is_outward(a));
 }
 
 /* Smaller is better; 0: unusable. avoids: interfaces inside this host are used only if named.
@@ -158,10 +193,10 @@ static int preference(const struct ifaddrs *i, const struct bny_addr *a, const c
     } else if (*ifname) {
         listed = match(ifname, i->ifa_name, a);
         return listed ? 2 * listed + six : 0;
-    } else if (avoids && is_inner(i)) {
+    } else if (avoids && is_inner(i, a)) {
         return 0;
     }
-    return (i->ifa_flags & IFF_LOOPBACK ? LOOPBACK : 2) + six;
+    return (i->ifa_flags & IFF_LOOPBACK ? LOOPBACK : is_outward(a) ? OUTWARD : OTHER) + six;
 }
 
 int bny_net_device(const char *text, char *ifname, size_t cap)
@@ -277,23 +312,16 @@ int bny_net_candidates(struct bny_addr *out, int max, const char *ifname)
 const char *bny_net_ifname(const char *ifname, const struct bny_addr *root,
                            char text[BNY_ADDR_TEXT])
 {
-    struct sockaddr_storage ss;
-    struct bny_addr here = { 0 };
-    socklen_t len;
-    int fd;
+    struct bny_addr here;
 
     if (ifname && *ifname)
         return ifname;
     text[0] = '\0';
     if ((root->family != 4 && root->family != 6) || bny_addr_is_loopback(root))
         return text;
-    len = bny_addr_sockaddr(root, &ss);
-    fd = bny_fd_high(socket(ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&ss, len) == 0 &&
-        bny_net_bound(fd, &here) == 0 && !bny_addr_is_loopback(&here))
+    here = source_of(root);
+    if (here.family && !bny_addr_is_loopback(&here))
         ip_text(&here, text);
-    if (fd >= 0)
-        close(fd);
     return text;
 }
 

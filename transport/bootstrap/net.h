@@ -36,9 +36,9 @@ struct bny_addr bny_addr_loopback(uint16_t port);
 int bny_net_device(const char *text, char *ifname, size_t cap);
 
 /* The address to listen on: ifname is a list of prefixes in order of preference ("eth0,ib"), or
- * addresses, an exclusion ("^lo,docker"), or "": the first interface that is up, has a carrier
- * and is no bridge, else a bridge, else loopback. Returns 0, -BANYAN_ECONFIG (names the
- * interfaces there are), -BANYAN_ESYSTEM. */
+ * addresses, an exclusion ("^lo,docker"), or "": the interface of the default route, else the
+ * first that is up, has a carrier and is no bridge, else a bridge, else loopback. Returns 0,
+ * -BANYAN_ECONFIG (names the interfaces there are), -BANYAN_ESYSTEM. */
 int bny_net_choose(struct bny_addr *out, const char *ifname);
 /* ifname, unless it is NULL or "": then, in text, the address from which this host's packets go
  * to the job's root, by its routes; "": that is loopback, or unknown. Sends nothing. */

@@ -523,6 +523,7 @@ int bny_init_start(struct banyan_comm **out, const struct bny_id *given, int nra
         return rc;
     }
     in->deadline_ns = deadline;
+    bny_recorder_heed_signal();
     rc = find_root(in, given, nranks, rank);
     if (rc == 0)
         rc = make_peer_info(in, nranks, rank);
@@ -615,6 +616,8 @@ static int join_advance(struct banyan_comm *comm)
         in->settled = 1;
     }
     bny_recorder_open(in->w);
+    if (in->w->control)
+        bny_control_here(in->w->control);
     rc = in->w->control ? bny_control_start(in->w->control) : 0;
     if (rc == 0)
         rc = in->cfg.progress_thread ? bny_world_thread(in->w, in->cfg.progress_cpu) : 0;

@@ -45,14 +45,15 @@ static void heed_signal(int sig)
     errno = saved;
 }
 
-/* Nobody who has a handler of his own loses it. */
-static void install_handler(void)
+/* A program's own handler stays. */
+void bny_recorder_heed_signal(void)
 {
+    const char *folder = bny_param_str("BANYAN_DUMP");
     struct sigaction now, ours = { .sa_handler = heed_signal, .sa_flags = SA_RESTART };
     int fd;
 
-    if (atomic_load(&signal_fd) >= 0 || sigaction(SIGUSR2, NULL, &now) != 0 ||
-        now.sa_handler != SIG_DFL)
+    if (!folder || !*folder || atomic_load(&signal_fd) >= 0 ||
+        sigaction(SIGUSR2, NULL, &now) != 0 || now.sa_handler != SIG_DFL)
         return;
     fd = bny_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (fd < 0)
@@ -126,6 +127,7 @@ void bny_recorder_add(struct bny_op *op, uint64_t begun)
         .begun = begun,
         .count = op->call.count,
         .codec = op->plan.codec ? op->plan.codec->spec : NULL,
+        .weighs = op->plan.weighs,
         .name = bny_call_name(&op->call),
         .seq = bny_op_seq(op),
         .root = op->call.collective == BNY_SENDRECV || bny_call_row(&op->call)->rooted
@@ -184,12 +186,13 @@ static void write_record(FILE *f, const struct banyan_comm *c, const struct bny_
     fprintf(f,
             "{\"record_id\": %llu, \"%s\": %u, \"profiling_name\": \"banyan:%s\", "
             "\"is_p2p\": %s, \"input_sizes\": [[%zu]], \"input_dtypes\": [\"%s\"], "
-            "\"bytes\": %zu, \"schedule\": \"%.20s\", \"codec\": \"%s\", \"root\": %d, "
+            "\"bytes\": %zu, \"schedule\": \"%.19s\", \"codec\": \"%s%s\", \"root\": %d, "
             "\"time_created_ns\": %llu",
             (unsigned long long)r->number, r->is_p2p ? "p2p_seq_id" : "collective_seq_id",
             r->seq, r->name, r->is_p2p ? "true" : "false", r->count,
             banyan_dtype_name((enum banyan_dtype)r->dtype), r->count * r->esz, r->schedule,
-            r->codec ? r->codec : "none", r->root, (unsigned long long)wall_of(k, r->begun));
+            r->codec ? r->codec : "none", r->weighs ? " if it pays" : "", r->root,
+            (unsigned long long)wall_of(k, r->begun));
     if (!r->ended) {
         fputs(", \"state\": \"started\"", f);
         if (op)
@@ -334,7 +337,6 @@ void bny_recorder_open(struct bny_world *w)
     r->ticks = bny_recorder_ticks();
     r->ns = bny_now_ns();
     r->asked = atomic_load(&signals);
-    install_handler();
     w->recorder = r;
     if (w->control)
         bny_control_watch(w->control, atomic_load(&signal_fd), asked_aside, w);

@@ -17,14 +17,16 @@ struct bny_record {
     const char *name;
     uint32_t seq;
     int32_t root, result;
-    uint8_t dtype, is_p2p, esz; /* esz: bytes of an element */
-    char schedule[21];
+    uint8_t dtype, is_p2p, weighs, esz; /* esz: bytes of an element */
+    char schedule[20];
 };
 struct bny_records { /* of a communicator */
     uint64_t n;
     struct bny_record of[BNY_RECORDS];
 };
 
+/* If BANYAN_DUMP is set: SIGUSR2 ends this process no more, from init on. */
+void bny_recorder_heed_signal(void);
 /* Begins to record the world's operations if BANYAN_DUMP names a folder. Without memory, or if
  * the folder cannot be made, it warns. */
 void bny_recorder_open(struct bny_world *w);

@@ -184,13 +184,14 @@ int bny_world_progress(struct bny_world *w)
 /* Where this rank is in the communicator, for the control plane, which was asked. */
 static void publish(struct banyan_comm *c)
 {
-    const struct bny_op *op = c->active_first;
+    const struct bny_op *op = c->active_first, *waits;
     int first = -1;
 
     while (op && (op->call.collective == BNY_SENDRECV || op->free_detached))
         op = op->next;
-    for (int r = 0; op && first < 0 && r < c->n; r++)
-        if (r != c->rank && bny_op_waits_on(op, r))
+    waits = op ? op : c->active_first; /* a message, if nothing else */
+    for (int r = 0; waits && first < 0 && r < c->n; r++)
+        if (r != c->rank && bny_op_waits_on(waits, r))
             first = c->peers[r].world_rank;
     atomic_store(&c->position.active, op ? bny_op_seq(op) + 1 : 0);
     atomic_store(&c->position.waits, (uint32_t)(first + 1));
@@ -198,20 +199,14 @@ static void publish(struct banyan_comm *c)
     atomic_store(&c->position.fresh, 1);
 }
 
-/* A collective's members find out together whom it waits for. 0: call it again. */
-static int ask_members(const struct banyan_comm *c, const struct bny_op *op, const char *what,
-                       int is_over)
+/* A set of the world's ranks, for the caller to free; NULL: no memory. */
+static uint64_t *members_of(const struct banyan_comm *c)
 {
-    const struct bny_world *w = c->world;
-    uint64_t *members = calloc(((size_t)w->nranks + 63) / 64, sizeof *members);
-    int asked = 0;
+    uint64_t *members = calloc(((size_t)c->world->nranks + 63) / 64, sizeof *members);
 
     for (int r = 0; members && r < c->n; r++)
         members[c->peers[r].world_rank / 64] |= (uint64_t)1 << (c->peers[r].world_rank % 64);
-    if (members)
-        asked = bny_control_blame(w->control, c->id, bny_op_seq(op), members, what, is_over);
-    free(members);
-    return asked;
+    return members;
 }
 
 static int has_members(const struct banyan_comm *c, const struct bny_op *op)
@@ -221,13 +216,15 @@ static int has_members(const struct banyan_comm *c, const struct bny_op *op)
 
 static void overdue(struct bny_world *w, struct banyan_comm *c, struct bny_op *op)
 {
+    uint64_t *members = has_members(c, op) ? members_of(c) : NULL;
     char what[128], who[64];
     int first;
 
     bny_snprintf(what, sizeof what, "the deadline of %s (operation %u, %.3g s) passed",
                  bny_call_name(&op->call), bny_op_seq(op), (double)op->allowed_ns * 1e-9);
-    if (has_members(c, op)) {
-        ask_members(c, op, what, 1);
+    if (members) { /* they find out together whom it waits for */
+        bny_control_blame(w->control, c->id, bny_op_seq(op), members, what);
+        free(members);
         return;
     }
     first = bny_op_waiting_for(op, who, sizeof who);
@@ -236,20 +233,43 @@ static void overdue(struct bny_world *w, struct banyan_comm *c, struct bny_op *o
                what, c->rank, who);
 }
 
+static int is_oldest_collective(const struct bny_op *op)
+{
+    const struct bny_op *first = op->comm->active_first;
+
+    while (first && first->call.collective == BNY_SENDRECV)
+        first = first->next;
+    return first == op;
+}
+
+/* 1: its members have been asked whom it waits for. Younger operations wait for the same. */
+static int ask_members(const struct banyan_comm *c, const struct bny_op *op)
+{
+    uint64_t *members = is_oldest_collective(op) ? members_of(c) : NULL;
+    char what[128];
+    int asked;
+
+    if (!members)
+        return 0;
+    snprintf(what, sizeof what, "%s (operation %u of communicator %u) has not ended after 10 s",
+             bny_call_name(&op->call), bny_op_seq(op), c->id);
+    asked = bny_control_ask_where(c->world->control, c->id, bny_op_seq(op), members, what);
+    free(members);
+    return asked;
+}
+
 /* Long before its deadline, and once. A message that has not come may be no fault: a worker
  * waits for work. */
 static void early_word(const struct banyan_comm *c, struct bny_op *op, uint64_t now)
 {
-    char what[128], who[64];
+    char who[64];
 
     if (!op->word_ns)
         op->word_ns = now + WORD_NS;
     if (now < op->word_ns || bny_comm_has_failed(c))
         return;
     if (has_members(c, op)) {
-        snprintf(what, sizeof what, "%s (operation %u of communicator %u) has waited for 10 s",
-                 bny_call_name(&op->call), bny_op_seq(op), c->id);
-        if (ask_members(c, op, what, 0))
+        if (ask_members(c, op))
             op->word_ns = UINT64_MAX;
         return;
     }

@@ -152,8 +152,8 @@ static atomic_int words;
 static void count_words(void *ctx, enum banyan_log_level level, const char *line)
 {
     if (level == BANYAN_LOG_WARN && strstr(line, "barrier (operation") &&
-        strstr(line, "has waited for 10 s") && strstr(line, "has not called it; it was last") &&
-        strstr(line, ctx))
+        strstr(line, "has not ended after 10 s") &&
+        strstr(line, "has not called it, and last") && strstr(line, ctx))
         atomic_fetch_add(&words, 1);
 }
 
@@ -175,6 +175,44 @@ static int early_word(struct test *t)
     CHECK_OK(t, banyan_barrier(t->comm, NULL));
     banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
     CHECK(t, words == (t->rank == 0 || t->rank == last), "%d words", words);
+    return 0;
+}
+
+#define LASTING 200 /* more than agreements that a rank keeps */
+
+static void count_lasting(void *ctx, enum banyan_log_level level, const char *line)
+{
+    (void)ctx;
+    if (level == BANYAN_LOG_WARN && strstr(line, "allreduce (operation") &&
+        strstr(line, "has not ended after 10 s"))
+        atomic_fetch_add(&words, 1);
+}
+
+/* The same with many operations in flight: their ranks warn of the oldest, and no job fails of
+ * the warnings. */
+static int early_words(struct test *t)
+{
+    struct banyan_request *rq[LASTING];
+    uint32_t x[LASTING];
+    int last = t->n - 1;
+
+    banyan_set_log(count_lasting, NULL, BANYAN_LOG_INFO);
+    for (int i = 0; i < LASTING; i++) {
+        x[i] = (uint32_t)i;
+        CHECK_OK(t, banyan_allreduce_init(&x[i], &x[i], 1, BANYAN_U32, BANYAN_SUM, t->comm,
+                                          NULL, &rq[i]));
+    }
+    while (t->rank == last && !atomic_load(&words))
+        usleep(10000);
+    for (int i = 0; i < LASTING; i++)
+        CHECK_OK(t, banyan_start(rq[i]));
+    CHECK_OK(t, banyan_wait_all(rq, LASTING, -1));
+    banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
+    for (int i = 0; i < LASTING; i++) {
+        CHECK(t, x[i] == (uint32_t)(i * t->n), "sum %d is %u", i, x[i]);
+        banyan_request_free(rq[i]);
+    }
+    CHECK(t, words <= 3, "%d words", words);
     return 0;
 }
 
@@ -995,6 +1033,7 @@ const struct mp_case cases_failures[] = {
     { "computes", computes, CASE_NO_THREADS },
     { "until_stopped", until_stopped, CASE_OWN_INIT | CASE_FAILS | CASE_NO_THREADS },
     { "finalize_within", finalize_within, CASE_FAILS },
+    { "early_words", early_words, CASE_NO_THREADS },
     { "deadline", deadline, CASE_FAILS },
     { "abort_other_thread", abort_other_thread, CASE_FAILS },
     { "abort_one_of_two", abort_one_of_two, 0 },

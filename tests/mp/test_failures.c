@@ -146,7 +146,9 @@ static struct stop stops[] = {
     { "tcp", 3, 2 },
 };
 
-static struct mp_row late[] = { { "early_word", "shm", 3 }, { "early_word", "tcp", 2 } };
+static struct mp_row late[] = { { "early_word", "shm", 3 },
+                                { "early_word", "tcp", 2 },
+                                { "early_words", "tcp", 3 } };
 MP_TABLE(failures, whom_an_operation_waits_for_is_said_early, late)
 
 /* Longer than the library waits for a host that says nothing; BANYAN_TEST_SCALE=7.5 makes

@@ -59,7 +59,7 @@ CASES = {
     "a crash": ("on 2 && { (sleep 3; pkill -SEGV -P $$ -x banyan_perf) & }", [WHERE.format(2) + r" died: its process ended without leaving the job"]),
     "closed standard streams": ("on 2 && exec <&- >&- 2>&-; set -- \"$@\" -n 5", [r"Out of bounds values : 0 OK"]),
     "a stopped rank": ("on 2 && { (sleep 3; pkill -STOP -P $$ -x banyan_perf) & }",
-                       [r"has waited for 10 s; " + WHERE.format(2) + " does not answer: its process is stopped"]),
+                       [r"has not ended after 10 s; " + WHERE.format(2) + " does not answer: its process is stopped"]),
 }
 
 

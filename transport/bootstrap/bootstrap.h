@@ -246,12 +246,16 @@ struct bny_position {
 /* A communicator's position is registered from the time it is settled until it is freed. */
 void bny_control_position_add(struct bny_control *c, struct bny_position *p);
 void bny_control_position_remove(struct bny_control *c, struct bny_position *p);
-/* Operation seq of a communicator missed its deadline (is_over), or takes long; what names the
- * operation, equal on all ranks. Its members exchange their positions and reach the same
- * verdict on the rank to blame. They report it, or only warn of it. Any member may call it any
- * number of times. Returns 1: this rank has asked; 0: call it again. Any thread. */
-int bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
-                      const uint64_t *members, const char *what, int is_over);
+/* Operation seq of a communicator missed its deadline; what names the operation, equal on all
+ * ranks. Its members exchange their positions, reach the same verdict on the rank to blame, and
+ * report it. Any member may call it any number of times. Any thread. */
+void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
+                       const uint64_t *members, const char *what);
+/* The same for an operation that takes long: the members warn, and nothing fails. Some warnings
+ * a communicator, one after the other. Returns 1: the rank has asked, or warns no more; 0: call
+ * it again. */
+int bny_control_ask_where(struct bny_control *c, uint32_t comm, uint32_t seq,
+                          const uint64_t *members, const char *what);
 /* This rank waits inside the library now, which its progress thread alone does not say. Any
  * thread. */
 void bny_control_here(struct bny_control *c);

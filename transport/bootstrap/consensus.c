@@ -167,12 +167,14 @@ struct bny_instance *bny_consensus_next_view(const struct bny_consensus *a)
 }
 
 /* Can no rank ask for it any more? A communicator keeps its last two, since a rank enters
- * number i only after number i - 1. */
+ * number i only after number i - 1. Positions are asked for in any order. */
 static int outdated(const struct bny_consensus *a, struct bny_consensus_id old,
                     struct bny_consensus_id now)
 {
     if (old.kind == BNY_CONSENSUS_VIEW)
         return old.seq + BNY_CONSENSUS_VIEWS <= a->view;
+    if (old.kind == BNY_CONSENSUS_WHERE)
+        return 0;
     return old.kind == now.kind && old.comm == now.comm && (int32_t)(now.seq - old.seq) >= 2;
 }
 
@@ -707,7 +709,10 @@ static struct bny_instance *instance_of_message(struct bny_consensus *a, int fro
     for (const struct bny_instance *i = it ? NULL : a->first; i; i = i->next)
         if (g->id.kind != BNY_CONSENSUS_VIEW && outdated(a, g->id, i->id))
             return NULL;
-    if (!it && a->count >= 2 * BNY_CONSENSUS_KEPT) { /* no rank has that many in progress */
+    if (!it && g->id.kind == BNY_CONSENSUS_WHERE && a->count >= BNY_CONSENSUS_KEPT) {
+        return NULL; /* a warning less */
+    } else if (!it &&
+               a->count >= 2 * BNY_CONSENSUS_KEPT) { /* no rank has that many in progress */
         *rc = -BANYAN_EPROTO;
     } else if (!it) {
         it = instance_get(a, g->id, g->members, g->each);

@@ -62,7 +62,8 @@ enum bny_consensus_kind {
         1,               /* of the world: failures, one view after another; all are members */
     BNY_CONSENSUS_CALL,  /* a user's call: identified by communicator and number of the call */
     BNY_CONSENSUS_BLAME, /* each member's position: identified by communicator and operation */
-    BNY_CONSENSUS_WHERE, /* the same, for a warning: two different decisions may stand */
+    BNY_CONSENSUS_WHERE, /* the same, for a warning: nobody acts on it, so two different
+                            decisions may stand */
 };
 struct bny_consensus_id {
     uint32_t kind, comm, seq;

@@ -18,7 +18,7 @@
 /* A rank whose own threads were not seen in the library for so long is not in another call,
  * though its progress thread answers. */
 #define INSIDE_NS 200000000u
-#define TELLS     3 /* warnings of a communicator; later ones are information */
+#define TELLS     3 /* warnings of a communicator */
 
 struct where { /* the wire layout */
     uint32_t started, active, waits;
@@ -113,18 +113,27 @@ static void timeout_verdict_tell(struct bny_control *c, struct bny_instance *it)
     bny_consensus_enter(&c->agree, it->id, &mine);
 }
 
-int bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
-                      const uint64_t *members, const char *what, int is_over)
+/* Is there a warning of this communicator that its members have not agreed on? */
+static int asks_already(const struct bny_control *c, uint32_t comm)
 {
-    struct bny_consensus_id id = { is_over ? BNY_CONSENSUS_BLAME : BNY_CONSENSUS_WHERE, comm,
-                                   seq };
+    for (const struct bny_instance *it = c->agree.first; it; it = it->next)
+        if (it->id.kind == BNY_CONSENSUS_WHERE && it->id.comm == comm && !it->decided)
+            return 1;
+    return 0;
+}
+
+/* Enters the instance. 0: not yet. */
+static int ask(struct bny_control *c, struct bny_consensus_id id, const uint64_t *members,
+               const char *what)
+{
     struct bny_failure f = { .cause = BNY_CAUSE_DEADLINE,
                              .code = BANYAN_ETIMEDOUT,
                              .blamed = -1,
                              .reporter = c->rank,
-                             .comm = comm };
+                             .comm = id.comm };
     struct where w;
-    int asked = 1;
+    struct bny_position *p = position_of(c, id.comm);
+    const struct bny_instance *it = bny_consensus_find(&c->agree, id);
     struct bny_contribution mine = { .members = members,
                                      .bits = ~(uint64_t)0,
                                      .records = &f,
@@ -132,19 +141,39 @@ int bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
                                      .each = sizeof w,
                                      .mine = &w };
 
+    if (c->agree.leaving || c->agree.excluded || (it && (it->entered || it->decided)))
+        return 1;
+    if (!published(p))
+        return 0;
     snprintf(f.text, sizeof f.text, "%s", what);
-    pthread_mutex_lock(&c->lock);
-    if (!c->agree.leaving && !c->agree.excluded) {
-        struct bny_position *p = position_of(c, comm);
-        const struct bny_instance *it = bny_consensus_find(&c->agree, id);
+    w = where_are_we(c, p);
+    bny_consensus_enter(&c->agree, id, &mine);
+    c->busy = 1;
+    return 1;
+}
 
-        asked = (it && (it->entered || it->decided)) || published(p);
-        if (asked && !(it && (it->entered || it->decided))) {
-            w = where_are_we(c, p);
-            bny_consensus_enter(&c->agree, id, &mine);
-            c->busy = 1;
-        }
-    }
+void bny_control_blame(struct bny_control *c, uint32_t comm, uint32_t seq,
+                       const uint64_t *members, const char *what)
+{
+    struct bny_consensus_id id = { BNY_CONSENSUS_BLAME, comm, seq };
+
+    pthread_mutex_lock(&c->lock);
+    ask(c, id, members, what);
+    pthread_mutex_unlock(&c->lock);
+    bny_control_wake(c);
+}
+
+int bny_control_ask_where(struct bny_control *c, uint32_t comm, uint32_t seq,
+                          const uint64_t *members, const char *what)
+{
+    struct bny_consensus_id id = { BNY_CONSENSUS_WHERE, comm, seq };
+    const struct bny_position *p;
+    int asked = 1;
+
+    pthread_mutex_lock(&c->lock);
+    p = position_of(c, comm);
+    if (p && p->told < TELLS)
+        asked = !asks_already(c, comm) && ask(c, id, members, what);
     pthread_mutex_unlock(&c->lock);
     bny_control_wake(c);
     return asked;
@@ -235,8 +264,9 @@ static int smallest(const struct bny_control *c, const struct bny_instance *it,
 static int verdict(const struct bny_control *c, const struct bny_instance *it, char *text,
                    size_t cap)
 {
-    int r = smallest(c, it, it->gone, NULL);
-    char at[BNY_WHERE_TEXT];
+    const char *lives = it->id.kind == BNY_CONSENSUS_BLAME ? "nobody is dead: " : "";
+    int r = smallest(c, it, it->gone, NULL), waits;
+    char at[BNY_WHERE_TEXT], for_at[BNY_WHERE_TEXT];
     struct where w;
 
     if (r >= 0) {
@@ -254,17 +284,24 @@ static int verdict(const struct bny_control *c, const struct bny_instance *it, c
     if (r < 0)
         return end_of_chain(c, it, text, cap);
     w = where_is(it, r);
+    waits = (int)w.waits - 1;
     bny_control_where(c, r, at);
     if (!(w.flags & WHERE_KNOWN))
-        snprintf(text, cap, "nobody is dead: rank %d%s does not have this communicator", r, at);
-    else if (w.flags & WHERE_INSIDE)
-        snprintf(text, cap,
-                 "nobody is dead: rank %d%s has not called it; it is in another call", r, at);
+        snprintf(text, cap, "%srank %d%s does not have this communicator", lives, r, at);
+    else if (!(w.flags & WHERE_INSIDE))
+        bny_snprintf(
+            text, cap,
+            "%srank %d%s has not called it, and last waited in the library %.3g s ago; "
+            "gdb -p or py-spy dump --pid shows where it is",
+            lives, r, at, (double)w.away_ms * 1e-3);
+    else if (waits >= 0 && waits < c->nranks)
+        snprintf(
+            text, cap,
+            "%srank %d%s has not called it; it is in another call, and waits for rank %d%s",
+            lives, r, at, waits, bny_control_where(c, waits, for_at));
     else
-        bny_snprintf(text, cap,
-                     "nobody is dead: rank %d%s has not called it; it was last seen waiting in "
-                     "the library %.3g s ago; gdb -p or py-spy dump --pid shows where it is",
-                     r, at, (double)w.away_ms * 1e-3);
+        snprintf(text, cap, "%srank %d%s has not called it; it is in another call", lives, r,
+                 at);
     return r;
 }
 
@@ -287,16 +324,23 @@ static int is_teller(const struct bny_control *c, const struct bny_instance *it,
     return c->rank == blamed || c->rank == r;
 }
 
+/* A warning, if a member keeps the others waiting. Where all have called it, it may just be
+ * long. */
 static void tell_where(struct bny_control *c, const struct bny_instance *it,
                        const struct bny_failure *f)
 {
     struct bny_position *p = position_of(c, it->id.comm);
-    int warns = p && p->told < TELLS && is_teller(c, it, f->blamed);
+    int is_late = smallest(c, it, it->gone, NULL) >= 0 ||
+                  smallest(c, it, it->late, it->has) >= 0 || not_begun(c, it) >= 0;
 
-    if (!p || f->blamed < 0 || !bny_bit(it->members, c->rank))
+    if (!p || !bny_bit(it->members, c->rank))
         return;
+    if (!is_late) {
+        bny_info("%s; all members have called it", it->records[0].text);
+        return;
+    }
     p->told++;
-    banyan_log(warns ? BANYAN_LOG_WARN : BANYAN_LOG_INFO, "%s%s", f->text,
+    banyan_log(is_teller(c, it, f->blamed) ? BANYAN_LOG_WARN : BANYAN_LOG_INFO, "%s%s", f->text,
                f->blamed == c->rank ? " (this rank)" : "");
 }
 

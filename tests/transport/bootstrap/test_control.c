@@ -1345,7 +1345,7 @@ static void where_is_it(enum where_case how, const char *words)
     now_ns += 3000000000u;
     for (int i = 0; i < 20000 && told.count < (how == STOPPED ? 1 : 2); i++) {
         for (int r = 0; r < 2 && !(asked >> r & 1); r++)
-            asked |= bny_control_blame(w.c[r], 7, 5, members, "allreduce has waited", 0) << r;
+            asked |= bny_control_ask_where(w.c[r], 7, 5, members, "allreduce lasts") << r;
         where_round(&w, at, how, how == STOPPED);
     }
     for (int i = 0; i < 5000; i++)
@@ -1353,7 +1353,7 @@ static void where_is_it(enum where_case how, const char *words)
     cr_assert_eq(told.count, 2, "%d warnings", told.count);
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "rank 2 (pid %d on %s)", (int)getpid(), host);
-    cr_assert(strstr(told.text, "allreduce has waited; ") && strstr(told.text, name) &&
+    cr_assert(strstr(told.text, "allreduce lasts; ") && strstr(told.text, name) &&
                   strstr(told.text, words),
               "%s", told.text);
     banyan_set_log(NULL, NULL, BANYAN_LOG_WARN);
@@ -1372,14 +1372,14 @@ Test(control, a_rank_in_another_call_is_named)
 
 Test(control, a_rank_that_computes_is_named)
 {
-    where_is_it(COMPUTES, "has not called it; it was last seen waiting in the library 3");
+    where_is_it(COMPUTES, "has not called it, and last waited in the library 3");
 }
 
 /* Its progress thread answers for it, but does not wait for anything. */
 Test(control, a_rank_that_computes_beside_its_progress_thread_is_named)
 {
     where_is_it(COMPUTES_BESIDE_ITS_THREAD,
-                "has not called it; it was last seen waiting in the library 3");
+                "has not called it, and last waited in the library 3");
 }
 
 Test(control, a_stopped_rank_is_named_and_stays)

@@ -10,6 +10,8 @@
 #include "tools/local_ranks.h"
 #include "tools/rank_binding.h"
 
+#define VARIABLES_MAX 256 /* -x */
+
 static const char usage[] =
     "usage: banyan_run -n N [options] PROGRAM [ARGUMENT...]\n"
     "       banyan_run --hosts HOST:N,... | --hostfile FILE [options] PROGRAM [ARGUMENT...]\n"
@@ -153,6 +155,8 @@ static int take_common(struct options *o, int c)
     case 'x':
         if (!*optarg || *optarg == '=')
             return banyan_run_bad("-x wants NAME or NAME=value, got ", optarg);
+        if (o->far.nvariables == VARIABLES_MAX)
+            return banyan_run_bad("too many -x: the first that is too much is ", optarg);
         o->far.variables[o->far.nvariables++] = optarg;
         return 0;
     case OPT_TIMEOUT:
@@ -242,12 +246,9 @@ static int run_local(struct options *o, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct options o = { .job = { .tool = "banyan_run" },
-                         .far = { .variables = calloc((size_t)argc, sizeof(char *)) } };
+    static char *variables[VARIABLES_MAX];
+    struct options o = { .job = { .tool = "banyan_run" }, .far = { .variables = variables } };
     int c, rc;
-
-    if (!o.far.variables)
-        return banyan_run_bad("no memory", "");
 
     /* "+": options end at the program's name. */
     while ((c = getopt_long(argc, argv, "+n:x:hV", longs, NULL)) != -1) {

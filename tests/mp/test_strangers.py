@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Another user attacks a job from its start to its end, at all ports and abstract sockets where it listens: garbage, pieces and echoes
-of handshakes, one byte at a time, floods, descriptors, squatters. Everything the job adds is right, and no rank is ended.
-Usage: test_strangers.py BANYAN_PERF. BANYAN_TEST_SEED, and BANYAN_TEST_SCALE above 1 for a longer job."""
+"""Another user attacks jobs from their start to their end, at all ports and abstract sockets where it listens: garbage, pieces and echoes
+of handshakes, one byte at a time, floods, descriptors, squatters. Everything they add is right, and no rank is ended.
+Usage: test_strangers.py BANYAN_PERF. BANYAN_TEST_SEED, and BANYAN_TEST_SCALE above 1 for more attacks."""
 import glob
 import json
 import os
@@ -22,6 +22,8 @@ LIMIT_S = 120
 NOBODY = 65534
 RANKS = 3
 CYCLES = 2 # sweeps of banyan_perf
+ATTACKS = 500 # that must have been made
+TOLD = 100 # attacks between two words of the strangers about their number
 HELD = 200
 LETTERS = b"bnyT", b"bnyQ", b"bnyH", b"bnyV", b"bnyS", b"bnyR", b"\x01\x62\x6e\x79"
 
@@ -31,7 +33,7 @@ LETTERS = b"bnyT", b"bnyQ", b"bnyH", b"bnyV", b"bnyS", b"bnyR", b"\x01\x62\x6e\x
 class Strangers:
     def __init__(self, seed):
         self.rng = random.Random(seed)
-        self.held, self.slow, self.echo, self.squatted, self.attacks = [], [], [b""], [], 0
+        self.held, self.slow, self.echo, self.squatted, self.attacks, self.told = [], [], [b""], [], 0, 0
 
     def hold(self, s):
         self.held.append(s)
@@ -138,7 +140,11 @@ class Strangers:
                     self.at_name(bytes.fromhex(what))
                 self.attacks += 1
             self.trickle()
-            print(self.attacks, flush=True)
+            if self.attacks >= self.told + TOLD:
+                self.told = self.attacks
+                print(self.told, flush=True)
+            if not lines:
+                time.sleep(0.01)
 
 
 # ---- the job ----
@@ -177,11 +183,27 @@ def listeners(session):
 
 
 class Job(unittest.TestCase):
-    def attacked(self, transport, seed):
-        scale = max(1, float(os.environ.get("BANYAN_TEST_SCALE", "1")))
+    def job(self, transport, targets):
+        """Runs one while it tells the strangers where it listens. Its rows and its words."""
         job = tap.start(PERF, "allreduce", "-P", str(RANKS), "--transport", transport, "-b", "4", "-e", "1M", "-f", "16", "-n", "20", "-c", "2",
-                        "-N", str(int(CYCLES * scale)), "--no-roofline", "-J", "-", BANYAN_DEBUG="warn")
+                        "-N", str(CYCLES), "--no-roofline", "-J", "-", BANYAN_DEBUG="warn")
+        begun = time.monotonic()
+        while job.poll() is None and time.monotonic() < begun + LIMIT_S:
+            with open(targets + "~", "w", encoding="ascii") as f:
+                f.write("\n".join(listeners(job.pid)))
+            os.replace(targets + "~", targets)
+            time.sleep(0.05)
+        (status, out, err), = tap.finish([job], 10)
+        self.assertEqual(status, 0, err)
+        rows = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([row["wrong"] for row in rows], [0] * len(rows))
+        return rows, err
+
+    def attacked(self, transport, seed):
+        """Jobs run one after the other until the strangers have attacked often enough."""
+        least = ATTACKS * max(1, float(os.environ.get("BANYAN_TEST_SCALE", "1")))
         as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 and shutil.which("setpriv") else []
+        attacks, jobs, said = 0, 0, ""
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)
             targets = os.path.join(folder, "targets")
@@ -189,25 +211,21 @@ class Job(unittest.TestCase):
             script = shutil.copy(__file__, folder) # others may not read where this one lies
             os.symlink(os.path.abspath(tap.__file__), os.path.join(folder, "tap.py"))
             strangers = subprocess.Popen([*as_nobody, sys.executable, "-B", script, "attack", targets, str(seed)], stdout=subprocess.PIPE,
-                                         text=True, start_new_session=True)
+                                         start_new_session=True)
+            os.set_blocking(strangers.stdout.fileno(), False)
             try:
-                begun = time.monotonic()
-                while job.poll() is None and time.monotonic() < begun + LIMIT_S * scale:
-                    with open(targets + "~", "w", encoding="ascii") as f:
-                        f.write("\n".join(listeners(job.pid)))
-                    os.replace(targets + "~", targets)
-                    time.sleep(0.05)
-                (status, out, err), = tap.finish([job], 10)
+                while attacks < least or jobs == 0:
+                    self.assertIsNone(strangers.poll(), "the strangers have ended")
+                    self.assertLess(jobs, least / 10, f"{attacks} attacks on {jobs} jobs")
+                    rows, err = self.job(transport, targets)
+                    jobs, said = jobs + 1, said + err
+                    told = (strangers.stdout.read() or b"").split()
+                    attacks = int(told[-1]) if told else attacks
             finally:
                 os.killpg(strangers.pid, signal.SIGKILL)
-                said, _ = strangers.communicate()
-        self.assertEqual(status, 0, err)
-        rows = [json.loads(line) for line in out.splitlines()]
-        self.assertEqual([row["wrong"] for row in rows], [0] * len(rows))
-        attacks = int(said.split()[-1]) if said.split() else 0
-        print(f"# {transport}, seed {seed}: {attacks} attacks in {time.monotonic() - begun:.1f} s, {len(rows)} rows")
-        self.assertGreater(attacks, 20)
-        self.assertIn("which did not prove to be a rank of this job", err)
+                strangers.communicate()
+        print(f"# {transport}, seed {seed}: {attacks} attacks on {jobs} jobs of {len(rows)} rows")
+        self.assertIn("which did not prove to be a rank of this job", said)
 
     def test_over_tcp(self):
         self.attacked("tcp", SEED)

@@ -40,6 +40,8 @@ CASES = {
                                           [WHERE.format(1) + " heard nothing of " + WHERE.format(2) + r" for 4\.4 s .*the network between them"]),
     "20 % loss at a host": ("on 1 && { filter; rule numgen random mod 100 lt 20 drop; }",
                             [r"packets to rank 1 at 10\.77\.0\.2:\d+ were sent again: the network between these hosts loses them"]),
+    "20 % loss where no connection is replaced": ("export BANYAN_TCP=replace=0; on 1 && { filter; rule numgen random mod 100 lt 20 drop; }",
+                                                  [r"packets to rank 1 at 10\.77\.0\.2:\d+ were sent again: the network between these hosts loses them"]),
     "a network without a path first": ("a=$(ip -o -4 addr show eth0 | awk '{print $4}'); ip addr del $a dev eth0; ip addr add 10.9.$NETNS_HOST.1/24 dev eth0; "
                                        "ip addr add $a dev eth0; set -- \"$@\" -n 5", [r"Out of bounds values : 0 OK"]),
     "root's ports rejected": ("on 0 && { filter; rule 'tcp flags & (syn|ack) == syn' reject with tcp reset; }",

@@ -14,11 +14,13 @@
 #define WATCH_NS     1000000000u
 #define GONE_MS      3000u
 #define GONE_BACKOFF 3 /* retransmitted after 0.2, 0.4, 0.8 s, or more on a slow path */
-/* A path loses packets if so many were sent again, and one of so many. A congested link with
- * short queues loses up to some percent. */
-#define RESENT_MIN 30
-#define RESENT_OF  20
-#define SENT_MAX   100000u /* packets after which older ones count half */
+/* A path loses packets if one of so many was sent again in each of three windows in a row. A
+ * window lasts until it has enough packets to tell, and at least from one look to the next. A
+ * congested link with short queues loses up to some percent. */
+#define RESENT_OF     20
+#define WINDOWS       3
+#define WINDOW_RESENT 10
+#define WINDOW_SENT   (WINDOW_RESENT * RESENT_OF)
 
 /* Is the path to the peer gone, or is the peer only busy? A lost path acknowledges nothing,
  * however often we retransmit. A peer that does not read has a full or shrunken buffer, so it
@@ -53,10 +55,25 @@ static void tell_gone(struct tcp_conn *c)
              c->ep->ep.peer, bny_addr_text(&c->addr, at), GONE_MS / 1000);
 }
 
+static void tell_losses(struct tcp_conn *c)
+{
+    char at[BNY_ADDR_TEXT];
+
+    if (c->ep->told_losses)
+        return;
+    c->ep->told_losses = 1;
+    bny_warn("%u of about %llu packets to rank %d at %s were sent again: the network between "
+             "these hosts loses them, which slows down all ranks. Either a cable or a port is "
+             "bad (then ip -s link and ethtool -S on both hosts, or the switch, count errors), "
+             "or the network is congested: its queues are too short for the ranks that send at "
+             "once (then they count drops)",
+             c->lossy_resent, (unsigned long long)c->lossy_sent + c->lossy_resent,
+             c->ep->ep.peer, bny_addr_text(&c->addr, at));
+}
+
 static void watch_losses(struct tcp_conn *c, const struct tcp_info *info)
 {
     uint32_t resent = info->tcpi_total_retrans, mss = info->tcpi_snd_mss;
-    char at[BNY_ADDR_TEXT];
 
     if (resent < c->seen_resent || !mss) /* a new connection */
         c->seen_resent = 0;
@@ -64,18 +81,21 @@ static void watch_losses(struct tcp_conn *c, const struct tcp_info *info)
     c->sent += (c->put - c->seen_put) / (mss ? mss : 1) + 1;
     c->seen_resent = resent;
     c->seen_put = c->put;
-    if (c->resent >= RESENT_MIN && c->resent * RESENT_OF > c->sent && !c->ep->told_losses) {
-        c->ep->told_losses = 1;
-        bny_warn("%u of about %llu packets to rank %d at %s were sent again: the "
-                 "network between these hosts loses them, which slows down all ranks; look at "
-                 "ip -s link and ethtool -S on both, and at the switch",
-                 c->resent, (unsigned long long)c->sent + c->resent, c->ep->ep.peer,
-                 bny_addr_text(&c->addr, at));
+    if (c->resent < WINDOW_RESENT && c->sent < WINDOW_SENT)
+        return;
+    if (c->resent * RESENT_OF > c->sent) {
+        c->lossy++;
+        c->lossy_resent += c->resent;
+        c->lossy_sent += c->sent;
+    } else {
+        c->lossy = 0;
+        c->lossy_resent = 0;
+        c->lossy_sent = 0;
     }
-    if (c->sent > SENT_MAX) {
-        c->sent /= 2;
-        c->resent /= 2;
-    }
+    c->resent = 0;
+    c->sent = 0;
+    if (c->lossy >= WINDOWS)
+        tell_losses(c);
 }
 
 static void watch(struct tcp_conn *c)
@@ -90,7 +110,7 @@ static void watch(struct tcp_conn *c)
         return;
     if (c->state == TCP_OPEN)
         watch_losses(c, &info);
-    if (!path_is_gone(&info))
+    if (!c->tp->replace_ns || !path_is_gone(&info))
         return;
     if (c->state == TCP_CHALLENGE) {
         bny_tcp_join_lost(c);
@@ -104,7 +124,7 @@ void bny_tcp_watch_paths(struct tcp_tp *t)
 {
     uint64_t now = bny_now_ns();
 
-    if (now < t->watch_ns || !t->replace_ns)
+    if (now < t->watch_ns)
         return;
     t->watch_ns = now + WATCH_NS;
     for (int r = 0; r < t->tp.nranks; r++)

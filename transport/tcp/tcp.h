@@ -181,9 +181,11 @@ struct tcp_conn {
     int refusals;       /* rounds in which nobody listened */
     int losses;         /* consecutive losses without a byte between them */
     uint64_t resumed_at;
-    /* losses of packets (paths.c): those sent, and sent again; the counts when last seen */
-    uint64_t sent, seen_put;
-    uint32_t resent, seen_resent;
+    /* losses of packets (paths.c): those sent, and sent again, in this window, and in the
+     * windows in a row that lost too many; the counts when last seen */
+    uint64_t sent, lossy_sent, seen_put;
+    uint32_t resent, lossy_resent, seen_resent;
+    int lossy; /* windows in a row that lost too many */
     /* writing (outgoing) */
     struct tcp_item *items; /* [TCP_ITEMS], or NULL while nothing is queued */
     uint8_t *copy;          /* [TCP_COPY_BYTES], or NULL */

@@ -421,8 +421,8 @@ static int is_undumped(const void *at)
     return undumped;
 }
 
-/* The id of banyan_run leaves the environment with the first init; later ones know it, and a
- * program that a rank starts hears why it is not there. */
+/* The id of banyan_run leaves the environment with the first init. Later ones know it, unless
+ * the program has unset the variable. */
 static int secret_is_wiped(struct test *t)
 {
     static char text[1 << 18];
@@ -445,6 +445,9 @@ static int secret_is_wiped(struct test *t)
     CHECK_OK(t, bny_launch_env(&launch, "", "", bny_deadline_in(1)));
     CHECK(t, bny_id_from_hex(&id, hex) == 0 && !memcmp(&id, &launch.id, sizeof id),
           "a later init has another id");
+    unsetenv("BANYAN_ID");
+    CHECK_RC(t, -BANYAN_ECONFIG, bny_launch_env(&launch, "", "", bny_deadline_in(1)));
+    CHECK_HAS(t, banyan_last_error(), "BANYAN_ID is not set");
     return 0;
 }
 

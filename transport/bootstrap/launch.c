@@ -317,7 +317,8 @@ static int is_of_exec(const char *value)
 
 /* The id of BANYAN_ID, which has the job's secret. Its text leaves the environment, which
  * /proc/PID/environ, core dumps and the programs that this process starts have, too. Later
- * inits of this process need it again. */
+ * inits of this process need it again, and find the variable empty: one that the program has
+ * unset means no id. */
 static int id_of_run(struct bny_id *id, const char *hex)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -325,7 +326,7 @@ static int id_of_run(struct bny_id *id, const char *hex)
     int rc = 0;
 
     pthread_mutex_lock(&lock);
-    if (!hex && kept)
+    if (!hex && kept && secure_getenv("BANYAN_ID"))
         *id = *kept;
     else
         rc = hex ? bny_id_from_hex(id, hex) : -BANYAN_EINVAL;
@@ -355,12 +356,16 @@ int bny_launch_run(struct bny_launch *out, const struct bny_launch_in *in)
     if (rc != 0)
         return rc;
     rc = id_of_run(&out->id, hex);
+    if (rc != 0 && !hex && secure_getenv("BANYAN_ID"))
+        return bny_fail(
+            BANYAN_ECONFIG,
+            "BANYAN_ID is empty: a rank's first init wipes it, so programs that "
+            "this rank starts afterwards do not get it. A rank that replaces itself "
+            "by exec has to call init after the exec, or to keep the value and pass "
+            "it to exec. Otherwise %s",
+            remedy);
     if (rc != 0 && !hex)
-        return bny_fail(BANYAN_ECONFIG, "BANYAN_ID is %s; %s",
-                        secure_getenv("BANYAN_ID")
-                            ? "empty, as in programs that a rank starts after its init"
-                            : "not set",
-                        remedy);
+        return bny_fail(BANYAN_ECONFIG, "BANYAN_ID is not set; %s", remedy);
     if (rc != 0)
         return bny_fail(BANYAN_ECONFIG,
                         "BANYAN_ID=%.16s... is no id of %d hexadecimal digits; %s", hex,

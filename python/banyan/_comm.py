@@ -17,6 +17,8 @@ from ._lib import (ANY_SOURCE, DTYPES, EBUSY, EINVAL, SUM, Allgather, Config, Er
 from ._state import Op
 
 _grouped = threading.local()
+_getenv = ctypes.CDLL(None).getenv  # what C sees; os.environ is a copy
+_getenv.restype = c_char_p
 _active = set()  # Requests in flight: C uses their buffers, whatever else the program still holds
 
 
@@ -215,6 +217,13 @@ def _allgather_shim(function: Callable[[bytes], Sequence[bytes]]) -> Callable[..
     return shim
 
 
+def _follow_wipe() -> None:
+    """Empties BANYAN_ID in os.environ, a copy of the environment, if init has wiped it there. What the program has set
+    itself stays. The variable stays, too: without it, a later from_env() would find no id."""
+    if os.environ.get("BANYAN_ID") and _getenv(b"BANYAN_ID") == b"":
+        os.environ["BANYAN_ID"] = ""
+
+
 class Comm(Collectives):
     """A communicator. Use from_env() or init(); as a context manager it finalizes, or after an exception
     aborts, so that the other ranks learn of it. One thread at a time."""
@@ -233,9 +242,13 @@ class Comm(Collectives):
 
     @classmethod
     def from_env(cls, **settings: Any) -> "Comm":
-        """Joins the job that the launcher describes. settings: the members of struct banyan_config."""
+        """Joins the job that the launcher describes. settings: the members of struct banyan_config. Empties BANYAN_ID,
+        which has the job's secret; later calls of this process remember it."""
         keep, handle = [], c_void_p()
-        check(lib.banyan_comm_init_env(byref(handle), byref(_config(settings, keep))))
+        try:
+            check(lib.banyan_comm_init_env(byref(handle), byref(_config(settings, keep))))
+        finally:
+            _follow_wipe()
         return cls(handle, keep=keep)
 
     @classmethod

@@ -35,7 +35,7 @@ CASES = {
     "a rank missing": ("on 2 && exec sleep 100", [r"rank 2 of 3 did not reach the root .* within 5\.\d s; check that they run"]),
     "MTU from the start": ("filter; rule meta length gt 1400 drop", [r"rank [12]: its peer info does not get through to the root .* one MTU",
                                                                      r"ranks 1-2 of 3 reached the root .* one MTU"]),
-    "MTU later": ("on 1 && { filter; rule meta length gt 1400 drop; }", [r"rank 1 at 10\.77\.0\.2:\d+ acknowledges nothing .* one MTU"]),
+    "MTU later": ("on 1 && { filter; rule meta length gt 1400 drop; }", [r"rank 1 at 10\.77\.0\.2:\d+ has acknowledged nothing .* one MTU"]),
     "two ranks cut off from each other": ("on 1 && { (sleep 3; filter; rule ip saddr 10.77.0.3 drop) & }",
                                           [WHERE.format(1) + " heard nothing of " + WHERE.format(2) + r" for 4\.4 s .*the network between them"]),
     "20 % loss at a host": ("on 1 && { filter; rule numgen random mod 100 lt 20 drop; }",

@@ -608,7 +608,7 @@ static int client_waits_for(const struct bny_bootstrap *b, char text[GATHER_TEXT
     if (k->joined && k->conn && bny_net_is_stuck(k->conn->fd)) {
         bny_snprintf(text, GATHER_TEXT,
                      "rank %d: its peer info does not get through to the root at %s, though "
-                     "the connection stands since %.1f s: " BNY_NET_MTU,
+                     "the connection has stood for %.1f s. " BNY_NET_MTU,
                      b->rank, at, seconds);
         return 0;
     }

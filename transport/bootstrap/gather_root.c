@@ -453,7 +453,7 @@ static void root_waits_for(const struct bny_bootstrap *b, char text[GATHER_TEXT]
     else if (count == 0 && (stuck = stuck_member(b)) > 0)
         bny_snprintf(text, GATHER_TEXT,
                      "the peer infos do not get through to rank %d, though its connection "
-                     "stands since %.1f s: " BNY_NET_MTU,
+                     "has stood for %.1f s. " BNY_NET_MTU,
                      stuck, seconds);
     else if (count == 0)
         bny_snprintf(text, GATHER_TEXT,
@@ -463,7 +463,7 @@ static void root_waits_for(const struct bny_bootstrap *b, char text[GATHER_TEXT]
     else if (what == LACK_CARD)
         bny_snprintf(text, GATHER_TEXT,
                      "rank%s %s of %d reached the root at %s, but no peer info came within "
-                     "%.1f s; do their transports still open, or " BNY_NET_MTU,
+                     "%.1f s. The transports there may not be open yet. " BNY_NET_MTU,
                      count > 1 ? "s" : "", missing, b->nranks, at, seconds);
     else
         bny_snprintf(text, GATHER_TEXT,

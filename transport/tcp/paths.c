@@ -50,8 +50,8 @@ static void tell_gone(struct tcp_conn *c)
     if (c->ep->told_gone)
         return;
     c->ep->told_gone = 1;
-    bny_warn("rank %d at %s acknowledges nothing that was sent to it in the last %u "
-             "s, again and again; is the link down, or " BNY_NET_MTU,
+    bny_warn("rank %d at %s has acknowledged nothing for %u s, though data were sent to it "
+             "again and again. The link may be down. " BNY_NET_MTU,
              c->ep->ep.peer, bny_addr_text(&c->addr, at), GONE_MS / 1000);
 }
 

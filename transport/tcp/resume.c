@@ -133,7 +133,7 @@ int bny_tcp_resumed(struct tcp_conn *c)
     c->resumed_at = at;
     if (c->losses >= LOSSES_MAX) {
         snprintf(why, sizeof why,
-                 "%d connections in a row were lost without a byte: " BNY_NET_MTU, LOSSES_MAX);
+                 "%d connections in a row were lost without a byte. " BNY_NET_MTU, LOSSES_MAX);
     } else if (bny_tcp_rewind(c, at) != 0) {
         snprintf(why, sizeof why,
                  "bytes are lost with the connection: it wants to go on at %llu of %llu, and "

@@ -9,8 +9,10 @@
  * the control plane detects a dead process or host, the operation's deadline bounds the wait.
  * Nor is an early end of a first connection: the peer needed its place for another. Refusals
  * are failures; a lost connection must be replaced in time (resume.c). Silence takes none of
- * that time if only the queue is full: the host still refuses an attempt at port 0, where
- * nobody can listen. A path that is gone answers neither.
+ * that time if the host refuses an attempt at port 0, where nobody can listen: then only the
+ * queue is full, since a path that is gone carries no refusal. Firewalls mislead us. One that
+ * drops attempts at port 0 lets a full queue take that time. One that drops attempts at our
+ * ports and rejects others makes us wait up to the operation's deadline.
  *
  * Strangers may connect all the time. A connection is a stranger's until its hello has the
  * random number of our card. A rank's may be one for as long as its hello takes, so all others
@@ -260,7 +262,8 @@ static const struct bny_addr *candidate(const struct tcp_ep *e, int index)
     return NULL;
 }
 
-/* Not for want of a path. */
+/* Warns that this rank waits for an answer: the peer's queue of connections is full, or a
+ * firewall drops attempts. */
 static void tell_unheard(struct tcp_conn *c)
 {
     char text[BNY_ADDR_TEXT];

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,19 +64,30 @@ ssize_t __wrap_send(int fd, const void *data, size_t len, int flags)
     return (ssize_t)len;
 }
 
-/* ---- a path that is gone for new connections ---- */
+/* ---- paths that are gone ---- */
 
-static int away; /* nothing answers, no host refuses */
+/* No packet of its peer reaches the socket any more; they are dropped before TCP sees them. */
+static void drop_packets(int fd)
+{
+    struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog prog = { .len = 1, .filter = &none };
+
+    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog), 0);
+}
+
+static int away;      /* new connections get no packet: no answer, no refusal */
+static int at_port_0; /* attempts there meanwhile */
 
 int __real_connect(int fd, const struct sockaddr *sa, socklen_t len);
 int __wrap_connect(int fd, const struct sockaddr *sa, socklen_t len);
 
 int __wrap_connect(int fd, const struct sockaddr *sa, socklen_t len)
 {
-    if (!away)
-        return __real_connect(fd, sa, len);
-    errno = EINPROGRESS;
-    return -1;
+    if (away) {
+        drop_packets(fd);
+        at_port_0 += ((const struct sockaddr_in *)(const void *)sa)->sin_port == 0;
+    }
+    return __real_connect(fd, sa, len);
 }
 
 /* ---- traffic ---- */
@@ -551,15 +563,6 @@ Test(tcp_resume, it_can_be_switched_off)
     tpset_close(&s);
 }
 
-/* No packet of its peer reaches the socket any more; they are dropped before TCP sees them. */
-static void drop_packets(int fd)
-{
-    struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
-    struct sock_fprog prog = { .len = 1, .filter = &none };
-
-    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog), 0);
-}
-
 /* Connections that come about and are lost at once, again and again. */
 Test(tcp_resume, losses_without_a_byte_have_an_end)
 {
@@ -603,7 +606,8 @@ Test(tcp_resume, a_path_that_is_gone_is_found)
     }
 }
 
-/* No way to it comes back: given up after BANYAN_TCP=replace. */
+/* No way to it comes back, and port 0 does not answer either: given up after
+ * BANYAN_TCP=replace. */
 Test(tcp_resume, a_path_that_stays_away_is_given_up)
 {
     struct bny_hdr hdr = tpset_hdr(0, 1, 100);
@@ -619,6 +623,7 @@ Test(tcp_resume, a_path_that_stays_away_is_given_up)
     cr_assert_eq(cut(out_of(&s, 0, 0)->fd), 0);
     ev = tpset_wait(&s, 0, BNY_EV_DOWN);
     cr_assert(strstr(ev.reason, "no answer"), "%s", ev.reason);
+    cr_assert_gt(at_port_0, 0);
     tpset_close(&s);
 }
 

@@ -59,9 +59,9 @@ static void tell_losses(struct tcp_conn *c)
 {
     char at[BNY_ADDR_TEXT];
 
-    if (c->ep->told_losses)
+    if (c->tp->told_losses)
         return;
-    c->ep->told_losses = 1;
+    c->tp->told_losses = 1;
     bny_warn("%u of about %llu packets to rank %d at %s were sent again: the network between "
              "these hosts loses them, which slows down all ranks. Either a cable or a port is "
              "bad (then ip -s link and ethtool -S on both hosts, or the switch, count errors), "

@@ -242,7 +242,7 @@ struct tcp_ep {
     uint32_t idle_polls;
     int claimed; /* connect() was called */
     int same_host;
-    int told_gone, told_losses; /* warnings */
+    int told_gone;              /* a warning */
     int left;                   /* said farewell */
     int down;                   /* 1: to be reported, 2: was reported */
     char *reason;               /* of down; NULL: there was no memory for it */
@@ -276,6 +276,7 @@ struct tcp_tp {
     uint32_t nfree_kept;
     uint64_t replace_ns; /* time limit for replacing a lost connection; 0: never replaced */
     uint64_t watch_ns;   /* next check of the paths */
+    int told_losses;     /* a warning, of the first path that loses packets */
     uint32_t serves;
     struct bny_msg_list free_msgs;
     struct tcp_msg *all_msgs;

@@ -50,6 +50,7 @@ const char *bny_hierarchical_cannot(const struct bny_scope *s, const struct bny_
 struct bny_weighed { /* of an operation: plan.weighs */
     struct bny_weighing *of;
     uint32_t nth;       /* whose answer counts: the nth call that asks, from 1 */
+    uint32_t turn;      /* of its size: it may run the other way; 0: it may not */
     uint8_t asks;       /* this one asks */
     uint8_t has_answer; /* answer is that of all ranks */
     uint8_t is_weighed; /* coded is set */

@@ -11,9 +11,10 @@
  * last waited for none. Ranks number calls of the same codec as they begin: a few of them ask,
  * the first ones and later every 32nd. The others take the answer of the latest call before
  * them that asked, and wait for it if it is not there yet. Until a codec has run twice it is
- * judged by the model, at the rate that was measured; from then on by what it took. Where raw
- * and coded calls take about the same, calls that ask run the other way than the verdict says,
- * so that both are known as they are now. The first call goes by what the devices say that they
+ * judged by the model, at the rate that was measured; from then on by what it took. Some calls
+ * run the other way than the verdict says, so that both are known as they are now: of each size
+ * the first ones and later every 32nd may, and the verdict says how many of these do, by how
+ * much longer the other way takes. The first call goes by what the devices say that they
  * carry. Where they say nothing, and until something is measured, data runs raw. */
 #include <math.h>
 #include <stdio.h>
@@ -72,6 +73,11 @@ static int is_asking(uint32_t k)
     return !(k & (k - 1)) || k % ASK_EVERY == 0;
 }
 
+static uint32_t turn_of(struct bny_weighing *all, int size)
+{
+    return is_asking(all->sized[size].begun++) ? ++all->sized[size].turns : 0;
+}
+
 static int begin_state(struct bny_op *op, const struct bny_codec *codec)
 {
     struct bny_sequence *s = bny_sequence_of(op);
@@ -105,6 +111,7 @@ int bny_weighed_start(struct bny_op *op)
         w->asks = (uint8_t)is_asking(all->begun++);
         all->asks += w->asks;
         w->nth = all->asks;
+        w->turn = turn_of(all, bny_weighing_size(bny_call_bytes(&op->comm->scope, &op->call)));
         w->has_answer = all->known == w->nth;
         w->answer = all->answer;
         if (s->lent)
@@ -231,6 +238,15 @@ static double scale_of(struct bny_scope *s, const struct bny_call *part, const s
     return scale;
 }
 
+/* How rarely a call that takes so long runs the other way: tuning.h. */
+static uint32_t turns_between(const struct bny_judgement *v)
+{
+    double more = fmax(v->raw_s, v->coded_s) / fmin(v->raw_s, v->coded_s) - 1;
+
+    return (uint32_t)fmin(fmax(1, ceil(more / (BNY_CODEC_CLOSE - 1))),
+                          v->pays ? BNY_CODEC_STALE : 1 << 20);
+}
+
 static void judge(struct bny_scope *s, const struct bny_call *part, struct prices *p,
                   struct bny_judgement *v)
 {
@@ -255,7 +271,7 @@ static void judge(struct bny_scope *s, const struct bny_call *part, struct price
     chosen.codec = v->codec;
     v->coded_s = price(s, &chosen, p);
     v->pays = v->coded_s < (is_tried ? BNY_CODEC_TRIED : BNY_CODEC_GAIN) * v->raw_s;
-    v->is_close = is_tried && fabs(log2(v->coded_s / v->raw_s)) < log2(BNY_CODEC_CLOSE);
+    v->every = is_tried ? turns_between(v) : 0;
 }
 
 /* Before the first measurement the devices' word counts. */
@@ -315,7 +331,7 @@ static int decide(struct bny_op *op, const struct bny_call *part)
         bny_budget_unkept(op->comm, &op->call);
     else if (v->Bps > 0 && !v->pays)
         refuse(op, v);
-    return v->is_close && w->asks ? !v->pays : v->pays;
+    return v->every && w->turn && w->turn % v->every == 0 ? !v->pays : v->pays;
 }
 
 int bny_weighed_codec(struct bny_op *op, struct bny_call *part)

@@ -28,7 +28,7 @@ struct bny_judgement {
     double bytes;                  /* of the call */
     double Bps;                    /* of a port; 0: unknown */
     uint8_t pays;                  /* the codec does */
-    uint8_t is_close;              /* both were tried, and are about as fast as each other */
+    uint32_t every; /* of the size's turns one in so many runs the other way; 0: none does */
 };
 
 /* Calls of one codec, collective and type. */
@@ -40,7 +40,11 @@ struct bny_weighing {
     uint32_t begun, asks;       /* calls that began; of these, those that asked */
     uint32_t known;             /* the latest of these whose answer is there; */
     struct bny_measured answer; /* it */
-    struct {                    /* of the latest call of each size, by this answer */
+    struct {
+        uint32_t begun; /* calls that began; */
+        uint32_t turns; /* of these, those that may run the other way */
+    } sized[BNY_WEIGHED_SIZES];
+    struct { /* of the latest call of each size, by this answer */
         uint32_t nth;
         struct bny_call part;
         struct bny_judgement verdict;

@@ -103,28 +103,29 @@ static void expect_told(struct rig *g, const char *codec, const char *now, doubl
     cr_expect_float_eq(plan.predicted_s, seconds, 1e-3 * seconds, "%g", plan.predicted_s);
 }
 
-/* What was measured counts, whatever the model says: here that int4 gains. Where both take
- * about the same, a call that asks runs the other way. */
+/* What was measured counts, whatever the model says: here that int4 gains. Calls run the other
+ * way at each turn where both take about the same, else at every one of several. */
 Test(weighed, by_what_calls_took, .timeout = 60)
 {
     static const struct {
         double raw_s, coded_s;
-        int coded;
-    } cases[] = { { .1, .2, 0 }, { .1, .05, 1 }, { .1, .099, 0 }, { .1, .09, 1 } };
+        int coded, every;
+    } cases[] = { { .1, .19, 0, 4 }, { .1, .055, 1, 4 },  { .1, .099, 0, 1 },
+                  { .1, .09, 1, 1 }, { .1, .001, 1, 32 }, { .001, .1, 0, 396 } };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rig g;
         uint64_t raw;
+        int turns = 0, last = cases[i].every == 32 ? 27 * 32 : 3 * 32;
 
         open_unforced(&g, 4);
         raw = bytes_of(&g, "none", 0, 0);
-        for (int k = 0; k < 32; k++) { /* 0, 1, 2, 4, 8 and 16 ask */
-            int asks = !(k & (k - 1)),
-                is_close = cases[i].coded_s > .08 && cases[i].coded_s < .12,
-                coded = cases[i].coded;
+        for (int k = 0; k <= last; k++) { /* 0, 1, 2, 4, 8, 16, 32, 64, 96 ... are turns */
+            int is_turn = !(k & (k - 1)) || k % 32 == 0, coded = cases[i].coded,
+                other = is_turn && ++turns % cases[i].every == 0;
             uint64_t bytes = took(&g, "int4", 12.5e6, cases[i].raw_s, cases[i].coded_s, 0);
 
-            cr_expect_eq(bytes < raw * 9 / 10, coded ^ (asks && is_close),
+            cr_expect_eq(bytes < raw * 9 / 10, coded ^ other,
                          "call %d: raw %g s, coded %g s: %d of %d bytes", k, cases[i].raw_s,
                          cases[i].coded_s, (int)bytes, (int)raw);
         }

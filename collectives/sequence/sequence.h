@@ -55,6 +55,7 @@ struct bny_weighed { /* of an operation: plan.weighs */
     uint8_t has_answer; /* answer is that of all ranks */
     uint8_t is_weighed; /* coded is set */
     uint8_t coded;      /* the codec is used: */
+    uint8_t is_trial;   /* the verdict was the other way */
     const struct bny_codec *codec;
     uint8_t runs; /* it is being measured */
     struct bny_measured answer;

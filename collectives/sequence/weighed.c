@@ -54,7 +54,7 @@ void bny_weighed_begin(struct bny_op *op)
     if (!op->plan.weighs || w->runs)
         return;
     w->runs = 1;
-    bny_port_begin(op->comm, w->of, bny_call_bytes(&op->comm->scope, &op->call));
+    bny_port_begin(op->comm);
 }
 
 void bny_weighed_done(struct bny_op *op, int result)
@@ -102,7 +102,7 @@ int bny_weighed_start(struct bny_op *op)
 
     s->lent = codec && codec->ops->family != BNY_CODEC_EXACT ? op->call.state : NULL;
     s->has_begun = 0;
-    w->is_weighed = w->coded = 0;
+    w->is_weighed = w->coded = w->is_trial = 0;
     w->runs = 0;
     if (op->plan.weighs) {
         w->of = all = bny_weighing_of(op->comm, &op->call);
@@ -331,7 +331,8 @@ static int decide(struct bny_op *op, const struct bny_call *part)
         bny_budget_unkept(op->comm, &op->call);
     else if (v->Bps > 0 && !v->pays)
         refuse(op, v);
-    return v->every && w->turn && w->turn % v->every == 0 ? !v->pays : v->pays;
+    w->is_trial = v->every && w->turn && w->turn % v->every == 0;
+    return w->is_trial ? !v->pays : v->pays;
 }
 
 int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
@@ -348,7 +349,8 @@ int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
         w->is_weighed = 1;
         w->coded = (uint8_t)decide(op, part);
         bny_weighed_begin(op);
-        bny_port_runs(op->comm, w->coded ? bny_weighing_kind(w->of, w->codec) : 0);
+        bny_port_runs(op->comm, w->of, w->coded ? bny_weighing_kind(w->of, w->codec) : 0,
+                      bny_call_bytes(&op->comm->scope, &op->call), w->is_trial);
         rc = w->coded ? begin_state(op, w->codec) : 0;
     }
     if (op->plan.weighs)

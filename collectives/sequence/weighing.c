@@ -2,8 +2,8 @@
 /* What is measured of calls that weigh their codec (weighing.h).
  *
  * A rank measures in periods from the beginning of a call until none is under way, as calls
- * that overlap share the port. A period in which all calls were of one kind says how fast that
- * kind is, for each size of call that was in it. */
+ * that overlap share the port. A period says how fast its calls were: all of them together
+ * where they are a group, of the same codec, kind and size; else its seconds are divided. */
 #include "collectives/sequence/weighing.h"
 
 #include <math.h>
@@ -75,12 +75,19 @@ struct bny_weighing *bny_weighing_of(struct banyan_comm *c, const struct bny_cal
     return w;
 }
 
+/* A period with its calls measures nothing. */
+static void forget(struct bny_port *p, const struct bny_weighing *w)
+{
+    for (int i = 0; i < p->ngroups && i < BNY_PORT_GROUPS; i++)
+        if (p->groups[i].of == w)
+            p->ngroups = BNY_PORT_GROUPS + 1;
+}
+
 void bny_weighings_free(struct banyan_comm *c)
 {
     for (struct bny_weighing *w = c->weighings, *next; w; w = next) {
         next = w->next;
-        if (c->world->port.of == w)
-            c->world->port.of = NULL;
+        forget(&c->world->port, w);
         free(w);
     }
     c->weighings = NULL;
@@ -151,7 +158,7 @@ static uint64_t sent(const struct bny_world *w)
     return sum;
 }
 
-void bny_port_begin(struct banyan_comm *c, struct bny_weighing *w, double bytes)
+void bny_port_begin(struct banyan_comm *c)
 {
     struct bny_port *p = &c->world->port;
 
@@ -159,25 +166,59 @@ void bny_port_begin(struct banyan_comm *c, struct bny_weighing *w, double bytes)
         p->begun_ns = bny_now_ns();
         p->sent = sent(c->world);
         p->kinds = 0;
-        p->of = w;
-        p->kind = -1;
-        p->bytes = 0;
-        p->sizes = 0;
+        p->ngroups = 0;
     }
-    p->bytes += bytes;
-    p->sizes |= 1u << bny_weighing_size(bytes);
-    if (p->of != w)
-        p->of = NULL;
 }
 
-void bny_port_runs(struct banyan_comm *c, int kind)
+void bny_port_runs(struct banyan_comm *c, struct bny_weighing *w, int kind, double bytes,
+                   int is_trial)
 {
     struct bny_port *p = &c->world->port;
+    int size = bny_weighing_size(bytes), i = 0;
 
     p->kinds |= kind ? 2 : 1;
-    if (p->kind >= 0 && p->kind != kind)
-        p->of = NULL;
-    p->kind = kind;
+    if (p->ngroups > BNY_PORT_GROUPS)
+        return;
+    while (i < p->ngroups && (p->groups[i].of != w || p->groups[i].kind != kind ||
+                              p->groups[i].size != size || p->groups[i].is_trial != is_trial))
+        i++;
+    if (i == p->ngroups && p->ngroups++ < BNY_PORT_GROUPS)
+        p->groups[i] = (struct bny_port_group){ w, kind, size, is_trial, 0 };
+    if (i < BNY_PORT_GROUPS)
+        p->groups[i].bytes += bytes;
+}
+
+/* Seconds that a group takes by earlier periods; 0: unknown. That of a trial may be out of
+ * date. */
+static double expected(const struct bny_port_group *g)
+{
+    double speed = g->is_trial ? 0 : typical(&g->of->speeds[g->kind][g->size]);
+
+    return speed > 0 ? g->bytes / speed : 0;
+}
+
+/* Calls of several groups shared a period. What it took beyond the known groups is the unknown
+ * ones', each by its bytes. Where all are known, each took its part of the period. */
+static void divide(struct bny_port *p, double seconds)
+{
+    double known = 0, unknown = 0, rest;
+
+    for (int i = 0; i < p->ngroups; i++) {
+        double t = expected(&p->groups[i]);
+
+        known += t;
+        unknown += t > 0 ? 0 : p->groups[i].bytes;
+    }
+    rest = fmax(seconds - known, seconds / 32); /* known ones may have been faster than usual */
+    for (int i = 0; i < p->ngroups; i++) {
+        const struct bny_port_group *g = &p->groups[i];
+        double t = expected(g);
+
+        if (unknown > 0 && t > 0)
+            continue;
+        add(&g->of->speeds[g->kind][g->size],
+            unknown > 0 ? unknown / rest : g->bytes / t * known / seconds);
+    }
 }
 
 /* Short periods measure delays as well. All that the rank sent meanwhile counts, and that of as
@@ -197,9 +238,8 @@ static void period_ends(struct bny_port *p, const struct banyan_comm *c)
         add(&p->rates[lengthy], bytes / seconds);
         p->coded[lengthy] = (struct bny_samples){ .n = 0 }; /* older */
     }
-    for (int i = 0; p->of && p->kind >= 0 && i < BNY_WEIGHED_SIZES; i++)
-        if (p->sizes >> i & 1)
-            add(&p->of->speeds[p->kind][i], p->bytes / seconds);
+    if (p->ngroups <= BNY_PORT_GROUPS)
+        divide(p, seconds);
 }
 
 void bny_port_done(struct banyan_comm *c, int result)

@@ -69,9 +69,11 @@ void bny_weighing_ask(const struct bny_weighing *w, const struct bny_port *p,
                       struct bny_measured *own);
 /* Seconds of a call of such a kind, measured; 0: unknown. */
 double bny_measured_seconds(const struct bny_measured *m, int kind, double bytes);
-/* Such a call begins, is decided to be of a kind, and is over. */
-void bny_port_begin(struct banyan_comm *c, struct bny_weighing *w, double bytes);
-void bny_port_runs(struct banyan_comm *c, int kind);
+/* Such a call begins, is decided to be of a kind, and is over. is_trial: it is not the kind
+ * that was chosen. */
+void bny_port_begin(struct banyan_comm *c);
+void bny_port_runs(struct banyan_comm *c, struct bny_weighing *w, int kind, double bytes,
+                   int is_trial);
 void bny_port_done(struct banyan_comm *c, int result);
 
 #endif

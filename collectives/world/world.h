@@ -57,18 +57,23 @@ struct bny_samples { /* the latest ones; 0: none */
     unsigned n;
 };
 
-/* What a rank measures of its host's port, from the beginning of a call that is weighed until
- * none is under way any more; of short periods and of long ones. */
 struct bny_weighing;
 
+#define BNY_PORT_GROUPS 8 /* of calls in a period */
+
+/* What a rank measures of its host's port, from the beginning of a call that is weighed until
+ * none is under way any more; of short periods and of long ones. */
 struct bny_port {
     uint32_t active; /* calls */
     uint8_t kinds;   /* of those in this period: 1 raw, 2 coded, 4 failed */
     uint64_t begun_ns, sent;
-    struct bny_weighing *of; /* all of them, and all of one kind; NULL: not so */
-    int kind;
-    unsigned sizes;              /* a bit for each size of calls */
-    double bytes;                /* of calls */
+    struct bny_port_group {
+        struct bny_weighing *of;
+        int kind, size;
+        int is_trial; /* they run the way that was not chosen */
+        double bytes; /* of calls */
+    } groups[BNY_PORT_GROUPS];
+    int ngroups;                 /* more than BNY_PORT_GROUPS: not all are here */
     struct bny_samples rates[2]; /* bytes a second, raw; */
     struct bny_samples coded[2]; /* and with a codec */
 };

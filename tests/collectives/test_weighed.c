@@ -239,9 +239,9 @@ Test(weighed, not_where_somebody_has_said_it, .timeout = 60)
 
 #define FLIGHT 12
 
-/* Ranks start calls when the calls before are under way, as it comes, and those that do not ask
- * wait for one that does. */
-static void overlap(struct rig *g, const char *codec)
+/* Ranks start calls when the calls before are under way, one in so many turns, and those that
+ * do not ask wait for one that does. */
+static void overlap(struct rig *g, const char *codec, uint64_t pause)
 {
     float *out[MAX_N][FLIGHT];
     struct banyan_request *rq[MAX_N][FLIGHT];
@@ -260,7 +260,7 @@ static void overlap(struct rig *g, const char *codec)
         int r = (int)bny_rng_below(&g->rng, (uint64_t)g->n), d = 0;
 
         cr_assert_lt(turn, 3000000, "stuck");
-        if (begun[r] < FLIGHT && bny_rng_below(&g->rng, 20) == 0)
+        if (begun[r] < FLIGHT && bny_rng_below(&g->rng, pause) == 0)
             cr_assert_eq(banyan_start(rq[r][begun[r]++]), 0, "%s", banyan_last_error());
         if (done[r] == begun[r]) {
             banyan_progress(g->comm[r]);
@@ -290,9 +290,88 @@ Test(weighed, calls_that_overlap_decide_alike, .timeout = 120)
             open_unforced(&g, n);
             tell(&g, NULL, k == 0 ? 0 : k == 1 ? 12.5e6 : 1e12, 0, 0);
             for (int i = 0; i < 4; i++)
-                overlap(&g, "int8");
+                overlap(&g, "int8", 20);
             rig_close(&g);
         }
+}
+
+#define SPEED 4 /* bytes a second, of raw calls as told */
+
+/* A period of 1000 s, in which calls of 1000 bytes ran: raw ones, a trial with the codec. */
+static void period(struct rig *g, struct bny_weighing *w, int nraw, int ntrials)
+{
+    struct banyan_comm *c = g->comm[0];
+
+    for (int i = 0; i < nraw + ntrials; i++) {
+        bny_port_begin(c);
+        bny_port_runs(c, w, i >= nraw, 1000, i >= nraw);
+    }
+    c->world->port.begun_ns -= 1000000000000;
+    for (int i = 0; i < nraw + ntrials; i++)
+        bny_port_done(c, 0);
+}
+
+static void expect_latest(const struct bny_samples *s, unsigned n, double speed)
+{
+    cr_assert_eq(s->n, n, "%u samples, not %u", s->n, n);
+    cr_expect_float_eq(s->of[(n - 1) % BNY_SAMPLES], speed, .05 * speed, "%g, not %g",
+                       s->of[(n - 1) % BNY_SAMPLES], speed);
+}
+
+/* Calls that overlap share the seconds of a period, whatever their kinds are. */
+Test(weighed, a_trial_beside_other_calls_is_measured, .timeout = 60)
+{
+    struct bny_call call = { .collective = BNY_ALLREDUCE, .dtype = BANYAN_F32 };
+    struct bny_samples *raw, *coded;
+    struct bny_weighing *w, *other;
+    struct rig g;
+
+    open_unforced(&g, 3);
+    cr_assert_eq(bny_codec_parse(&call.codec, "int8"), 0);
+    w = bny_weighing_of(g.comm[0], &call);
+    raw = &w->speeds[0][0];
+    coded = &w->speeds[1][0];
+    period(&g, w, 1, 1); /* nothing is known: 2000 bytes in 1000 s */
+    expect_latest(raw, 1, 2);
+    expect_latest(coded, 1, 2);
+    *raw = *coded = (struct bny_samples){ .of = { SPEED, SPEED }, .n = 2 };
+    period(&g, w, 3, 1); /* 750 s of raw calls */
+    expect_latest(raw, 2, SPEED);
+    expect_latest(coded, 3, 4);
+    period(&g, w, 2, 1);
+    expect_latest(coded, 4, 2);
+    period(&g, w, 8, 1); /* raw calls were faster than usual */
+    expect_latest(coded, 5, 32);
+    period(&g, w, 8, 0);
+    expect_latest(raw, 3, 8);
+
+    call.dtype = BANYAN_F64; /* both are known: each one's part */
+    other = bny_weighing_of(g.comm[0], &call);
+    *raw = (struct bny_samples){ .of = { SPEED, SPEED }, .n = 2 };
+    other->speeds[0][0] = (struct bny_samples){ .of = { 1, 1 }, .n = 2 };
+    bny_port_begin(g.comm[0]);
+    bny_port_runs(g.comm[0], other, 0, 1500, 0);
+    period(&g, w, 2, 0);
+    cr_expect_eq(raw->n, 2, "the period goes on");
+    bny_port_done(g.comm[0], 0);
+    expect_latest(raw, 3, SPEED * 2);
+    expect_latest(&other->speeds[0][0], 3, 2);
+    rig_close(&g);
+}
+
+/* Of the first 12 calls 5 are trials: raw, beside 7 that are coded. */
+Test(weighed, trials_that_always_overlap_are_measured, .timeout = 60)
+{
+    struct bny_call call = { .collective = BNY_ALLREDUCE, .dtype = BANYAN_F32 };
+    struct rig g;
+
+    open_unforced(&g, 3);
+    tell(&g, "int8", 12.5e6, .1, .09);
+    overlap(&g, "int8", 1);
+    cr_assert_eq(bny_codec_parse(&call.codec, "int8"), 0);
+    for (int r = 0; r < 3; r++)
+        cr_expect_gt(bny_weighing_find(g.comm[r], &call)->speeds[0][2].n, 2, "rank %d", r);
+    rig_close(&g);
 }
 
 /* It is lent from the start of a call, whether the codec is used or not. */

@@ -89,8 +89,8 @@ struct bny_world {
     struct bny_control *control; /* NULL when alone, and in bny_comm_loop of tests */
     struct bny_buffer_pool held;
     uint8_t job[8];
-    uint8_t
-        *secret; /* [32] the job's, in no swap and no core dump; 0 in bny_comm_loop of tests */
+    /* [32] the job's, in no swap and no core dump; NULL in bny_comm_loop of tests */
+    uint8_t *secret;
     /* Agreed by all ranks at init, from all peer infos */
     struct bny_limits agreed, /* of all pairs */
         in_memory;            /* of those that share memory */

@@ -22,7 +22,7 @@ static double best(const struct bny_samples *s)
     return most;
 }
 
-static int is_less(const void *a, const void *b)
+static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -37,7 +37,7 @@ static double typical(const struct bny_samples *s)
     double of[BNY_SAMPLES];
 
     memcpy(of, s->of, sizeof of);
-    qsort(of, n, sizeof *of, is_less);
+    qsort(of, n, sizeof *of, compare);
     return n < 2 ? 0 : of[n / 2];
 }
 

@@ -104,16 +104,19 @@ int bny_weighed_start(struct bny_op *op)
     s->has_begun = 0;
     w->is_weighed = w->coded = w->is_trial = 0;
     w->runs = 0;
+    w->of = NULL;
     if (op->plan.weighs) {
         w->of = all = bny_weighing_of(op->comm, &op->call);
         if (!all)
             return bny_fail(BANYAN_ENOMEM, "no memory for an operation");
+        all->uses++;
         w->asks = (uint8_t)is_asking(all->begun++);
         all->asks += w->asks;
         w->nth = all->asks;
         w->turn = turn_of(all, bny_weighing_size(bny_call_bytes(&op->comm->scope, &op->call)));
         w->has_answer = all->known == w->nth;
-        w->answer = all->answer;
+        if (w->has_answer)
+            bny_weighing_copy(all, &w->answer, &all->answer);
         if (s->lent)
             s->lent->busy = 1;
         return 0;
@@ -133,6 +136,9 @@ void bny_weighed_end(struct bny_op *op)
     for (int i = 0; i < s->n; i++)
         if (bny_child_is_busy(&s->children[i]))
             return;
+    if (s->weighed.of)
+        bny_weighing_release(op->comm, s->weighed.of);
+    s->weighed.of = NULL;
     if (s->has_begun)
         bny_state_end(s->lent);
     else if (s->lent)
@@ -178,7 +184,7 @@ static void settle(struct bny_op *op)
         for (int i = 0; i < 2; i++)
             compare(op->comm, i, &all->answer, &w->answer);
         all->known = w->nth;
-        all->answer = w->answer;
+        bny_weighing_copy(all, &all->answer, &w->answer);
     }
     for (struct bny_op *o = op->comm->active_first; o; o = o->next) {
         struct bny_weighed *other = o->way == op->way ? &bny_sequence_of(o)->weighed : NULL;
@@ -186,7 +192,7 @@ static void settle(struct bny_op *op)
         if (!other || !o->plan.weighs || other->of != all || other->nth != w->nth ||
             other->has_answer)
             continue;
-        other->answer = w->answer;
+        bny_weighing_copy(all, &other->answer, &w->answer);
         other->has_answer = 1;
         bny_op_mark_runnable(o);
     }

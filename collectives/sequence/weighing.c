@@ -48,31 +48,20 @@ static void add(struct bny_samples *s, double x)
 
 /* ---- the communicator's ---- */
 
-struct bny_weighing *bny_weighing_find(const struct banyan_comm *c, const struct bny_call *call)
+/* Where the list has it; the list's end: nowhere. */
+static struct bny_weighing **place_of(struct bny_weighing **p, const struct bny_call *call)
 {
-    struct bny_weighing *w = c->weighings;
-
-    while (w && (w->codec != call->codec || w->collective != call->collective ||
-                 w->dtype != call->dtype))
-        w = w->next;
-    return w;
+    while (*p && ((*p)->codec != call->codec || (*p)->collective != call->collective ||
+                  (*p)->dtype != call->dtype || (*p)->is_dropped))
+        p = &(*p)->next;
+    return p;
 }
 
-struct bny_weighing *bny_weighing_of(struct banyan_comm *c, const struct bny_call *call)
+struct bny_weighing *bny_weighing_find(const struct banyan_comm *c, const struct bny_call *call)
 {
-    struct bny_weighing *w = bny_weighing_find(c, call);
+    struct bny_weighing *first = c->weighings;
 
-    if (w)
-        return w;
-    w = calloc(1, sizeof *w);
-    if (!w)
-        return NULL;
-    w->codec = call->codec;
-    w->collective = call->collective;
-    w->dtype = call->dtype;
-    w->next = c->weighings;
-    c->weighings = w;
-    return w;
+    return *place_of(&first, call);
 }
 
 /* A period with its calls measures nothing. */
@@ -81,6 +70,72 @@ static void forget(struct bny_port *p, const struct bny_weighing *w)
     for (int i = 0; i < p->ngroups && i < BNY_PORT_GROUPS; i++)
         if (p->groups[i].of == w)
             p->ngroups = BNY_PORT_GROUPS + 1;
+}
+
+static void drop(struct banyan_comm *c, struct bny_weighing **p)
+{
+    struct bny_weighing *w = *p;
+
+    w->is_dropped = 1;
+    if (w->uses)
+        return;
+    *p = w->next;
+    forget(&c->world->port, w);
+    free(w);
+}
+
+/* The last one behind those that a communicator remembers. */
+static void drop_oldest(struct banyan_comm *c)
+{
+    struct bny_weighing **oldest = NULL;
+    int n = 0;
+
+    for (struct bny_weighing **p = &c->weighings; *p; p = &(*p)->next)
+        if (!(*p)->is_dropped && ++n > BNY_WEIGHINGS)
+            oldest = p;
+    if (oldest)
+        drop(c, oldest);
+}
+
+static struct bny_weighing *weighing_new(const struct bny_call *call)
+{
+    int nkinds = 1 + (call->codec->budget ? call->codec->budget->npairs : 1);
+    struct bny_weighing *w = calloc(1, sizeof *w + (size_t)nkinds * sizeof w->speeds[0]);
+
+    if (!w)
+        return NULL;
+    w->codec = call->codec;
+    w->collective = call->collective;
+    w->dtype = call->dtype;
+    w->nkinds = nkinds;
+    return w;
+}
+
+struct bny_weighing *bny_weighing_of(struct banyan_comm *c, const struct bny_call *call)
+{
+    struct bny_weighing **p = place_of(&c->weighings, call), *w = *p;
+
+    if (w)
+        *p = w->next;
+    else
+        w = weighing_new(call);
+    if (!w)
+        return NULL;
+    w->next = c->weighings;
+    c->weighings = w;
+    drop_oldest(c);
+    return w;
+}
+
+void bny_weighing_release(struct banyan_comm *c, struct bny_weighing *w)
+{
+    struct bny_weighing **p = &c->weighings;
+
+    if (--w->uses || !w->is_dropped)
+        return;
+    while (*p != w)
+        p = &(*p)->next;
+    drop(c, p);
 }
 
 void bny_weighings_free(struct banyan_comm *c)
@@ -114,9 +169,13 @@ int bny_weighing_size(double bytes)
 
 size_t bny_weighing_numbers(const struct bny_weighing *w)
 {
-    size_t kinds = 1 + (size_t)(w->codec->budget ? w->codec->budget->npairs : 1);
+    return 2 + (size_t)w->nkinds * BNY_WEIGHED_SIZES;
+}
 
-    return 2 + kinds * BNY_WEIGHED_SIZES;
+void bny_weighing_copy(const struct bny_weighing *w, struct bny_measured *to,
+                       const struct bny_measured *from)
+{
+    memcpy(to, from, bny_weighing_numbers(w) * sizeof(float));
 }
 
 /* What is known of a port. The first period finds cold caches and connections that have just
@@ -133,7 +192,7 @@ void bny_weighing_ask(const struct bny_weighing *w, const struct bny_port *p,
 {
     for (int i = 0; i < 2; i++)
         own->Bps[i] = (float)rate_of(p, i);
-    for (int k = 0; k < BNY_WEIGHED_KINDS; k++)
+    for (int k = 0; k < w->nkinds; k++)
         for (int i = 0; i < BNY_WEIGHED_SIZES; i++)
             own->speeds[k][i] = (float)typical(&w->speeds[k][i]);
 }

@@ -12,6 +12,7 @@
     (32u << 10) /* bytes of a call that is weighed, and of a measurement */
 #define BNY_WEIGHED_LONG  (1u << 20)
 #define BNY_WEIGHED_SIZES 12 /* of calls: each begins at twice the bytes of the one before */
+#define BNY_WEIGHINGS     32 /* that a communicator remembers */
 #define BNY_WEIGHED_KINDS (1 + BNY_BUDGET_PAIRS) /* raw, and the codecs to choose from */
 
 struct bny_measured {
@@ -37,6 +38,8 @@ struct bny_weighing {
     const struct bny_codec *codec;
     uint8_t collective;
     enum banyan_dtype dtype;
+    uint8_t is_dropped;         /* it serves the calls that use it, and no later ones */
+    uint32_t uses;              /* calls that use it */
     uint32_t begun, asks;       /* calls that began; of these, those that asked */
     uint32_t known;             /* the latest of these whose answer is there; */
     struct bny_measured answer; /* it */
@@ -49,21 +52,29 @@ struct bny_weighing {
         struct bny_call part;
         struct bny_judgement verdict;
     } latest[BNY_WEIGHED_SIZES];
-    /* This rank's own: bytes of calls a second */
-    struct bny_samples speeds[BNY_WEIGHED_KINDS][BNY_WEIGHED_SIZES];
+    int nkinds;
+    struct bny_samples speeds[]
+                             [BNY_WEIGHED_SIZES]; /* this rank's own: bytes of calls a second */
 };
 
 /* The one of such a call; NULL: there is none yet. */
 struct bny_weighing *bny_weighing_find(const struct banyan_comm *c,
                                        const struct bny_call *call);
-/* The same, which is made; NULL: no memory. */
+/* The same, which is made; NULL: no memory. Of more than BNY_WEIGHINGS it drops the one that no
+ * call began with for the longest time. Ranks start the same calls in the same order, so they
+ * drop the same ones. */
 struct bny_weighing *bny_weighing_of(struct banyan_comm *c, const struct bny_call *call);
+/* A call that used it is over. */
+void bny_weighing_release(struct banyan_comm *c, struct bny_weighing *w);
 void bny_weighings_free(struct banyan_comm *c);
 /* The kind of a codec that calls may use; NULL: raw. */
 int bny_weighing_kind(const struct bny_weighing *w, const struct bny_codec *codec);
 int bny_weighing_size(double bytes);
 /* Numbers that an answer of it has. */
 size_t bny_weighing_numbers(const struct bny_weighing *w);
+/* Copies an answer of it. */
+void bny_weighing_copy(const struct bny_weighing *w, struct bny_measured *to,
+                       const struct bny_measured *from);
 /* What this rank knows. */
 void bny_weighing_ask(const struct bny_weighing *w, const struct bny_port *p,
                       struct bny_measured *own);

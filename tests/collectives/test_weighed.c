@@ -374,6 +374,66 @@ Test(weighed, trials_that_always_overlap_are_measured, .timeout = 60)
     rig_close(&g);
 }
 
+static int remembered(const struct banyan_comm *c)
+{
+    int n = 0;
+
+    for (const struct bny_weighing *w = c->weighings; w; w = w->next)
+        n++;
+    return n;
+}
+
+static struct bny_call with_delta(int i)
+{
+    struct bny_call call = { .collective = BNY_ALLREDUCE, .dtype = BANYAN_F32 };
+    char codec[40];
+
+    snprintf(codec, sizeof codec, "topk:delta=%g", .001 * (i + 1));
+    cr_assert_eq(bny_codec_parse(&call.codec, codec), 0);
+    return call;
+}
+
+/* A program that changes a parameter at each step. A call that is under way keeps what it uses.
+ */
+Test(weighed, a_communicator_remembers_so_many_codecs, .timeout = 60)
+{
+    struct bny_call first = with_delta(0), second = with_delta(1);
+    struct banyan_opts o = BANYAN_OPTS_INIT;
+    struct banyan_request *rq[3];
+    int left = 3, d;
+    struct rig g;
+
+    open_unforced(&g, 3);
+    tell(&g, NULL, 12.5e6, 0, 0);
+    o.codec = first.codec->spec;
+    for (int r = 0; r < 3; r++) {
+        cr_assert_eq(banyan_allreduce_init(g.in[r], g.out[r], COUNT, BANYAN_F32, BANYAN_SUM,
+                                           g.comm[r], &o, &rq[r]),
+                     0);
+        cr_assert_eq(banyan_start(rq[r]), 0);
+        for (int i = 1; i < 100; i++) {
+            struct bny_call call = with_delta(i);
+
+            cr_assert_not_null(bny_weighing_of(g.comm[r], &call));
+            cr_assert_not_null(bny_weighing_of(g.comm[r], &second), "it is used all the time");
+        }
+        cr_expect_null(bny_weighing_find(g.comm[r], &first));
+        cr_expect_not_null(bny_weighing_find(g.comm[r], &second));
+        cr_expect_eq(remembered(g.comm[r]), BNY_WEIGHINGS + 1, "the call keeps its own");
+    }
+    for (int r = 0; left > 0; r = (r + 1) % 3)
+        if (rq[r]) {
+            cr_assert_eq(banyan_test(rq[r], (d = 0, &d)), 0, "%s", banyan_last_error());
+            if (d)
+                banyan_request_free(rq[r]), rq[r] = NULL, left--;
+        }
+    for (int r = 0; r < 3; r++) {
+        cr_expect_eq(remembered(g.comm[r]), BNY_WEIGHINGS);
+        cr_expect_arr_eq(g.out[r], g.out[0], 4 * COUNT);
+    }
+    rig_close(&g);
+}
+
 /* It is lent from the start of a call, whether the codec is used or not. */
 Test(weighed, a_state_is_lent_to_one_call, .timeout = 60)
 {

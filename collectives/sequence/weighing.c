@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "collectives/plan/topology.h"
 
@@ -153,9 +154,12 @@ int bny_weighing_kind(const struct bny_weighing *w, const struct bny_codec *code
     const struct bny_budget *b = w->codec->budget;
     int i = 0;
 
-    while (codec && b && b->pairs[i] != codec)
+    if (!codec)
+        return 0;
+    while (b && i < b->npairs && b->pairs[i] != codec)
         i++;
-    return codec ? 1 + i : 0;
+    BNY_ASSERT(1 + i < w->nkinds);
+    return 1 + i;
 }
 
 int bny_weighing_size(double bytes)

@@ -226,7 +226,8 @@ static double price(struct bny_scope *s, const struct bny_call *part, void *pric
     return t > 0 ? t : p->scale * seconds_of(s, part, part->codec);
 }
 
-/* The scale of the fastest codec that was tried, else of raw data. */
+/* The scale of the fastest codec that was tried, else of raw data; 1: the model has nothing for
+ * it. */
 static double scale_of(struct bny_scope *s, const struct bny_call *part, const struct prices *p,
                        double raw_s)
 {
@@ -241,7 +242,7 @@ static double scale_of(struct bny_scope *s, const struct bny_call *part, const s
             scale = t / seconds_of(s, part, b->pairs[i]);
         }
     }
-    return scale;
+    return scale > 0 && isfinite(scale) ? scale : 1;
 }
 
 /* How rarely a call that takes so long runs the other way: tuning.h. */

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A codec that is allowed never loses: allreduces in network namespaces behind ports that keep to a rate (scripts/netns-cluster),
-raw and with each codec as a permission, nothing forced and no rate named. The first calls of a job measure the link and are not
-timed. Raw and the codecs take turns, and a column's time is its least median of all rounds.
+"""A codec that is allowed never loses: allreduces in network namespaces behind ports that keep to a rate
+(scripts/netns-cluster), raw and with each codec as a permission, nothing forced and no rate named. The first calls of a
+job measure the link and are not timed. Raw and the codecs take turns, and a column's time is its least median of all
+rounds.
 
     perf/never_loses.py BUILD [--rates 100,1000,10000] [--shapes 2x1,4x1,2x4] [--sizes 64K,1M,16M]
-                        [--codecs int8,int4,topk:delta=0.01,lossless] [--rounds 3] [--seconds 1] [--most 1.05] [--wrong 1.5]
-                        [--json FILE]
+                        [--codecs int8,int4,topk:delta=0.01,lossless] [--rounds 3] [--seconds 1]
+                        [--most 1.05] [--wrong 1.5] [--json FILE]
 
-A shape is HOSTSxRANKS. A rate is in Mbit/s, and 0 is as fast as the processor moves it. Encoding threads are off, as ranks have
-no CPU to spare here. The columns are raw's time in ms, and for each codec its time, and the bytes that left the first host in
-the whole job, over those of raw; then what banyan_comm_plan() predicts behind the last call, over the round's median. The last line
-counts the cells whose prediction is within 1.5 of it. Exit status 1: a ratio of bytes is above 1, or one of times above --most,
-where that is given, or more than a tenth of the predictions are off by more than --wrong, where that is given."""
+A shape is HOSTSxRANKS. A rate is in Mbit/s, and 0 is as fast as the processor moves it. Encoding threads are off, as
+ranks have no CPU to spare here. The columns are raw's time in ms, and for each codec its time, and the bytes that left
+the first host in the whole job, over those of raw; then what banyan_comm_plan() predicts behind the last call, over the
+round's median. The last line counts the cells whose prediction is within 1.5 of it. Exit status 1: a ratio of bytes is
+above 1, or one of times above --most, where that is given, or more than a tenth of the predictions are off by more than
+--wrong, where that is given."""
 import argparse
 import json
 import os
@@ -36,12 +38,16 @@ def size_of(text):
 def measure(args, hosts, near, rate, size, codec):
     """Microseconds of a call, bytes that left a host, and the predicted microseconds over those."""
     once = 2 * size / ((rate or 10000) * 125e3)  # s
-    burst = max(.05, min(5, 250 * once))  # ms: less than a call, which otherwise spends what a pause before it has saved
+    # ms: less than a call, which otherwise spends what a pause before it has saved
+    burst = max(.05, min(5, 250 * once))
     n = max(3, min(200, int(args.seconds / once)))
-    ran = subprocess.run([CLUSTER, "--net", f"star:{rate}*{hosts}", "--burst", f"{burst:.2f}", "--timeout", "100", "--ranks-per-host", str(near), "--",
-                          "sh", "-c", COUNTED, os.path.join(args.build, "perf", "banyan_perf"), "allreduce", "-b", str(size), "-e", str(size),
-                          "-w", str(WARM), "-n", str(n), "--no-roofline", "--inplace", "0", "--data", "gauss", "--codec", codec,
-                          "-J", "-"], capture_output=True, text=True, timeout=120, env={**os.environ, "BANYAN_ENCODE_THREADS": "0"})
+    cluster = [CLUSTER, "--net", f"star:{rate}*{hosts}", "--burst", f"{burst:.2f}", "--timeout", "100",
+               "--ranks-per-host", str(near), "--", "sh", "-c", COUNTED]
+    perf = [os.path.join(args.build, "perf", "banyan_perf"), "allreduce", "-b", str(size), "-e", str(size),
+            "-w", str(WARM), "-n", str(n), "--no-roofline", "--inplace", "0", "--data", "gauss", "--codec", codec,
+            "-J", "-"]
+    ran = subprocess.run(cluster + perf, capture_output=True, text=True, timeout=120,
+                         env={**os.environ, "BANYAN_ENCODE_THREADS": "0"})
     rows = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     left = re.search("# left ([0-9]+)", ran.stdout)
     if ran.returncode or not rows or not left:
@@ -79,8 +85,8 @@ def main():
         for codec, got in columns.items():
             time, sent = got[0] / raw[0], got[1] / raw[1]
             line += f"  {codec} {time:.2f} {sent:.2f} {got[2]:.2f}"
-            rows.append({"shape": shape, "Mbit/s": rate, "bytes": size_of(size), "codec": codec, "time": time, "sent": sent,
-                         "predicted": got[2]})
+            rows.append({"shape": shape, "Mbit/s": rate, "bytes": size_of(size), "codec": codec, "time": time,
+                         "sent": sent, "predicted": got[2]})
             wrong += not 1 / (args.wrong or 1.5) <= got[2] <= (args.wrong or 1.5)
             if sent > 1.02 or (args.most and time > args.most):
                 lost.append(f"{shape} {rate} Mbit/s {size} {codec}: {time:.3f} of raw's time, {sent:.3f} of its bytes")

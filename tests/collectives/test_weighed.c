@@ -135,6 +135,29 @@ Test(weighed, by_what_calls_took, .timeout = 60)
     }
 }
 
+/* Sizes have turns of their own: those of a step with an even number of calls do not all go to
+ * the same calls. */
+Test(weighed, each_size_has_turns, .timeout = 60)
+{
+    struct rig g;
+    uint64_t raw;
+
+    open_unforced(&g, 3);
+    raw = bytes_of(&g, "none", 0, 0);
+    for (int k = 0; k <= 32; k++) {
+        int is_turn = !(k & (k - 1)) || k % 32 == 0;
+        uint64_t bytes;
+
+        g.count = COUNT / 4;
+        took(&g, "int4", 12.5e6, .1, .09, 0);
+        g.count = COUNT;
+        bytes = took(&g, "int4", 12.5e6, .1, .09, 0);
+        cr_expect_eq(bytes >= raw * 9 / 10, is_turn, "call %d: %d of %d bytes", k, (int)bytes,
+                     (int)raw);
+    }
+    rig_close(&g);
+}
+
 /* A host for each rank. */
 static void apart(struct rig *g, struct bny_topology **t)
 {

@@ -12,10 +12,10 @@
  * the first ones and later every 32nd. The others take the answer of the latest call before
  * them that asked, and wait for it if it is not there yet. Until a codec has run twice it is
  * judged by the model, at the rate that was measured; from then on by what it took. Some calls
- * run the other way than the verdict says, so that both are known as they are now: of each size
- * the first ones and later every 32nd may, and the verdict says how many of these do, by how
- * much longer the other way takes. The first call goes by what the devices say that they
- * carry. Where they say nothing, and until something is measured, data runs raw. */
+ * run the other way than the verdict says, as a trial, so that both ways are known as they are
+ * now. The first calls of a size and every 32nd may be trials. The longer the other way takes,
+ * the fewer of them are. The first call goes by what the devices say that they carry. Where
+ * they say nothing, and until something is measured, data runs raw. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

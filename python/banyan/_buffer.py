@@ -172,13 +172,14 @@ def need(buffer: Buffer, count: int, what: str) -> None:
 _SHORT_BYTES = 4096  # up to here two copies take less time than an operation
 
 
-def neighbours(arrays: Sequence[Any], dtype: Any) -> List[List[Buffer]]:
-    """Lists of buffers of one type: short neighbours together. Types and lengths alone decide."""
+def neighbours(arrays: Sequence[Any], dtype: Any, together: bool) -> List[List[Buffer]]:
+    """Lists of buffers of one type: if together, short neighbours in one. Types and lengths alone decide which."""
     runs: List[List[Buffer]] = []
     for array in arrays:
         buffer = Buffer(array, True, dtype)
         before = runs[-1][-1] if runs else None
-        if before is not None and before.dtype == buffer.dtype and max(before.nbytes(), buffer.nbytes()) <= _SHORT_BYTES:
+        fits = together and before is not None and before.dtype == buffer.dtype
+        if fits and max(before.nbytes(), buffer.nbytes()) <= _SHORT_BYTES:
             runs[-1].append(buffer)
         else:
             runs.append([buffer])

@@ -292,17 +292,19 @@ class Comm(Collectives):
 
     def allreduce_many(self, arrays: Sequence[Any], op: Any = SUM, dtype: Any = None, **options: Any) -> None:
         """allreduce of each array, in place, all at once. Every rank gives as many arrays, of the same types and lengths.
-        Neighbours of one type, and of up to 4 KiB each, are copied and travel as one; the others are not copied. options: as
-        of allreduce, but for those of a single array."""
+        Neighbours of one type, and of up to 4 KiB each, are copied and travel as one, without the communicator's codec; the
+        others are not copied. With codec= each array is an operation of its own. The arrays must not overlap. options: as of
+        allreduce, but for those of a single array."""
         self._no_group("allreduce_many", "the results")
         for name in "recv", "shape", "codec_state", "contributors":
             if name in options:
                 raise TypeError(f"allreduce_many: {name} is for a single array; call allreduce for it")
-        runs = neighbours(arrays, dtype)
+        # A lossy codec would give neighbours of different magnitudes a common scale, and the smaller would be lost.
+        runs = neighbours(arrays, dtype, together=options.get("codec") in (None, "", "none"))
         wholes = [run[0].array if len(run) == 1 else join(run) for run in runs]
         with group():
             for whole, run in zip(wholes, runs):
-                self.allreduce(whole, op=op, dtype=run[0].dtype, **options)
+                self.allreduce(whole, op=op, dtype=run[0].dtype, **{**options, **({"codec": "none"} if len(run) > 1 else {})})
         for whole, run in zip(wholes, runs):
             if len(run) > 1:
                 separate(whole, run)

@@ -133,6 +133,18 @@ class Ranks(unittest.TestCase):
         with banyan.group(), self.assertRaisesRegex(banyan.Error, "waits for the results"):
             COMM.allreduce_many(arrays)
 
+    def test_allreduce_many_with_a_codec(self):
+        """No array gets the scale of its neighbours, whether the call names the codec or the communicator has it."""
+        def check(comm, **options):
+            arrays = [numpy.full(50, (COMM.rank + 1) * 10.0 ** e, "float32") for e in range(-10, 10)]
+            comm.allreduce_many(arrays, **options)
+            for e, array in zip(range(-10, 10), arrays):
+                numpy.testing.assert_allclose(array, COMM.size * (COMM.size + 1) / 2 * 10.0 ** e, rtol=.05)
+        check(COMM, codec="int8:force=1")
+        ident = COMM.broadcast_object(banyan.create_id() if COMM.rank == 0 else None)
+        with banyan.Comm.init(ident, COMM.rank, COMM.size, codec="int8:force=1") as coded:
+            check(coded)
+
     def test_any_source(self):
         self.assertIsNone(COMM.probe(COMM.rank, tag=8))
         COMM.send(numpy.full(2, COMM.rank), 0, tag=8)

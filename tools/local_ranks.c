@@ -44,6 +44,7 @@ struct pipe_end {
 struct rank {
     pid_t pid;    /* 0: ended, and reaped */
     int restarts; /* how often it was started again */
+    int is_told;  /* an end of it was printed */
     struct pipe_end out[2];
 };
 
@@ -55,11 +56,13 @@ struct job {
     struct bny_board *board; /* NULL: nobody is started again */
     int board_fd;
     struct rlimit files; /* as inherited */
-    int running, failed;
-    int ended_badly;                       /* of their own accord: before we ended them */
+    int running;
+    int failed;                            /* ranks that stay so, of their own accord */
+    int told;                              /* ranks with is_told */
+    int is_signalled;                      /* we have passed on a signal */
     pid_t teller;                          /* tells the ranks of the first that failed; or 0 */
     int status;                            /* of the first rank that failed, or 0 */
-    char first[240];                       /* its end in words */
+    char first[240];                       /* the end of the first of `failed` in words */
     unsigned long oom_kills;               /* before the job */
     uint64_t term_at, kill_at, timeout_at; /* ns; 0: not planned */
 };
@@ -300,32 +303,37 @@ static int start_again(struct job *j, int r)
     return 1;
 }
 
+/* Of ranks that fail for good, the first ones are told. */
+static void tell_user(struct job *j, int r, const char *text)
+{
+    const struct bny_local_ranks *o = j->opts;
+    struct rank *k = &j->ranks[r];
+
+    if (!k->is_told && j->told >= TOLD_MAX && k->restarts >= o->restarts)
+        return;
+    fprintf(stderr, "%s: %s\n", o->tool, text);
+    j->told += !k->is_told;
+    k->is_told = 1;
+}
+
 /* Rank r has ended as told; status: 0 when all is well. */
 static void note_end(struct job *j, int r, int status, const char *text)
 {
     const struct bny_local_ranks *o = j->opts;
 
-    if (status == 0) {
-        bny_board_set_alive(j->board, r, 0);
-        return;
-    }
-    /* After we have sent SIGTERM ourselves, deaths are no news. */
-    if (!j->kill_at) {
-        if (j->ended_badly < TOLD_MAX)
-            fprintf(stderr, "%s: %s\n", o->tool, text);
-        if (!*j->first)
-            snprintf(j->first, sizeof j->first, "%s", text);
-        j->ended_badly++;
+    /* After a signal that we have sent or passed on, deaths are no news. */
+    if (status != 0 && !j->kill_at && !j->is_signalled) {
+        tell_user(j, r, text);
         if (!j->ranks[r].restarts)
             tell_ranks(j, r, text);
         if (start_again(j, r))
             return;
+        if (!j->failed++)
+            snprintf(j->first, sizeof j->first, "%s", text);
     }
     bny_board_set_alive(j->board, r, 0);
-    j->failed++;
-    if (o->keep_going)
-        return;
-    note_failure(j, status, o->grace_s > 0 ? o->grace_s : o->grace_s < 0 ? 1e-3 : GRACE_S);
+    if (status != 0 && !o->keep_going)
+        note_failure(j, status, o->grace_s > 0 ? o->grace_s : o->grace_s < 0 ? 1e-3 : GRACE_S);
 }
 
 /* How rank r, a child that has ended with wait status ws, has ended. */
@@ -378,13 +386,13 @@ static int exit_status(struct job *j)
         kill(j->teller, SIGKILL);
         waitpid(j->teller, NULL, 0);
     }
-    if (j->ended_badly > 1)
-        fprintf(stderr, "%s: %d of %d ranks failed, this one first: %s\n", o->tool,
-                j->ended_badly, o->nranks, j->first);
+    if (j->failed > 1)
+        fprintf(stderr, "%s: %d of %d ranks failed, this one first: %s\n", o->tool, j->failed,
+                o->nranks, j->first);
     if (!o->keep_going || j->status) /* a signal, the timeout */
         return j->status;
-    if (j->failed && j->ended_badly < 2)
-        fprintf(stderr, "%s: %d of %d ranks failed\n", o->tool, j->failed, o->nranks);
+    if (j->failed == 1)
+        fprintf(stderr, "%s: 1 of %d ranks failed\n", o->tool, o->nranks);
     return j->failed < FAILED_MAX ? j->failed : FAILED_MAX;
 }
 
@@ -454,6 +462,7 @@ static void hear_signals(struct job *j, int sigfd)
          * group. */
         if (si.ssi_code != SI_KERNEL)
             signal_all(j, (int)si.ssi_signo);
+        j->is_signalled = 1;
         note_failure(j, 128 + (int)si.ssi_signo, GRACE_S);
     }
     reap(j);

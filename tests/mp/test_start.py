@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import sys
+import tempfile
 import time
 import unittest
 
@@ -169,13 +170,30 @@ class Start(unittest.TestCase):
         self.assertEqual(status, 0)
 
     def test_keep_going_ends_by_signals_and_timeouts(self):
-        for options, kill, want in (("--timeout", "0.5"), None, 124), ((), signal.SIGTERM, 128 + signal.SIGTERM):
+        for options, kill, want in ((("--timeout", "0.5"), None, 124), ((), signal.SIGTERM, 128 + signal.SIGTERM),
+                                    ((), signal.SIGINT, 128 + signal.SIGINT)):
             job = tap.start(RUN, "-n", "2", "--keep-going", *options, "sleep", "60")
             time.sleep(0.3)
             if kill:
                 os.kill(job.pid, kill)
             (status, _, err), = tap.finish([job], LIMIT_S)
             self.assertEqual(status, want, err)
+            if kill:
+                self.assertEqual(err, "", "whoever sends a signal wants the end")
+
+    def test_restarts_are_no_failed_ranks(self):
+        """Each rank but 0 fails so often; rank 0 lives until all of them have ended."""
+        script = """[ $BANYAN_RANK = 0 ] && { until [ $(ls @ | wc -l) = $WANT ]; do sleep 0.02; done; exit; }
+                    touch @/$BANYAN_RANK.$BANYAN_RESTART_COUNT; [ $BANYAN_RESTART_COUNT = $DEATHS ] || exit 9"""
+        for ranks, restarts, deaths, failed in (2, 2, 3, 1), (2, 2, 2, 0), (4, 1, 2, 3), (12, 1, 1, 0):
+            with self.subTest(ranks=ranks, deaths=deaths), tempfile.TemporaryDirectory() as folder:
+                want = (ranks - 1) * (min(deaths, restarts) + 1)
+                job = tap.start(RUN, "-n", str(ranks), "--restart", str(restarts), "sh", "-c", script.replace("@", folder),
+                                WANT=str(want), DEATHS=str(deaths))
+                (status, _, err), = tap.finish([job], LIMIT_S)
+                self.assertEqual(status, failed, err)
+                self.assertEqual(err.count("exited with status 9"), (ranks - 1) * deaths + (failed > 1), err)
+                self.assertEqual(re.findall(r"(\d+) of \d+ ranks failed", err), [str(failed)] if failed else [], err)
 
     def test_grace_is_a_choice(self):
         self.assertEqual(self.with_a_death()[:2], (9, "lived\n"))

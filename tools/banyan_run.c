@@ -21,20 +21,22 @@ static const char usage[] =
     "  -n, -np, --ranks N number of ranks, 1 to 4096; default with hosts: as many as they "
     "have\n"
     "  --hosts LIST       hosts and their ranks: a:4,b:4; the launcher that is installed "
-    "starts "
-    "them\n"
-    "  --hostfile FILE    the same, a line a host: \"a:4\", or \"a slots=4\"\n"
+    "starts them.\n"
+    "                     Also --host\n"
+    "  --hostfile FILE    the same, one host in each line: \"a:4\", or \"a slots=4\". Also "
+    "--machinefile\n"
     "  --launcher NAME    prterun, hydra, orterun or srun; default: srun inside Slurm, else "
-    "the "
-    "first\n"
-    "                     of the others that is installed\n"
+    "the first of\n"
+    "                     prterun, hydra and orterun that is installed\n"
     "  -x NAME[=VALUE]    set a variable for the ranks, or pass it on to other hosts; "
     "BANYAN_* are\n"
     "  --output-filename PREFIX\n"
     "                     what rank R prints goes to PREFIX.R.out and PREFIX.R.err (with "
     "prterun and\n"
     "                     orterun: to files as these name them)\n"
-    "  --timeout S        end the job after S seconds (exit status 124)\n"
+    "  --timeout S        end the job after S seconds (exit status 124; on hosts the "
+    "launcher's own;\n"
+    "                     srun counts whole minutes)\n"
     "  --bind             give each rank a CPU, and the free ones near it for its threads: "
     "spread over\n"
     "                     packages, memories and caches, neighbours side by side; default: "
@@ -52,7 +54,9 @@ static const char usage[] =
     "  -V, --version      the version\n"
     "The exit status is the first failing rank's, 128 + signal when it was killed; with "
     "--keep-going how\n"
-    "many ranks failed (100: or more).\n";
+    "many ranks failed (100: or more). On hosts it is the launcher's own.\n";
+
+#define SECONDS_MAX 1e9
 
 static int banyan_run_bad(const char *what, const char *value)
 {
@@ -135,16 +139,26 @@ struct options {
     int near, report;
 };
 
-/* Seconds, at least `least`. */
+/* Seconds, in [least, SECONDS_MAX]. */
 static int banyan_run_seconds(const char *text, double least, double *out)
 {
     char *end;
 
     *out = strtod(text, &end);
-    return end != text && !*end && *out >= least;
+    return end != text && !*end && *out >= least && *out <= SECONDS_MAX;
 }
 
-/* Those of ranks on other hosts, and of all. -1: not one of these; else 0 or 2. */
+/* An option that may be given once. 0 or 2. */
+static int take_once(const char *name, const char **to)
+{
+    if (*to)
+        return banyan_run_bad(name, " is given twice: name all hosts in one");
+    *to = optarg;
+    return 0;
+}
+
+/* The options that ranks on other hosts have, too. 0, or 2 after a message; -1: c is not one of
+ * these. */
 static int take_common(struct options *o, int c)
 {
     switch (c) {
@@ -161,10 +175,10 @@ static int take_common(struct options *o, int c)
         return 0;
     case OPT_TIMEOUT:
         if (!banyan_run_seconds(optarg, 1e-9, &o->job.timeout_s))
-            return banyan_run_bad("--timeout wants seconds, got ", optarg);
+            return banyan_run_bad("--timeout wants seconds, at most 1e9, got ", optarg);
         return 0;
-    case OPT_HOSTS: o->far.hosts = optarg; return 0;
-    case OPT_HOSTFILE: o->far.hostfile = optarg; return 0;
+    case OPT_HOSTS: return take_once("--hosts", &o->far.hosts);
+    case OPT_HOSTFILE: return take_once("--hostfile", &o->far.hostfile);
     case OPT_LAUNCHER: o->far.launcher = optarg; return 0;
     case OPT_OUTPUT: o->job.output = o->far.output = optarg; return 0;
     case OPT_TAG: o->job.tag = o->far.tag = 1; return 0;
@@ -187,7 +201,7 @@ static int take_local(struct options *o, int c)
     case OPT_REPORT: o->report = 1; break;
     case OPT_GRACE:
         if (!banyan_run_seconds(optarg, 0, &job->grace_s))
-            return banyan_run_bad("--grace wants seconds, got ", optarg);
+            return banyan_run_bad("--grace wants seconds, at most 1e9, got ", optarg);
         job->grace_s = job->grace_s > 0 ? job->grace_s : -1;
         break;
     case OPT_KEEP: job->keep_going = 1; break;
@@ -219,6 +233,11 @@ static int check(const struct options *o, int argc)
                               "are for ranks of this machine: on hosts use the launcher "
                               "itself, as docs/hosts.md shows",
                               "");
+    if (!is_far && job->tag && job->output)
+        return banyan_run_bad("--tag is for lines of several ranks in one stream, and with "
+                              "--output-filename each rank has files of its own: give one of "
+                              "them",
+                              "");
     if (job->keep_going && job->grace_s != 0)
         return banyan_run_bad(
             "--grace ends the ranks that --keep-going and --restart leave alone: give "
@@ -244,6 +263,16 @@ static int run_local(struct options *o, char **argv)
     return rc;
 }
 
+/* mpirun's "-np 2", also "-np2" and "-np=2", which getopt takes for "-n" and "p...". */
+static void take_np(int argc, char **argv)
+{
+    if (optarg != argv[optind - 1] + 2 || *optarg != 'p')
+        return;
+    optarg += optarg[1] == '=' ? 2 : 1;
+    if (!*optarg && optind < argc)
+        optarg = argv[optind++];
+}
+
 int main(int argc, char **argv)
 {
     static char *variables[VARIABLES_MAX];
@@ -260,8 +289,8 @@ int main(int argc, char **argv)
             printf("banyan_run %s\n", banyan_version_string());
             return 0;
         }
-        if (c == 'n' && !strcmp(optarg, "p") && optind < argc) /* mpirun's -np */
-            optarg = argv[optind++];
+        if (c == 'n')
+            take_np(argc, argv);
         rc = take_common(&o, c);
         if (rc < 0)
             rc = take_local(&o, c);

@@ -18,8 +18,7 @@ struct hosts {
     char text[65536];  /* "a:4,b:1" */
     char names[65536]; /* "a,b" */
     int count, slots;
-    int is_even; /* all have as many */
-    int first;   /* slots of the first */
+    int slots_of[HOSTS_MAX];
 };
 
 struct words {
@@ -77,42 +76,60 @@ static void add_number(struct words *w, const char *option, int number)
 
 /* ---- hosts ---- */
 
+static int no_host(const char *text)
+{
+    fprintf(stderr, "banyan_run: \"%s\" is no host: write a:4 or a slots=4\n", text);
+    return -1;
+}
+
+/* Behind a host's name: "slots=4 max_slots=8", of which the latter limits what a launcher would
+ * add. *number is set to the former, and stays NULL without it. */
+static int take_words(char *words, char **number)
+{
+    char *at, *word;
+
+    for (word = strtok_r(words, " \t", &at); word; word = strtok_r(NULL, " \t", &at))
+        if (!strncmp(word, "slots=", 6) && !*number)
+            *number = word + 6;
+        else if (strncmp(word, "max_slots=", 10) != 0 && strncmp(word, "max-slots=", 10) != 0)
+            return no_host(word);
+    return 0;
+}
+
 /* One host, as "a", "a:4" or "a slots=4"; IPv6 addresses in brackets. 0, or -1 after a
  * message. */
-static int take_host(struct hosts *h, char *text)
+static int take_host(struct hosts *h, char *name)
 {
-    char *name = text, *number = NULL, *end, *colon = strrchr(text, ':'),
-         *bracket = strrchr(text, ']'), *slots = strstr(text, "slots=");
+    char *number = NULL, *words = name + strcspn(name, " \t"), *colon, *end;
     size_t at = strlen(h->text), names = strlen(h->names);
     long n = 1;
 
-    if (slots) {
-        number = slots + 6;
-        name[strcspn(name, " \t")] = '\0';
-    } else if (colon && colon > bracket) {
+    if (*words)
+        *words++ = '\0';
+    colon = strrchr(name, ':');
+    if (colon && colon > strrchr(name, ']')) {
         *colon = '\0';
         number = colon + 1;
     }
+    if (take_words(words, &number) != 0)
+        return -1;
     if (number) {
         n = strtol(number, &end, 10);
-        if (end == number || end[strspn(end, " \t\r")] || n < 1 || n > SLOTS_MAX) {
+        if (end == number || *end || n < 1 || n > SLOTS_MAX) {
             fprintf(stderr, "banyan_run: host %s: \"%s\" is no number of ranks\n", name,
                     number);
             return -1;
         }
     }
-    if (!*name || name[strcspn(name, " \t\r")] || *name == '-') {
-        fprintf(stderr, "banyan_run: \"%s\" is no host: write a:4 or a slots=4\n", name);
-        return -1;
-    }
-    if (++h->count > HOSTS_MAX || at + strlen(name) + 24 > sizeof h->text) {
+    if (!*name || *name == '-' || strchr(name, ','))
+        return no_host(name);
+    if (h->count == HOSTS_MAX || at + strlen(name) + 24 > sizeof h->text) {
         fprintf(stderr, "banyan_run: more than %d hosts, or too long names\n", HOSTS_MAX);
         return -1;
     }
     snprintf(h->text + at, sizeof h->text - at, "%s%s:%ld", at ? "," : "", name, n);
     snprintf(h->names + names, sizeof h->names - names, "%s%s", names ? "," : "", name);
-    h->first = h->count == 1 ? (int)n : h->first;
-    h->is_even = (h->count == 1 || h->is_even) && n == h->first;
+    h->slots_of[h->count++] = (int)n;
     h->slots += (int)n;
     return 0;
 }
@@ -132,25 +149,36 @@ static int take_list(struct hosts *h, const char *list)
 static int take_file(struct hosts *h, const char *path)
 {
     FILE *f = fopen(path, "re");
-    char line[1024];
+    char *line = NULL;
+    size_t cap = 0;
     int rc = 0;
 
     if (!f) {
         fprintf(stderr, "banyan_run: --hostfile %s: %s\n", path, strerror(errno));
         return -1;
     }
-    while (rc == 0 && fgets(line, sizeof line, f)) {
+    while (rc == 0 && getline(&line, &cap, f) > 0) {
         char *text = line + strspn(line, " \t");
-        size_t len = strcspn(text, "#\r\n");
 
-        while (len && strchr(" \t", text[len - 1]))
-            len--;
-        text[len] = '\0';
+        text[strcspn(text, "#\r\n")] = '\0';
         if (*text)
             rc = take_host(h, text);
     }
+    free(line);
     fclose(f);
     return rc;
+}
+
+/* 0, or -1 after a message. */
+static int take_hosts(struct hosts *h, const struct bny_launcher_job *job)
+{
+    const char *from = job->hosts ? "--hosts" : "--hostfile";
+
+    if ((job->hosts ? take_list(h, job->hosts) : take_file(h, job->hostfile)) != 0)
+        return -1;
+    if (!h->count)
+        fprintf(stderr, "banyan_run: no hosts in %s\n", from);
+    return h->count ? 0 : -1;
 }
 
 /* ---- what each launcher is told ---- */
@@ -169,10 +197,12 @@ static void add_variables(struct words *w, const struct bny_launcher_job *job)
     }
 }
 
-static void say_seconds(struct words *w, const char *option, double seconds)
+/* How many units of so many seconds, rounded up. */
+static int units(double seconds, int unit)
 {
-    if (seconds > 0)
-        add_number(w, option, seconds < 1 ? 1 : (int)(seconds + .5));
+    int n = (int)(seconds / unit);
+
+    return n + (n * (double)unit < seconds);
 }
 
 /* Open MPI's launchers: prterun since 5, orterun before. */
@@ -182,7 +212,8 @@ static void tell_openmpi(struct words *w, const struct bny_launcher_job *job,
     add(w, "--host");
     add(w, h->text);
     add_number(w, "-np", job->nranks);
-    say_seconds(w, "--timeout", job->timeout_s);
+    if (job->timeout_s > 0)
+        add_number(w, "--timeout", units(job->timeout_s, 1));
     add_variables(w, job);
     if (is_prte && (job->tag || job->output)) {
         add(w, "--output");
@@ -208,7 +239,7 @@ static void tell_hydra(struct words *w, const struct bny_launcher_job *job,
     add(w, "-hosts");
     add(w, h->text);
     if (job->timeout_s > 0) {
-        snprintf(seconds, sizeof seconds, "%d", (int)(job->timeout_s + .999));
+        snprintf(seconds, sizeof seconds, "%d", units(job->timeout_s, 1));
         setenv("MPIEXEC_TIMEOUT", seconds, 1);
     }
     for (int i = 0; i < job->nvariables; i++) {
@@ -231,18 +262,43 @@ static void tell_hydra(struct words *w, const struct bny_launcher_job *job,
     add_number(w, "-n", job->nranks);
 }
 
-static void tell_srun(struct words *w, const struct bny_launcher_job *job,
-                      const struct hosts *h)
+/* How many of the hosts the ranks fill, as many on each; 0: another number on each. */
+static int even_hosts(const struct hosts *h, int nranks)
 {
+    int first = h->slots_of[0], n = 0;
+
+    if (nranks <= first)
+        return 1;
+    for (; nranks >= first && h->slots_of[n] == first; n++)
+        nranks -= first;
+    return nranks == 0 ? n : 0;
+}
+
+/* 0, or 2 after a message. */
+static int tell_srun(struct words *w, const struct bny_launcher_job *job, struct hosts *h)
+{
+    int hosts = even_hosts(h, job->nranks);
+    char *end = h->names;
+
+    if (!hosts) {
+        fprintf(
+            stderr,
+            "banyan_run: srun puts equally many ranks on each host, and %d ranks on %s are "
+            "not so: change the numbers, or use srun itself with --distribution=arbitrary\n",
+            job->nranks, h->text);
+        return 2;
+    }
+    for (int i = 0; i < hosts; i++)
+        end += strcspn(end, ",") + (i + 1 < hosts);
+    *end = '\0';
     add(w, "--nodelist");
     add(w, h->names);
-    add_number(w, "--nodes", h->count);
+    add_number(w, "--nodes", hosts);
     add_number(w, "--ntasks", job->nranks);
+    add_number(w, "--ntasks-per-node", job->nranks / hosts);
     add(w, "--input=0");
-    if (h->is_even)
-        add_number(w, "--ntasks-per-node", h->first);
-    if (job->timeout_s > 0)
-        add_text(w, "--time=0:%d", (int)(job->timeout_s + .999));
+    if (job->timeout_s > 0) /* Slurm's limits are in minutes */
+        add_number(w, "--time", units(job->timeout_s, 60));
     for (int i = 0; i < job->nvariables; i++) { /* it passes on the whole environment */
         char *value = strchr(job->variables[i], '=');
 
@@ -258,6 +314,7 @@ static void tell_srun(struct words *w, const struct bny_launcher_job *job,
         add_text(w, "--output=%s.%%t.out", job->output);
         add_text(w, "--error=%s.%%t.err", job->output);
     }
+    return 0;
 }
 
 enum kind { PRTERUN, HYDRA, ORTERUN, SRUN, KINDS };
@@ -309,45 +366,65 @@ static enum kind choose(const char *name)
     return KINDS;
 }
 
+/* Inside a rank of another job: the new job's ranks must not take that one for theirs. */
+static void forget_launcher(void)
+{
+    static const char *const names[] = {
+        "BANYAN_ID",         "BANYAN_RANK",          "BANYAN_WORLD_SIZE",
+        "BANYAN_LOCAL_RANK", "BANYAN_LOCAL_SIZE",    "BANYAN_LISTEN_FD",
+        "BANYAN_BOARD_FD",   "BANYAN_RESTART_COUNT", "RANK",
+        "WORLD_SIZE",        "LOCAL_RANK",           "MASTER_ADDR",
+        "MASTER_PORT",       "TORCHELASTIC_RUN_ID"
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        unsetenv(names[i]);
+}
+
+/* The launcher's command. 0, or an exit status after a message. */
+static int tell(struct words *w, struct bny_launcher_job *job, struct hosts *h)
+{
+    enum kind kind;
+    int rc = 0;
+
+    if (take_hosts(h, job) != 0)
+        return 2;
+    job->nranks = job->nranks ? job->nranks : h->slots;
+    if (job->nranks > h->slots) {
+        fprintf(stderr,
+                "banyan_run: %d ranks are more than the %d of these hosts; write how many each "
+                "runs, as in --hosts a:4,b:4\n",
+                job->nranks, h->slots);
+        return 2;
+    }
+    kind = choose(job->launcher);
+    if (kind == KINDS)
+        return job->launcher ? 2 : 125;
+    add(w, launchers[kind].program);
+    if (kind == HYDRA)
+        tell_hydra(w, job, h);
+    else if (kind == SRUN)
+        rc = tell_srun(w, job, h);
+    else
+        tell_openmpi(w, job, h, kind == PRTERUN);
+    return rc;
+}
+
 int bny_launcher_exec(const struct bny_launcher_job *given, char *const argv[])
 {
     struct bny_launcher_job job = *given;
     struct hosts *h = calloc(1, sizeof *h);
     struct words w = { 0 };
-    enum kind kind;
+    int rc;
 
-    if (!h || (job.hosts && take_list(h, job.hosts) != 0) ||
-        (job.hostfile && take_file(h, job.hostfile) != 0) || !h->count) {
-        if (h && !h->count)
-            fprintf(stderr, "banyan_run: no hosts in %s\n",
-                    job.hosts ? "--hosts" : "--hostfile");
-        free(h);
-        return 2;
-    }
-    job.nranks = job.nranks ? job.nranks : h->slots;
-    if (job.nranks > h->slots) {
-        fprintf(stderr,
-                "banyan_run: %d ranks are more than the %d of these hosts; write how many each "
-                "runs, as in --hosts a:4,b:4\n",
-                job.nranks, h->slots);
-        free(h);
-        return 2;
-    }
-    kind = choose(job.launcher);
-    if (kind == KINDS) {
-        free(h);
-        return job.launcher ? 2 : 125;
-    }
-    add(&w, launchers[kind].program);
-    if (kind == HYDRA)
-        tell_hydra(&w, &job, h);
-    else if (kind == SRUN)
-        tell_srun(&w, &job, h);
-    else
-        tell_openmpi(&w, &job, h, kind == PRTERUN);
+    forget_launcher();
+    w.lacks_memory = !h;
+    rc = h ? tell(&w, &job, h) : 0;
+    free(h);
+    if (rc)
+        return rc;
     for (int i = 0; argv[i]; i++)
         add(&w, argv[i]);
-    free(h);
     if (w.lacks_memory) {
         fprintf(stderr, "banyan_run: no memory\n");
         return 125;

@@ -188,8 +188,8 @@ class Start(unittest.TestCase):
         for ranks, restarts, deaths, failed in (2, 2, 3, 1), (2, 2, 2, 0), (4, 1, 2, 3), (12, 1, 1, 0):
             with self.subTest(ranks=ranks, deaths=deaths), tempfile.TemporaryDirectory() as folder:
                 want = (ranks - 1) * (min(deaths, restarts) + 1)
-                job = tap.start(RUN, "-n", str(ranks), "--restart", str(restarts), "sh", "-c", script.replace("@", folder),
-                                WANT=str(want), DEATHS=str(deaths))
+                job = tap.start(RUN, "-n", str(ranks), "--restart", str(restarts), "sh", "-c",
+                                script.replace("@", folder), WANT=str(want), DEATHS=str(deaths))
                 (status, _, err), = tap.finish([job], LIMIT_S)
                 self.assertEqual(status, failed, err)
                 self.assertEqual(err.count("exited with status 9"), (ranks - 1) * deaths + (failed > 1), err)

@@ -200,7 +200,7 @@ int banyan_async_error(struct banyan_comm *comm, int *blamed, char *buf, size_t 
 
 /* ---- dup and split ---- */
 
-#define NO_COLOR (-1) /* beyond it, downwards: the hosts */
+#define NO_COLOR (-1) /* in no group; host h has the color NO_COLOR - 1 - h */
 
 struct member { /* what every rank tells the others in a split */
     int32_t color, key;

@@ -304,7 +304,8 @@ class Comm(Collectives):
         wholes = [run[0].array if len(run) == 1 else join(run) for run in runs]
         with group():
             for whole, run in zip(wholes, runs):
-                self.allreduce(whole, op=op, dtype=run[0].dtype, **{**options, **({"codec": "none"} if len(run) > 1 else {})})
+                chosen = options if len(run) == 1 else {**options, "codec": "none"}
+                self.allreduce(whole, op=op, dtype=run[0].dtype, **chosen)
         for whole, run in zip(wholes, runs):
             if len(run) > 1:
                 separate(whole, run)

@@ -164,7 +164,7 @@ class Collectives(unittest.TestCase):
     def test_dup_and_split(self):
         with COMM.dup() as twin:
             self.assertEqual((twin.rank, twin.size), (self.rank, self.n))
-        with COMM.split(banyan.SPLIT_HOST) as host:
+        with COMM.split(banyan.SPLIT_HOST) as host:  # one host; tests/mp/cases_comms.c has several
             self.assertEqual((host.rank, host.size), (self.rank, self.n))
         part = COMM.split(0 if self.rank < 2 else -1, key=-self.rank)
         if self.rank >= 2:

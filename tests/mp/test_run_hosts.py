@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""banyan_run --hosts and --hostfile: ranks on eight hosts, which are network namespaces, by the launchers of others that
-are installed here; what they pass on: variables, standard input to rank 0, exit status. test_launcher_words.py has all
-options.
+"""banyan_run --hosts and --hostfile: ranks on eight hosts, which are network namespaces, by the launchers of others
+that are installed here; what they pass on: variables, standard input to rank 0, exit status. test_launcher_words.py has
+all options.
 Usage: test_run_hosts.py NETNS_CLUSTER BANYAN_RUN BANYAN_PERF [TEST...]"""
 import os
 import shutil

@@ -43,7 +43,18 @@ static at::Tensor flatten(const Tensors &list)
     return at::cat(flat);
 }
 
-// Sums short tensors of one type as one operation.
+// run without the communicator's codec.
+static Step uncoded(Step run)
+{
+    return [run](banyan_comm *comm, const banyan_opts *opts, banyan_request **req) {
+        banyan_opts with = *opts;
+        with.codec = "none";
+        return run(comm, &with, req);
+    };
+}
+
+// Sums short tensors of one type as one operation. It has no codec: a lossy one would give
+// neighbours of different magnitudes a common scale, and the smaller would be lost.
 static void add_together(Call &call, const Tensors &run, const c10d::ReduceOp &op)
 {
     at::Tensor flat = plain(flatten(run));
@@ -57,6 +68,7 @@ static void add_together(Call &call, const Tensors &run, const c10d::ReduceOp &o
         }
     });
     add_allreduce(call, flat, op);
+    call.steps.back() = uncoded(std::move(call.steps.back()));
 }
 
 // Up to this length two copies take less time than an operation.

@@ -178,6 +178,22 @@ def coalesced():
     assert all((out.reshape(size, -1)[r] == r).all() for out in outs for r in range(size))
 
 
+def neighbours_with_a_codec():
+    """A lossy codec of the communicator gives no tensor the scale of its neighbours in a block."""
+    rank, size = here()
+    tensors = [torch.full((50,), (rank + 1) * 10.0 ** e) for e in range(-10, 10)]
+    with dist._coalescing_manager():
+        for t in tensors:
+            dist.all_reduce(t)
+    for e, t in zip(range(-10, 10), tensors):
+        assert torch.allclose(t, torch.full((50,), size * (size + 1) / 2 * 10.0 ** e), rtol=.05, atol=0), (e, t)
+
+
+def test_neighbours_with_a_codec(monkeypatch):
+    monkeypatch.setenv("BANYAN_CODEC", "int8:force=1")
+    common.run(neighbours_with_a_codec, 2)
+
+
 def views():
     """Conjugated and negated views are sent and received by value."""
     rank, size = here()

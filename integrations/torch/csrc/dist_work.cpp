@@ -112,8 +112,8 @@ void Work::count(size_t steps, std::exception_ptr why)
 
 void Work::copy_results()
 {
+    c10::InferenceMode mode(call_.inference); // also sets the grad mode
     at::NoGradGuard no_grad;
-    c10::InferenceMode mode(call_.inference);
 
     try {
         for (size_t i = 0; !why_ && i < call_.sources.size(); i++)

@@ -57,6 +57,7 @@ static Step uncoded(Step run)
 // neighbours of different magnitudes a common scale, and the smaller would be lost.
 static void add_together(Call &call, const Tensors &run, const c10d::ReduceOp &op)
 {
+    at::NoGradGuard no_grad;
     at::Tensor flat = plain(flatten(run));
 
     call.buffers.push_back(flat);

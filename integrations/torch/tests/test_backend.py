@@ -175,6 +175,14 @@ def coalesced():
         for out in outs:
             dist.all_gather_into_tensor(out, torch.full((out.numel() // size,), float(rank)))
     assert all((t == size * (size + 1) / 2).all() for t in tensors)
+    net = torch.nn.Linear(3, 3)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.fill_(rank + 1)
+        with dist._coalescing_manager():
+            for p in net.parameters():
+                dist.all_reduce(p)
+    assert all((p == size * (size + 1) / 2).all() for p in net.parameters())
     assert all((out.reshape(size, -1)[r] == r).all() for out in outs for r in range(size))
 
 

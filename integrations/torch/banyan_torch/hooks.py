@@ -55,22 +55,27 @@ class Hook:
         return backend.average(pieces).get_future().then(lambda _: buffer)
 
     def attach(self, net, replicas=None):
-        """For a model of FSDP (FullyShardedDataParallel or fully_shard), before its first step: its gradients are reduced
-        and scattered by these codecs. A rule sees each unit of FSDP as one tensor with the name of its module ("root" if
-        that is the whole).
+        """For a model of FSDP (FullyShardedDataParallel or fully_shard), before its first step: its gradients are
+        reduced and scattered by these codecs. A rule sees each unit of FSDP as one tensor with the name of its module
+        ("root" if that is the whole).
 
-        replicas: a group of the ranks that hold the same shard, one of each replica of the model (hybrid sharding). Shard the
-        model by fully_shard over the ranks of one replica; then the hook averages shards over replicas as well. A rule sees
-        a unit's shard as NAME/replicas."""
+        replicas: a group, or a mesh, of the ranks that hold the same shard, one of each replica of the model (hybrid
+        sharding). Shard the model by fully_shard over the ranks of one replica; then the hook averages shards over
+        replicas as well. A rule sees a unit's shard as NAME/replicas."""
+        from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+        if isinstance(replicas, DeviceMesh):
+            replicas = replicas.get_group()
         units = [(name or "root", unit) for name, unit in net.named_modules()
                  if isinstance(unit, (FSDPModule, FullyShardedDataParallel))]
         if not units:
-            raise TypeError("attach: there is no unit of FSDP in the model; give a hook for DistributedDataParallel to its "
-                            "register_comm_hook(None, hook)")
+            raise TypeError("attach: there is no unit of FSDP in the model; give a hook for DistributedDataParallel to "
+                            "its register_comm_hook(None, hook)")
         if replicas is not None and not all(isinstance(unit, FSDPModule) for _, unit in units):
-            raise TypeError("attach: replicas: FullyShardedDataParallel has no hook for a second sum; use fully_shard over the "
-                            "ranks of one replica")
+            raise TypeError("attach: replicas: FullyShardedDataParallel has no hook for a second sum; use fully_shard "
+                            "over the ranks of one replica")
+        for name, unit in units if replicas is not None else ():
+            _check_replicas(name, unit, replicas)
         if isinstance(net, FullyShardedDataParallel):
             net.register_comm_hook(None, self._reduce_unit)
         for name, unit in units:
@@ -117,8 +122,8 @@ class Hook:
         return "none", ""
 
     def _pieces(self, bucket):
-        """Neighbours in a bucket that travel by the same codec are one piece. But PowerSGD takes matrices: each is a piece, and
-        vectors, which it cannot shorten, travel uncompressed."""
+        """Neighbours in a bucket that travel by the same codec are one piece. But PowerSGD takes matrices: each is a
+        piece, and vectors, which it cannot shorten, travel uncompressed."""
         parameters = bucket.parameters()
         layout = tuple((self._name(p), p.numel()) for p in parameters)
         if layout not in self._layouts:
@@ -234,23 +239,27 @@ class AccordionHook(Hook):
         self._accordion.observe(self._index[name], gradient)
 
     def _end_step(self):
-        return self._accordion.step(self._optimizer.param_groups[0]["lr"])
+        if self._accordion.step(self._optimizer.param_groups[0]["lr"]):
+            self._layouts = {}  # pieces are neighbours of one codec
 
     def __call__(self, _, bucket):
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
             if parameter.numel():
                 self._observe(self._name(parameter), gradient)
         future = super().__call__(_, bucket)
-        if bucket.is_last() and self._end_step():
-            self._layouts = {}
+        if bucket.is_last():
+            self._end_step()
         return future
 
     def _reduce_unit(self, name, gradient, *args, **kwargs):
         if name in self._seen:  # FSDP does not say when a step ends: here a unit begins its next one
-            if self._accordion is not None:
+            new = {unit: n for unit, n in self._seen.items()
+                   if n and not unit.endswith("/replicas") and unit not in self._index}
+            if new:  # all units of the first step, and those that take part later: Accordion begins anew
+                self._watch({**self._counts, **new})
+                self._saved = None
+            elif self._accordion is not None:
                 self._end_step()
-            elif not self._counts:
-                self._watch({unit: n for unit, n in self._seen.items() if n and not unit.endswith("/replicas")})
             self._seen = {}
         self._seen[name] = gradient.numel()
         if name in self._index:
@@ -274,8 +283,22 @@ class AccordionHook(Hook):
 
     def load_state_dict(self, saved):
         super().load_state_dict(saved)
-        self._watch(dict(saved["counts"]))
+        self._watch(dict(saved.get("counts", self._counts)))  # older states have those of the module
         self._saved = saved["accordion"]
+
+
+def _check_replicas(name, unit, replicas):
+    """Whether FSDP sums a unit of fully_shard over one replica alone, of which replicas has this rank and no other."""
+    for params in unit._get_fsdp_state()._fsdp_param_groups:
+        shards = getattr(params.mesh_info, "shard_process_group", None)
+        if shards is None or params._is_hsdp:
+            raise ValueError(f"attach: replicas: {name}: FSDP itself sums over the replicas of its mesh; give fully_shard "
+                             "the mesh of one replica, such as mesh[\"shards\"], or attach without replicas")
+        both = set(dist.get_process_group_ranks(shards)) & set(dist.get_process_group_ranks(replicas))
+        if both != {dist.get_rank()}:
+            raise ValueError(f"attach: replicas: {name}: rank {dist.get_rank()} shares its shards' group with ranks "
+                             f"{sorted(both)} of replicas, and may share itself alone: give the group of the ranks that "
+                             "hold the same shard, such as mesh[\"replicas\"]")
 
 
 def _keeps_state(codec):
@@ -311,12 +334,12 @@ def hook(rules, module=None, group=None, seed=0):
 
 
 def accordion(module, optimizer, little="none", much="topk:delta=0.01", group=None, seed=0, **settings):
-    """A hook that adapts (Accordion, MLSys 2021): a parameter, or a unit of FSDP, travels by the codec `little` while its
-    gradients change fast from interval to interval, and behind a drop of the learning rate, else by `much`.
+    """A hook that adapts (Accordion, MLSys 2021): a parameter, or a unit of FSDP, travels by the codec `little` while
+    its gradients change fast from interval to interval, and behind a drop of the learning rate, else by `much`.
 
         net.register_comm_hook(None, banyan_torch.accordion(net, optimizer, interval=100))   # DistributedDataParallel
         banyan_torch.accordion(net, optimizer, interval=100).attach(net)                     # FSDP
 
-    group: all ranks that train; its rank 0 decides for all. optimizer: its first group has the learning rate. settings: eta, interval (steps), window, rate_drop, min_count, as
-    banyan/training.h tells them."""
+    group: all ranks that train; its rank 0 decides for all. optimizer: its first group has the learning rate.
+    settings: eta, interval (steps), window, rate_drop, min_count, as banyan/training.h tells them."""
     return AccordionHook(module, optimizer, little, much, group, seed, settings)

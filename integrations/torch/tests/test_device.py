@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors of CUDA over a driver and a device that are not there (fake_device.cpp): the backend keeps the rules of streams."""
+"""Tensors of CUDA over a simulated driver (tests/support/fake_cuda.c) and a simulated device (fake_device.cpp): the backend
+keeps the rules of streams."""
 import ctypes
 import os
 import pathlib

@@ -202,10 +202,16 @@ def replicated(rules, error):
     plain = losses(sharded(mesh), 15)
     net = sharded(mesh["shards"])
     mine, replicas = banyan_torch.hook(rules), mesh["replicas"].get_group()
-    mine.attach(net, replicas=replicas)
+    with pytest.raises(ValueError, match="FSDP itself sums over the replicas"):
+        banyan_torch.hook(rules).attach(sharded(mesh), replicas=replicas)
+    for wrong in mesh["shards"], mesh["shards"].get_group(), dist.group.WORLD:
+        with pytest.raises(ValueError, match="may share itself alone"):
+            banyan_torch.hook(rules).attach(net, replicas=wrong)
+    mine.attach(net, replicas=mesh["replicas"])
     found = losses(net, 15)
     assert all(abs(a - b) <= error for a, b in zip(found, plain)), (found, plain)
-    assert sorted(name for ((name, _),) in mine._states) == ([] if rules == "none" else ["0/replicas", "2/replicas", "root/replicas"])
+    kept = [] if rules == "none" else ["0/replicas", "2/replicas", "root/replicas"]
+    assert sorted(name for ((name, _),) in mine._states) == kept
     for parameter in net.parameters():
         root = parameter.to_local().detach().clone()
         dist.broadcast(root, group_src=0, group=replicas)
@@ -255,6 +261,38 @@ def test_accordion_of_fsdp(old):
     common.run(adapts_units, 2, old)
 
 
+def adapts_units_that_come_later():
+    """A unit that the first steps do not use is watched once it is used."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    net = nn.ModuleList(nn.Linear(40, 40) for _ in range(2))
+    for layer in net:
+        fully_shard(layer, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    optimizer = torch.optim.SGD(net.parameters(), 1.0)
+    mine = banyan_torch.accordion(net, optimizer, "none", "topk:delta=0.1,force=1", interval=2, min_count=100)
+    mine.attach(net)
+
+    def steps(n, *layers):
+        for _ in range(n):
+            net.zero_grad()
+            x = torch.ones(4, 40)
+            for layer in layers:
+                x = net[layer](x)
+            x.sum().backward()
+    steps(3, 0)
+    assert sorted(mine.codecs()) == ["0"]
+    steps(8, 0, 1)
+    assert sorted(mine.codecs()) == ["0", "1"] and "none" not in mine.codecs().values()
+    saved = mine.state_dict()
+    saved.pop("counts")                                    # as older states are
+    mine.load_state_dict(saved)
+    assert sorted(mine.codecs()) == ["0", "1"]
+
+
+def test_accordion_of_units_that_come_later():
+    common.run(adapts_units_that_come_later, 2)
+
+
 def replicas_need_fsdp2():
     with pytest.raises(TypeError, match="use fully_shard"):
         banyan_torch.hook("int8").attach(spread(model(), True), replicas=dist.group.WORLD)
@@ -262,6 +300,17 @@ def replicas_need_fsdp2():
 
 def test_replicas_need_fsdp2():
     common.run(replicas_need_fsdp2, 2)
+
+
+def powersgd_takes_no_units():
+    net = spread(model(), False)
+    banyan_torch.hook("powersgd:rank=2,force=1").attach(net)
+    with pytest.raises(RuntimeError, match="powersgd"):
+        losses(net, 1)
+
+
+def test_powersgd_takes_no_units():
+    common.run(powersgd_takes_no_units, 2)
 
 
 def test_attach_needs_fsdp():

@@ -3,6 +3,7 @@
 Usage: test_elastic.py BANYAN_RUN ELASTIC_TRAIN"""
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -24,7 +25,7 @@ class Elastic(unittest.TestCase):
         job = tap.start(RUN, "-n", str(ranks), "--keep-going", TRAIN, "--json", *words, BANYAN_TRANSPORT=transport)
         (status, out, err), = tap.finish([job], LIMIT_S)
         self.assertEqual(status, len(lost), out + err)
-        self.assertEqual(err.count("was killed by signal 9"), len(lost), err)
+        self.assertEqual(len(re.findall(r"^banyan_run: rank \d+ .* was killed by signal 9", err, re.M)), len(lost), err)
         self.assertEqual(len(out.splitlines()), 1, out)
         result = json.loads(out[out.index("{"):])
         self.assertEqual((result["lost"], result["left"]), (sorted(lost), ranks - len(lost)))

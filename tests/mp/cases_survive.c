@@ -497,8 +497,9 @@ static int late_one_is_blamed(struct test *t)
              banyan_allreduce(buf, buf, bytes, BANYAN_U8, BANYAN_MAX, t->comm, NULL));
     CHECK_RC(t, -BANYAN_ETIMEDOUT, banyan_async_error(t->comm, &blamed, text, sizeof text));
     CHECK(t, blamed == late, "rank %d is blamed: %s", blamed, text);
-    snprintf(name, sizeof name, "rank %d has not called it", late);
+    snprintf(name, sizeof name, "rank %d (pid ", late);
     CHECK_HAS(t, text, name);
+    CHECK_HAS(t, text, "has not called it");
     mp_shared_barrier(t->shared, t->n);
     free(buf);
     return 0;

@@ -22,7 +22,6 @@
 struct bny_recorder {
     char path[512];
     uint64_t ticks, ns; /* at the same moment */
-    uint64_t wall_ns;
     uint64_t failed_ns; /* when a failure was written last; 0: never */
     int logged; /* failures that were agreed on, when the control plane's thread last looked */
     _Atomic unsigned asked; /* by signals: as many have been answered */
@@ -40,8 +39,8 @@ static void heed_signal(int sig)
 
     (void)sig;
     atomic_fetch_add(&signals, 1);
-    if (fd >= 0 && write(fd, &one, sizeof one) < 0)
-        errno = saved;
+    if (fd < 0 || write(fd, &one, sizeof one) == sizeof one)
+        return;
     errno = saved;
 }
 

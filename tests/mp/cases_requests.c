@@ -754,9 +754,10 @@ struct completion {
     uint32_t x[1000];
     size_t count;
     atomic_int calls;
-    int until; /* it is started again until it was called so often */
-    int frees; /* it frees the request then */
-    int order; /* of its last call among all */
+    atomic_int ended; /* calls that are through with this struct */
+    int until;        /* it is started again until it was called so often */
+    int frees;        /* it frees the request then */
+    int order;        /* of its last call among all */
     int rc;
 };
 static atomic_int completions;
@@ -785,6 +786,7 @@ static void completed(void *ctx, struct banyan_request *rq, int rc)
         CHECK(t, banyan_start(rq) == rc, "a failed communicator starts it again");
     else if (c->frees)
         CHECK_OK(t, banyan_request_free(rq));
+    c->ended++;
 }
 
 static void completion_init(struct test *t, struct completion *c, size_t count)
@@ -797,14 +799,15 @@ static void completion_init(struct test *t, struct completion *c, size_t count)
     CHECK_OK(t, banyan_request_on_done(c->rq, completed, c));
 }
 
-/* Progress by whatever turns up until it was called so often. */
+/* Progress by whatever turns up until it was called so often, and has returned: another rank's
+ * thread may be in it. */
 static void completion_await(struct test *t, const struct completion *c, int calls)
 {
     uint64_t end = bny_now_ns() + (uint64_t)(mp_patience() * 20e9);
 
-    while (c->calls < calls && bny_now_ns() < end)
+    while (c->ended < calls && bny_now_ns() < end)
         CHECK(t, banyan_progress(t->comm) >= 0, "progress");
-    CHECK(t, c->calls == calls, "called %d times of %d", c->calls, calls);
+    CHECK(t, c->ended == calls, "called %d times of %d", c->ended, calls);
 }
 
 /* Called once an operation, by whoever makes progress; starts itself again, and frees itself.

@@ -14,12 +14,11 @@
 
 #include "base/privileged.h"
 
-/* The file that holds this code: the library, or a program with the library inside. */
-static int own_file(char out[PATH_MAX])
+int bny_module_own_file(char out[PATH_MAX])
 {
     Dl_info info;
 
-    if (!dladdr((void *)(uintptr_t)&own_file, &info) || !info.dli_fname)
+    if (!dladdr((void *)(uintptr_t)&bny_module_own_file, &info) || !info.dli_fname)
         return 0;
     /* A name without a slash is a program found on PATH. */
     return realpath(strchr(info.dli_fname, '/') ? info.dli_fname : "/proc/self/exe", out) !=
@@ -81,7 +80,7 @@ int bny_module_find(char path[PATH_MAX], const char *file, const char *folder)
     char own[PATH_MAX], refused[PATH_MAX] = "";
 
     snprintf(path, PATH_MAX, "%s", file);
-    if (!own_file(own))
+    if (!bny_module_own_file(own))
         return 0;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         if (!place(path, own, places[i].up, places[i].in_build ? folder : NULL, file))

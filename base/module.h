@@ -7,6 +7,9 @@
 #include <limits.h>
 #include <stddef.h>
 
+/* The file that holds this code: the library, or a program with the library inside. 1: it is in
+ * out; 0: unknown. Any thread. */
+int bny_module_own_file(char out[PATH_MAX]);
 /* Location of a module: next to libbanyan, in ../lib of a program with the library inside, or
  * in `folder` of a build ("methods/lgc/module/", with the slash). Writes the path, or the bare
  * file name, which the loader then searches. -1: others than this user, root and who may change

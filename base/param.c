@@ -46,7 +46,8 @@ static const struct param params[] = {
       "number of restarts of this rank, set by banyan_run --restart", 0, INT32_MAX },
 
     { "BANYAN_DEBUG", "error|warn|info|debug", "warn",
-      "log level; info prints one line per new plan", 0, 0 },
+      "log level; info prints how this rank reaches the others, and one line per new plan", 0,
+      0 },
     { "BANYAN_TRANSPORT", "auto|shm|verbs|ud|dpdk|tcp", "auto", "transport between ranks", 0,
       0 },
     { "BANYAN_SCHEDULE", "name|file", "auto",

@@ -108,6 +108,7 @@ struct bny_tp {
     uint32_t eager_max, slot_max, whole_max;
     uint8_t integrity; /* set by create(): enum bny_integrity of its data */
     uint32_t mbps;     /* set by create(): megabits a second, as the devices say; 0: unknown */
+    char at[64];       /* set by create(), for people: its devices or addresses; "": none */
     uint32_t touches;  /* shared memory: a reader of another rank's data calls bny_touch() */
     uint32_t cpu;      /* set by the owner: 1 + the CPU it runs on, 0: irrelevant */
     /* Set by the owner for a call of eager(): more messages to this peer, or a poll, follow at

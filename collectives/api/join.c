@@ -2,6 +2,7 @@
 /* Joining a job: peer infos exchanged by the bootstrap and compared, endpoints made, nothing
  * connected yet; the communicator of all ranks. */
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@
 #endif
 
 #include "base/cpu.h"
+#include "base/log.h"
+#include "base/module.h"
 #include "base/param.h"
 #include "base/quota.h"
 #include "base/text.h"
@@ -71,19 +74,6 @@ static int check_integrity(const char *transport, const struct bny_tp *tp)
         tp->ops->name, words[tp->integrity], bny_param_str("BANYAN_INTEGRITY"));
 }
 
-static void tell_integrity(const struct bny_world *w)
-{
-    static const char *const words[] = { "unprotected", "authenticated", "encrypted",
-                                         "in memory" };
-    char text[200] = "";
-    size_t at = 0;
-
-    for (int i = 0; i < w->ntps; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %s", i ? ", " : "",
-                               w->tps[i]->ops->name, words[w->tps[i]->integrity]);
-    bny_info("data between ranks: %s", text);
-}
-
 static int create_transports(struct bny_init *in, const uint8_t *secret)
 {
     struct bny_world *w = in->w;
@@ -138,7 +128,6 @@ static int create_transports(struct bny_init *in, const uint8_t *secret)
                         "transport: no transport named \"%s\" is available here; see "
                         "banyan_transport_name()",
                         in->cfg.transport);
-    tell_integrity(w);
     return 0;
 }
 
@@ -242,6 +231,33 @@ static void drop_unused(struct bny_world *w)
     w->ntps = kept;
 }
 
+/* How this rank reaches the others, and how that is protected. */
+static void tell_ways(const struct bny_world *w)
+{
+    static const char *const words[] = { "unprotected", "authenticated", "encrypted",
+                                         "in memory" };
+    char file[PATH_MAX] = "", host[HOST_NAME_MAX + 1] = "", text[400] = "";
+    size_t at = 0;
+
+    if (!bny_log_enabled(BANYAN_LOG_INFO))
+        return;
+    bny_module_own_file(file);
+    gethostname(host, sizeof host - 1);
+    for (int i = 0; i < w->ntps; i++) {
+        const struct bny_tp *tp = w->tps[i];
+        int ranks = 0;
+
+        for (int r = 0; r < w->nranks; r++)
+            ranks += w->members.of[r].ep && w->members.of[r].ep->tp == tp;
+        at +=
+            (size_t)bny_snprintf(text + at, sizeof text - at, "%s%d rank%s over %s%s%s (%s)",
+                                 at ? ", " : ": ", ranks, ranks == 1 ? "" : "s", tp->ops->name,
+                                 *tp->at ? " from " : "", tp->at, words[tp->integrity]);
+    }
+    bny_info("banyan %s from %s, pid %d on %s%s", banyan_version_string(), file, (int)getpid(),
+             host, text);
+}
+
 static int connect_control(const struct bny_init *in, struct bny_peer_table *table)
 {
     const struct bny_world *w = in->w;
@@ -329,6 +345,8 @@ static int join(struct banyan_comm *comm)
         rc = connect_peers(comm, &table);
     if (rc == 0)
         drop_unused(w);
+    if (rc == 0)
+        tell_ways(w);
     if (rc == 0 && w->control)
         rc = connect_control(in, &table);
     bny_peer_table_close(&table);

@@ -115,6 +115,8 @@ class Netns(unittest.TestCase):
             self.right(p)
             self.assertIn("rank 0: debug: rank 1 is reached over shm", p.stderr)
             self.assertIn("rank 0: debug: rank 2 is reached over tcp", p.stderr)
+            self.assertRegex(p.stderr, r"rank 0: info: banyan [0-9.]+ from /.*, pid \d+ on \S+: "
+                             r"1 rank over shm \(in memory\), 6 ranks over tcp from \w+ 10[0-9.]+ \(unprotected\)")
             self.assertRegex(p.stderr, rf"allreduce of 65536 f32 on 8 ranks: schedule {more[-1]}")
         hosts = os.path.join(self.folder.name, "hosts.txt")
         with open(hosts, "w") as f:

@@ -22,6 +22,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/text.h"
 
 /* Of preference(). */
 #define OUTWARD  2
@@ -348,25 +349,43 @@ static long said(const char *name, const char *what)
     return value;
 }
 
-uint32_t bny_net_mbps(const struct bny_addr *addr)
+/* The first interface that has the address, or "". */
+static void name_of(const struct bny_addr *addr, char name[IF_NAMESIZE])
 {
     struct ifaddrs *list = NULL;
-    char path[300];
-    long mbps = 0;
 
+    name[0] = '\0';
     if (getifaddrs(&list) != 0)
-        return 0;
-    for (const struct ifaddrs *i = list; i && !mbps; i = i->ifa_next) {
+        return;
+    for (const struct ifaddrs *i = list; i && !name[0]; i = i->ifa_next) {
         struct bny_addr a = { 0 };
 
         if (i->ifa_addr)
             from_sockaddr(&a, i->ifa_addr);
-        if (!a.family || a.family != addr->family || memcmp(a.ip, addr->ip, sizeof a.ip) != 0)
-            continue;
-        snprintf(path, sizeof path, "/sys/class/net/%.*s/device", IF_NAMESIZE, i->ifa_name);
-        mbps = access(path, F_OK) == 0 ? said(i->ifa_name, "speed") : 0;
+        if (a.family && bny_addr_is_same_host(&a, addr))
+            snprintf(name, IF_NAMESIZE, "%s", i->ifa_name);
     }
     freeifaddrs(list);
+}
+
+void bny_net_text_at(const struct bny_addr *addr, char *out, size_t cap)
+{
+    char name[IF_NAMESIZE], text[INET6_ADDRSTRLEN];
+
+    name_of(addr, name);
+    ip_text(addr, text);
+    bny_snprintf(out, cap, "%s%s%s", name, *name ? " " : "", text);
+}
+
+uint32_t bny_net_mbps(const struct bny_addr *addr)
+{
+    char name[IF_NAMESIZE], path[300];
+    long mbps = 0;
+
+    name_of(addr, name);
+    snprintf(path, sizeof path, "/sys/class/net/%s/device", name);
+    if (*name && access(path, F_OK) == 0)
+        mbps = said(name, "speed");
     return mbps > 0 && mbps < 10000000 ? (uint32_t)mbps : 0;
 }
 

@@ -44,6 +44,8 @@ int bny_net_choose(struct bny_addr *out, const char *ifname);
  * to the job's root, by its routes; "": that is loopback, or unknown. Sends nothing. */
 const char *bny_net_ifname(const char *ifname, const struct bny_addr *root,
                            char text[BNY_ADDR_TEXT]);
+/* "eth0 10.1.2.3": the address, and the interface that has it, or the address alone. */
+void bny_net_text_at(const struct bny_addr *addr, char *out, size_t cap);
 /* Megabits a second of the device that has the address; 0: unknown. A virtual one says a number
  * that means nothing. */
 uint32_t bny_net_mbps(const struct bny_addr *addr);

@@ -239,6 +239,7 @@ int bny_dgram_create(struct bny_tp **out, const struct bny_tp_config *cfg,
     }
     t->tp.whole_max = bny_dgram_fragment(t, 0, t->blob.frame);
     t->tp.mbps = t->info.mbps;
+    bny_snprintf(t->tp.at, sizeof t->tp.at, "%s", t->info.name);
     *out = &t->tp;
     return 0;
 }

@@ -50,6 +50,8 @@ int bny_tcp_listen(struct tcp_tp *t, const char *ifname, const char *port_range)
         if (fd < 0)
             return fd;
         t->listeners[t->nlisten] = bny_fd_own(fd);
+        if (!t->nlisten)
+            bny_net_text_at(&addrs[i], t->tp.at, sizeof t->tp.at);
         t->blob.addrs[t->nlisten++] = addrs[i];
         t->blob.count = (uint32_t)t->nlisten;
         if (epoll_ctl(t->epfd, EPOLL_CTL_ADD, fd, &ev) != 0)

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "base/text.h"
 #include "transport/verbs/lane.h"
 
 #define HOME_NS 1000000000u /* how long a port must have been up */
@@ -172,6 +173,8 @@ int bny_verbs_rails_open(struct vb_tp *t, const char *ifname)
         p->addr = t->rails[i].addr;
         p->mbps = t->rails[i].mbps;
         t->tp.mbps += p->mbps;
+        bny_snprintf(t->tp.at + strlen(t->tp.at), sizeof t->tp.at - strlen(t->tp.at), "%s%s",
+                     i ? "," : "", t->rails[i].device);
         p->mtu = t->rails[i].mtu;
         p->how = (uint8_t)t->how;
         p->pkey = t->rails[i].port.pkey;

@@ -13,7 +13,6 @@
 #include "perf/perf_case.h"
 #include "perf/perf_data.h"
 #include "perf/perf_fault.h"
-#include "perf/perf_trace.h"
 
 #define PERF_DTYPES      (BANYAN_U64 + 1) /* the types up to here have data to measure with */
 #define PERF_MULSUM      0xff  /* index of the premultiplied sum beside the built-in ops */
@@ -46,9 +45,8 @@ struct perf_opts {
     uint64_t chunk_bytes;
     struct perf_data_spec data;
     enum perf_format format;
-    const char *json;  /* file, or NULL */
-    const char *trace; /* file, or NULL */
-    int roofline;      /* 0: skip that measurement */
+    const char *json; /* file, or NULL */
+    int roofline;     /* 0: skip that measurement */
     struct perf_faults faults;
 };
 
@@ -103,11 +101,7 @@ struct perf_run {
     int keeps_time;     /* sets the process's alarm: one rank of it does */
     char transport[32]; /* that the communicator uses */
     struct perf_buffers buf;
-    FILE *trace_file;   /* rank 0's; NULL: no --trace */
-    char verdict[1024]; /* of the line of the table that is being printed */
-    size_t verdict_len;
-    uint64_t trace_base; /* ns: the file's time 0 */
-    double *times_us;    /* [iters] */
+    double *times_us; /* [iters] */
     int64_t wrong_total;
     double busbw_sum; /* for the closing line */
     int busbw_n;

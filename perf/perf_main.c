@@ -207,7 +207,6 @@ static int run_line(struct perf_run *run, struct perf_out *out, uint64_t bytes, 
         describe(run, &row, dtype);
         rc = run_variant(run, &row, out, dtype, inplace || !(o->inplace & 2));
     }
-    perf_trace_say(run);
     if (run->keeps_time)
         alarm(0);
     return rc;
@@ -291,8 +290,7 @@ static int gather_cards(struct perf_run *run, char **all)
 /* Rank 0 opens the files; all learn whether it could. 0, 1: no (said), or an error. */
 static int open_outputs(struct perf_run *run, struct perf_out *out)
 {
-    uint8_t no =
-        run->rank == 0 && (perf_out_open(out, run->opts) != 0 || perf_trace_open(run) != 0);
+    uint8_t no = run->rank == 0 && perf_out_open(out, run->opts) != 0;
     int rc = banyan_broadcast(&no, 1, BANYAN_U8, 0, run->comm, NULL);
 
     return rc < 0 ? rc : no;
@@ -333,7 +331,6 @@ static int measure(struct perf_run *run)
         rc = sweep(run, &out);
     if (rc == 0 && run->rank == 0)
         bad_output = perf_out_close(&out, run);
-    bad_output |= perf_trace_close(run);
     perf_fault_left(run);
     perf_put_finish();
     perf_roofline_finish();

@@ -43,9 +43,6 @@ static const char usage[] =
     "      --chunk BYTES       --device INTERFACE[,...]\n"
     "      --data random|gauss|laplace|sparse=P|file=F  (random: sums are exact)\n"
     "      --csv, --osu        other output formats     --no-roofline  skip that measurement\n"
-    "      --trace FILE        each row's last iteration for Perfetto or chrome://tracing, and "
-    "a\n"
-    "                          verdict: wire-bound, encode-bound, ...\n"
     "      --fault FAULT[,...] kill=RANK@N, exit=RANK@N, stop=RANK@N:MS, late=RANK@N:MS: in "
     "the\n"
     "                          N-th timed iteration of all, from 0; those who are left go on,\n"
@@ -135,7 +132,6 @@ enum long_only {
     OPT_DATA,
     OPT_CSV,
     OPT_OSU,
-    OPT_TRACE,
     OPT_INPLACE,
     OPT_MEM,
     OPT_BIND,
@@ -169,7 +165,6 @@ static const struct option longs[] = {
     { "data", required_argument, NULL, OPT_DATA },
     { "csv", no_argument, NULL, OPT_CSV },
     { "osu", no_argument, NULL, OPT_OSU },
-    { "trace", required_argument, NULL, OPT_TRACE },
     { "inplace", required_argument, NULL, OPT_INPLACE },
     { "mem", required_argument, NULL, OPT_MEM },
     { "bind", no_argument, NULL, OPT_BIND },
@@ -274,7 +269,6 @@ static int parse_long(struct perf_opts *o, int c, const char *arg)
         return bny_parse_size(arg, &o->chunk_bytes)
                    ? bad("--chunk wants a size such as 64K, got ", arg)
                    : 0;
-    case OPT_TRACE: o->trace = arg; return 0;
     case OPT_GID:
         return bad(
             "--gid is not needed: verbs takes the GID of the address of --device; got --gid ",
@@ -316,13 +310,11 @@ static int cross_check(struct perf_opts *o)
         return bad("--device names network interfaces or RDMA devices and needs --transport "
                    "tcp or verbs, not ",
                    o->transport);
-    if (o->faults.n && (o->what->flags & PERF_RAW || o->trace || !strcmp(o->transport, "loop")))
-        return bad("--fault goes with collectives between processes, without --trace", "");
+    if (o->faults.n && (o->what->flags & PERF_RAW || !strcmp(o->transport, "loop")))
+        return bad("--fault goes with collectives between processes", "");
     for (int i = 0; i < o->faults.n && o->nlocal; i++)
         if (o->faults.f[i].rank >= o->nlocal)
             return bad("--fault names a rank that -P does not start", "");
-    if (o->trace && (o->what->flags & PERF_RAW))
-        return bad("--trace shows collectives, not ", o->what->name);
     if ((o->what->flags & PERF_RAW) && o->nlocal && o->nlocal != 2)
         return bad("-P wants 2 ranks for ", o->what->name);
     if (!strncmp(o->codec, "auto:", 5) && !strchr(o->codec, '=') &&

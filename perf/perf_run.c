@@ -28,7 +28,6 @@ struct timed {
     struct perf_values values;
     size_t send_bytes, recv_bytes;
     int batch;
-    struct perf_trace trace;
     struct perf_check check;
     int checked;   /* operations checked */
     uint64_t wire; /* payload bytes of this rank in timed operations */
@@ -230,10 +229,6 @@ static int timed_loop(struct timed *t)
         double cpu;
 
         rewrite(t);
-        if (it == t->row->iters - 1)
-            rc = perf_trace_begin(t->run, &t->trace);
-        if (rc < 0)
-            return rc;
         wire = wire_now(t);
         rc = banyan_barrier(t->run->comm, &t->opts);
         if (rc == 0)
@@ -246,10 +241,6 @@ static int timed_loop(struct timed *t)
         t->cpu_s += cpu_now_s() - cpu;
         t->wire += wire_now(t) - wire - sync_wire;
         t->run->times_us[it] = (double)(t1 - t0) / 1000 / t->batch;
-        if (it == t->row->iters - 1) {
-            int end = perf_trace_end(t->run, &t->trace, t0, t1);
-            rc = rc ? rc : end;
-        }
     }
     /* A batch in place has reduced its own results again; all others end as a single call does.
      */
@@ -337,15 +328,12 @@ int perf_run_row(struct perf_run *run, struct perf_row *row)
         rc = run_once(&t, 0);
     if (rc == 0)
         rc = timed_loop(&t);
-    if (rc == 0)
-        rc = perf_trace_write(run, row, t.batch, &t.trace);
     for (int i = 0; rc == 0 && i < o->check; i++)
         rc = run_once(&t, 1);
     if (rc == 0)
         rc = summarise(&t);
     if (o->what->flags & PERF_REDUCES)
         drop_op(op, t.call.op);
-    free(t.trace.events);
     banyan_codec_state_free(t.state);
     return rc;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A predicted step as a file for Perfetto or chrome://tracing, as perf/perf_trace.c writes
- * measured operations: a process a rank, a track each for computing, buckets, encoding, the
- * wire and decoding. A slice that overlaps the slice before it in its track (messages on the
- * way at the same time) begins where that one ends. */
+/* A predicted step as a file for Perfetto or chrome://tracing, as tools/banyan_trace merge
+ * writes measured operations: a process a rank, a track each for computing, buckets, encoding,
+ * the wire and decoding. A slice that overlaps the slice before it in its track (messages on
+ * the way at the same time) begins where that one ends. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,6 +9,7 @@
 #include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
 #include "collectives/api/survive.h"
+#include "collectives/op/recorder.h"
 #include "collectives/plan/way.h"
 #include "collectives/progress/progress.h"
 #include "collectives/sequence/weighing.h"
@@ -147,6 +148,8 @@ void bny_comm_free(struct banyan_comm *c)
 {
     struct bny_world *w = c->world;
 
+    if (w->comms == c && !c->next_comm)
+        bny_recorder_finish(w);
     for (struct banyan_comm **p = &w->comms; *p; p = &(*p)->next_comm)
         if (*p == c) {
             *p = c->next_comm;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -609,6 +610,20 @@ static int join_settle(struct bny_init *in)
     return ready;
 }
 
+static void finish_at_exit(void)
+{
+    bny_worlds_each(bny_recorder_finish);
+}
+
+static void open_recorder(struct bny_world *w)
+{
+    static atomic_int at_exit;
+
+    bny_recorder_open(w);
+    if (w->trace && !atomic_exchange(&at_exit, 1))
+        atexit(finish_at_exit); /* a program may end without a farewell */
+}
+
 /* 1: this rank and all others have joined, 0: not yet, else an error, the last one. */
 static int join_advance(struct banyan_comm *comm)
 {
@@ -633,7 +648,7 @@ static int join_advance(struct banyan_comm *comm)
             return rc;
         in->settled = 1;
     }
-    bny_recorder_open(in->w);
+    open_recorder(in->w);
     if (in->w->control)
         bny_control_here(in->w->control);
     rc = in->w->control ? bny_control_start(in->w->control) : 0;

@@ -16,12 +16,18 @@
 #include "base/fd.h"
 #include "base/param.h"
 #include "base/text.h"
+#include "collectives/op/trace.h"
 
 #define AGAIN_NS 1000000000u
 
+struct moment {
+    uint64_t ticks, ns;
+};
+
 struct bny_recorder {
-    char path[512];
-    uint64_t ticks, ns; /* at the same moment */
+    char dump[512], trace[512]; /* "": not asked for */
+    int is_finished;            /* the trace is complete */
+    struct moment since;
     uint64_t failed_ns; /* when a failure was written last; 0: never */
     int logged; /* failures that were agreed on, when the control plane's thread last looked */
     _Atomic unsigned asked; /* by signals: as many have been answered */
@@ -51,7 +57,7 @@ void bny_recorder_heed_signal(void)
     struct sigaction now, ours = { .sa_handler = heed_signal, .sa_flags = SA_RESTART };
     int fd;
 
-    if (!folder || !*folder || atomic_load(&signal_fd) >= 0 ||
+    if ((!*folder && !*bny_param_str("BANYAN_TRACE")) || atomic_load(&signal_fd) >= 0 ||
         sigaction(SIGUSR2, NULL, &now) != 0 || now.sa_handler != SIG_DFL)
         return;
     fd = bny_fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -78,9 +84,27 @@ uint64_t bny_recorder_ticks(void)
 #endif
 }
 
+/* Both clocks at one moment: of some tries the one in which the least time passed between. */
+static struct moment moment_now(void)
+{
+    struct moment best = { 0, 0 };
+    uint64_t least = UINT64_MAX;
+
+    for (int i = 0; i < 8; i++) {
+        uint64_t before = bny_recorder_ticks(), ns = bny_now_ns(),
+                 gap = bny_recorder_ticks() - before;
+
+        if (gap < least) {
+            best = (struct moment){ before + gap / 2, ns };
+            least = gap;
+        }
+    }
+    return best;
+}
+
 struct ticks_clock {
     double ns_per_tick;
-    uint64_t ticks, wall_ns;
+    uint64_t ticks, ns, wall_ns; /* at one moment */
 };
 
 static uint64_t wall_now(void)
@@ -93,11 +117,13 @@ static uint64_t wall_now(void)
 
 static struct ticks_clock ticks_now(const struct bny_recorder *r)
 {
-    struct ticks_clock k = { 0, bny_recorder_ticks(), wall_now() };
-    uint64_t ns = bny_now_ns() - r->ns;
+    struct moment now = moment_now();
+    uint64_t ns = now.ns - r->since.ns, ticks = now.ticks - r->since.ticks;
 
-    k.ns_per_tick = k.ticks > r->ticks ? (double)ns / (double)(k.ticks - r->ticks) : 1;
-    return k;
+    return (struct ticks_clock){ .ns_per_tick = ticks ? (double)ns / (double)ticks : 1,
+                                 .ticks = now.ticks,
+                                 .ns = now.ns,
+                                 .wall_ns = wall_now() - (bny_now_ns() - now.ns) };
 }
 
 static uint64_t wall_of(const struct ticks_clock *k, uint64_t ticks)
@@ -237,19 +263,29 @@ static void write_comm(FILE *f, const struct banyan_comm *c, const struct ticks_
     fputs("]}", f);
 }
 
-void bny_recorder_dump(struct bny_world *w, const char *why)
+/* Ranks that have it in common read one clock. */
+static void boot_id(char text[40])
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+    if (!f || fscanf(f, "%36s", text) != 1)
+        text[0] = '\0';
+    if (f)
+        fclose(f);
+}
+
+static void write_file(const struct bny_world *w, const char *variable, const char *path,
+                       const char *why)
 {
     const struct bny_recorder *r = w->recorder;
-    char name[64] = "", part[540];
+    char name[64] = "", part[540], boot[40];
     struct ticks_clock k;
     FILE *f;
 
-    if (!r)
-        return;
-    snprintf(part, sizeof part, "%s.part", r->path);
+    snprintf(part, sizeof part, "%s.part", path);
     f = fopen(part, "we");
     if (!f) {
-        bny_warn("BANYAN_DUMP: %s: %s", part, strerror(errno));
+        bny_warn("%s: %s: %s", variable, part, strerror(errno));
         return;
     }
     k = ticks_now(r);
@@ -258,19 +294,44 @@ void bny_recorder_dump(struct bny_world *w, const char *why)
             "{\"version\": \"banyan 1\", \"rank\": %d, \"world_size\": %d, \"host\": ", w->rank,
             w->nranks);
     write_text(f, name);
-    fprintf(f, ", \"pid\": %d, \"time_ns\": %llu, \"reason\": ", (int)getpid(),
-            (unsigned long long)k.wall_ns);
+    boot_id(boot);
+    fprintf(f,
+            ", \"pid\": %d, \"boot\": \"%s\", \"time_ns\": %llu, \"reason\": ", (int)getpid(),
+            boot, (unsigned long long)k.wall_ns);
     write_text(f, why);
     fputs(", \"communicators\": [", f);
     for (const struct banyan_comm *c = w->comms; c; c = c->next_comm) {
         fputs(c == w->comms ? "\n" : ",\n", f);
         write_comm(f, c, &k);
     }
-    fputs("]}\n", f);
-    if (ferror(f) | fclose(f) || rename(part, r->path) != 0)
-        bny_warn("BANYAN_DUMP: %s: %s", r->path, strerror(errno));
+    fputc(']', f);
+    if (w->trace && path == r->trace) {
+        fputs(", ", f);
+        bny_trace_write(f, w, (int64_t)(k.wall_ns - k.ns));
+    }
+    fputs("}\n", f);
+    if (ferror(f) | fclose(f) || rename(part, path) != 0)
+        bny_warn("%s: %s: %s", variable, path, strerror(errno));
     else
-        bny_info("the latest operations are in %s", r->path);
+        bny_info("the latest operations are in %s", path);
+}
+
+void bny_recorder_dump(struct bny_world *w, const char *why)
+{
+    if (w->recorder && w->recorder->dump[0])
+        write_file(w, "BANYAN_DUMP", w->recorder->dump, why);
+    if (w->recorder && w->recorder->trace[0])
+        write_file(w, "BANYAN_TRACE", w->recorder->trace, why);
+}
+
+void bny_recorder_finish(struct bny_world *w)
+{
+    struct bny_recorder *r = w->recorder;
+
+    if (r && r->trace[0] && !r->is_finished)
+        write_file(w, "BANYAN_TRACE", r->trace, "end of the job");
+    if (r)
+        r->is_finished = 1;
 }
 
 static int has_just_failed(const struct bny_recorder *r)
@@ -317,32 +378,49 @@ static void asked_aside(void *ctx)
     bny_world_unlock(w);
 }
 
+/* The recorder, or NULL and errno. */
+static struct bny_recorder *opened(const struct bny_world *w, const char *folder,
+                                   const char *trace)
+{
+    struct bny_recorder *r = calloc(1, sizeof *r);
+
+    if (!r)
+        return NULL;
+    if (*folder) {
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+            free(r);
+            return NULL;
+        }
+        snprintf(r->dump, sizeof r->dump, "%s/banyan-%02x%02x%02x%02x-rank%d.json", folder,
+                 w->job[0], w->job[1], w->job[2], w->job[3], w->rank);
+    }
+    if (*trace)
+        snprintf(r->trace, sizeof r->trace, "%s.rank%d", trace, w->rank);
+    r->since = moment_now();
+    r->asked = atomic_load(&signals);
+    return r;
+}
+
 void bny_recorder_open(struct bny_world *w)
 {
-    const char *folder = bny_param_str("BANYAN_DUMP");
-    struct bny_recorder *r;
+    const char *folder = bny_param_str("BANYAN_DUMP"), *trace = bny_param_str("BANYAN_TRACE");
 
-    if (!folder || !*folder)
+    if (!*folder && !*trace)
         return;
-    r = calloc(1, sizeof *r);
-    if (!r || (mkdir(folder, 0777) != 0 && errno != EEXIST)) {
-        bny_warn("BANYAN_DUMP=%s: %s; nothing is recorded", folder,
-                 strerror(r ? errno : ENOMEM));
-        free(r);
+    w->recorder = opened(w, folder, trace);
+    if (!w->recorder) {
+        bny_warn("BANYAN_DUMP=%s: %s; nothing is recorded", folder, strerror(errno));
         return;
     }
-    snprintf(r->path, sizeof r->path, "%s/banyan-%02x%02x%02x%02x-rank%d.json", folder,
-             w->job[0], w->job[1], w->job[2], w->job[3], w->rank);
-    r->ticks = bny_recorder_ticks();
-    r->ns = bny_now_ns();
-    r->asked = atomic_load(&signals);
-    w->recorder = r;
+    if (*trace && bny_trace_begin(w) != 0)
+        bny_warn("BANYAN_TRACE=%s: no memory for events", trace);
     if (w->control)
         bny_control_watch(w->control, atomic_load(&signal_fd), asked_aside, w);
 }
 
 void bny_recorder_close(struct bny_world *w)
 {
+    bny_trace_end(w);
     free(w->recorder);
     w->recorder = NULL;
 }

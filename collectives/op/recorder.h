@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The flight recorder: the latest operations of each communicator, written to a file of
- * BANYAN_DUMP when the communicator fails, a deadline passes, or the process gets SIGUSR2. Off,
- * a hook is a load and a branch that is never taken. */
+ * BANYAN_DUMP when the communicator fails, a deadline passes, or the process gets SIGUSR2. With
+ * BANYAN_TRACE also the latest events of their chunks (trace.h), written when the job ends,
+ * too. Off, a hook is a load and a branch that is never taken. */
 #ifndef BNY_COLLECTIVES_RECORDER_H
 #define BNY_COLLECTIVES_RECORDER_H
 
@@ -27,9 +28,11 @@ struct bny_records { /* of a communicator */
 
 /* If BANYAN_DUMP is set: SIGUSR2 ends this process no more, from init on. */
 void bny_recorder_heed_signal(void);
-/* Begins to record the world's operations if BANYAN_DUMP names a folder. Without memory, or if
- * the folder cannot be made, it warns. */
+/* Begins to record the world's operations if BANYAN_DUMP names a folder, or BANYAN_TRACE a
+ * file. Without memory, or if the folder cannot be made, it warns. */
 void bny_recorder_open(struct bny_world *w);
+/* Writes the trace: the last communicator ends. Lock held. */
+void bny_recorder_finish(struct bny_world *w);
 void bny_recorder_close(struct bny_world *w);
 /* Writes the file, in place of an earlier one. why: the reason in words. Lock held. */
 void bny_recorder_dump(struct bny_world *w, const char *why);

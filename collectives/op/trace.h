@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* When each chunk was encoded, sent, received and added: a ring of events per world, for tools.
- * Off, a hook is a load and a branch that is never taken. */
+/* When each chunk was encoded, sent, received and added: a ring of a world's latest events,
+ * which BANYAN_TRACE writes and tools/banyan_trace merges. Off, a hook is a load and a branch
+ * that is never taken. */
 #ifndef BNY_COLLECTIVES_TRACE_H
 #define BNY_COLLECTIVES_TRACE_H
+
+#include <stdio.h>
 
 #include "collectives/op/op.h"
 
@@ -19,32 +22,29 @@ enum bny_trace_kind {
 };
 
 struct bny_trace_event {
-    uint64_t t0, t1;        /* CLOCK_MONOTONIC ns */
-    uint32_t seq;           /* the operation's number */
+    uint64_t t0, t1;              /* CLOCK_MONOTONIC ns */
+    uint32_t comm, seq;           /* the communicator, the operation's number in it */
+    uint32_t call_comm, call_seq; /* of the user's call, of which that operation is a part */
     uint32_t step, ordinal; /* index in this rank's program; number among the messages of the
                                pair, which both ends know */
     uint32_t chunk, bytes;
-    int32_t peer; /* of the communicator; -1: none (the owner's encoding) */
-    uint32_t kind;
-    uint32_t thread; /* ENCODE: 0, or the number of the encoding thread */
+    int32_t peer;          /* of the job; -1: none (the owner's encoding) */
+    uint16_t kind, thread; /* ENCODE: 0, or the number of the encoding thread */
 };
-_Static_assert(sizeof(struct bny_trace_event) == 48,
-               "ranks send events to each other as they are");
 
+#define BNY_TRACE_EVENTS 65536 /* that a world keeps */
 struct bny_trace {
-    struct bny_trace_event *events; /* [cap], a ring */
-    size_t cap;
-    uint64_t n;          /* events so far; the latest cap of them are there */
+    uint64_t n;          /* events so far; the latest BNY_TRACE_EVENTS of them are there */
     uint64_t encoded_ns; /* end of the latest encoding: a post begins after its own */
+    struct bny_trace_event events[BNY_TRACE_EVENTS];
 };
 
-/* Begins to keep the latest `cap` events of all communicators of comm's world. 0, -EINVAL (it
- * does already), -ENOMEM. */
-int bny_trace_begin(struct banyan_comm *comm, size_t cap);
-/* Ends that. *events [*n] in order, for the caller to free(); *lost: how many earlier ones were
- * overwritten. 0, -EINVAL (not begun). */
-int bny_trace_end(struct banyan_comm *comm, struct bny_trace_event **events, size_t *n,
-                  uint64_t *lost);
+/* Begins to keep events of all communicators of the world. 0 or -ENOMEM. */
+int bny_trace_begin(struct bny_world *w);
+void bny_trace_end(struct bny_world *w);
+/* Writes the events as JSON: a list of lists, and how many earlier ones were overwritten. Times
+ * are later by add_ns. Lock held. */
+void bny_trace_write(FILE *f, const struct bny_world *w, int64_t add_ns);
 
 /* In place of a step: a stage of a linear codec, by chunk. */
 #define BNY_TRACE_STAGE UINT32_MAX

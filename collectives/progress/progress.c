@@ -387,6 +387,17 @@ void bny_worlds_remove(struct bny_world *w)
     bny_lock_give(&worlds_lock);
 }
 
+void bny_worlds_each(void (*f)(struct bny_world *w))
+{
+    bny_lock_take(&worlds_lock);
+    for (struct bny_world *w = worlds; w; w = w->next_world)
+        if (bny_world_trylock(w)) {
+            f(w);
+            bny_world_unlock(w);
+        }
+    bny_lock_give(&worlds_lock);
+}
+
 /* Locks inside worlds_lock are only tried: a thread may want that one while it holds a world's.
  */
 void bny_worlds_progress(const struct bny_world *except)

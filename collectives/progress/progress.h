@@ -43,6 +43,8 @@ int bny_descriptor_progress(struct bny_world *w);
 /* Worlds of this process that have joined. */
 void bny_worlds_add(struct bny_world *w);
 void bny_worlds_remove(struct bny_world *w);
+/* Calls f with the lock of each world that this process made, but of those in use. */
+void bny_worlds_each(void (*f)(struct bny_world *w));
 /* Progress for the other worlds of this process in which nobody waits. A message that a call
  * left behind in one world (it waits for a connection) must reach its peers while this process
  * waits in another. No lock held but, perhaps, that of `except`. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads a trace of banyan_perf and says how much of each rank's encoding ran while something was on the wire from that
+"""Reads a trace that banyan_trace merged, and says how much of each rank's encoding ran while something was on the wire from that
 rank or to it. Fails where none did. Usage: overlap.py TRACE"""
 import json
 import sys

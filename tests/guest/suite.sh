@@ -120,8 +120,8 @@ interface_flaps() {
 overlap() {
     local rc=0 i
     for i in 0 1; do tc qdisc add dev w$i root netem limit 2000 rate 200mbit || return 1; done
-    job 2 "$build/perf/banyan_perf" allreduce -b 1M -e 1M -n 3 -w 1 --inplace 0 --no-roofline --codec int8 --trace "$tmp/trace" &&
-        python3 "${0%/*}/overlap.py" "$tmp/trace" || rc=1
+    BANYAN_TRACE=$tmp/trace job 2 "$build/perf/banyan_perf" allreduce -b 1M -e 1M -n 3 -w 1 --inplace 0 --no-roofline --codec int8 &&
+        python3 "${0%/*}/../../tools/banyan_trace" merge "$tmp/trace" && python3 "${0%/*}/overlap.py" "$tmp/trace" || rc=1
     for i in 0 1; do tc qdisc del dev w$i root; done
     return $rc
 }

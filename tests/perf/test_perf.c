@@ -50,7 +50,6 @@ Test(perf, wrong_options_exit_with_2)
 {
     const char *bad[][4] = {
         { "banyan_perf", "allreduce", "-b", "4Q" },
-        { "banyan_perf", "put_bw", "--trace", "x" },
         { "banyan_perf", "allreduce", "--gid", "0" },
         { "banyan_perf", "allreduce", "-d", "float9" },
         { "banyan_perf", "allreduce", "-o", "bor" },

@@ -87,6 +87,70 @@ class Recorder(unittest.TestCase):
         self.assertIn("was BANYAN_DUMP=", p.stderr)
 
 
+class Trace(unittest.TestCase):
+    """What BANYAN_TRACE writes of a real job stands in tests/perf/test_tools.py."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.file = os.path.join(self.folder.name, "trace[1].json")
+
+    def merge(self):
+        return subprocess.run([sys.executable, TRACE, "merge", self.file], capture_output=True, text=True)
+
+    def slices(self):
+        with open(self.file, encoding="utf-8") as f:
+            return [e for e in json.load(f)["traceEvents"] if e["ph"] == "X"]
+
+    def test_a_program_that_does_not_end_its_communicator(self):
+        code = "import banyan, numpy; c = banyan.Comm.from_env(transport='tcp'); c.allreduce(numpy.ones(300000)); c.barrier()"
+        p = subprocess.run([RUN, "-n", "2", sys.executable, "-c", code], capture_output=True, text=True,
+                           env={**os.environ, "BANYAN_TRACE": self.file})
+        self.assertEqual((p.returncode, p.stderr), (0, ""))
+        self.assertEqual((self.merge().returncode, self.merge().stderr), (0, ""))
+        names = [(e["pid"], e["name"]) for e in self.slices()]
+        for rank in 0, 1:
+            self.assertEqual(names.count((rank, "allreduce of 300000 f64")), 1)
+            self.assertIn((rank, "wire"), names)
+
+    def write(self, rank, boot, shift, events):
+        """Times in us; this rank's clock is fast by shift."""
+        events = [[kind, 1, 7, 1, 7, 0, ordinal, 0, 64, peer, 0, (t + shift) * 1000, (t + shift) * 1000] for kind, peer, ordinal, t in events]
+        entry = {"record_id": 1, "collective_seq_id": 7, "profiling_name": "banyan:allreduce", "is_p2p": False, "input_sizes": [[16]],
+                 "input_dtypes": ["f32"], "bytes": 64, "schedule": "ring", "codec": "none", "root": -1, "time_created_ns": shift * 1000,
+                 "state": "completed", "time_completed_ns": (shift + 90) * 1000, "duration_ms": 0.09}
+        with open(f"{self.file}.rank{rank}", "w", encoding="utf-8") as f:
+            json.dump({"rank": rank, "world_size": 3, "host": f"h{rank}", "pid": 1, "boot": boot, "time_ns": (shift + 100) * 1000,
+                       "communicators": [{"pg_id": 1, "ranks": [0, 1, 2], "entries": [entry]}], "lost_events": 0, "events": events}, f)
+
+    def test_clocks_of_other_hosts(self):
+        """Rank 1 is a second ahead, rank 2, which talks to it alone, an hour behind; the shortest ways take 3 us, others longer."""
+        post, arrive, hour = 1, 3, 3600 * 10**6
+        self.write(0, "a", 0, [(post, 1, 0, 10), (post, 1, 1, 20), (arrive, 1, 2, 43)])
+        self.write(1, "b", 10**6, [(arrive, 0, 0, 60), (arrive, 0, 1, 23), (post, 0, 2, 40), (post, 2, 3, 50), (arrive, 2, 4, 63)])
+        self.write(2, "c", -hour, [(arrive, 1, 3, 53), (post, 1, 4, 60)])
+        p = self.merge()
+        self.assertEqual((p.returncode, p.stderr), (0, ""))
+        whole = [e["ts"] for e in self.slices() if e["name"] == "allreduce of 16 f32"]
+        self.assertEqual(whole, [0, 0, 0])
+        wire = sorted((e["pid"], e["args"]["peer"], e["ts"] + e["dur"]) for e in self.slices() if e["name"] == "wire")
+        self.assertEqual(wire, [(0, 1, 23), (0, 1, 60), (1, 0, 43), (1, 2, 53), (2, 1, 63)])
+        self.assertIn("(64 bytes), ring, codec none: rank 0, 90.0 us: wire-bound ", p.stdout)
+
+    def test_files_that_are_missing_or_broken(self):
+        p = self.merge()
+        self.assertNotEqual(p.returncode, 0)
+        self.assertIn("was BANYAN_TRACE=", p.stderr)
+        self.write(0, "a", 0, [])
+        self.write(2, "c", 5, [])
+        with open(self.file + ".rank1", "w", encoding="utf-8") as f:
+            f.write('{"rank": 1')
+        p = self.merge()
+        self.assertEqual(p.returncode, 0, p.stderr)
+        for words in "rank1 is left out", "2 of 3 ranks wrote: 0, 2", "no messages both ways tell the clock of rank 2 on h2":
+            self.assertIn(words, p.stderr)
+
+
 if __name__ == "__main__":
     sys.argv[1:] = []
     unittest.main()

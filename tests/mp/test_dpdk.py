@@ -239,7 +239,7 @@ def port_jobs():
          ports("xdp", *job_, BANYAN_INTEGRITY="encrypt"))
     code, text = ports("xdp", *job_, BANYAN_INTEGRITY="encrypt", BANYAN_TRANSPORT="auto", BANYAN_DEBUG="info")
     report("auto goes without dpdk where encryption is asked for", code == 0 and "transport dpdk is left out" in text
-           and "tcp encrypted" in text, text)
+           and "1 rank over shm (in memory)" in text, text)
     says("more queues than there are", ["net_af_xdp0", "has 1 queue each way", "set it to 1 at most"],
          ports("xdp", *job_, BANYAN_DPDK="queues=4"))
     quiet("net_vhost and net_virtio_user", ports("vhost", *job_))

@@ -75,7 +75,7 @@ int bny_module_find(char path[PATH_MAX], const char *file, const char *folder)
     static const struct {
         const char *up;
         int in_build;
-    } places[] = { { "", 0 },    { "../lib/", 0 }, { "", 1 },
+    } places[] = { { "", 0 },    { "banyan/", 0 }, { BNY_MODULES_FROM_BIN, 0 }, { "", 1 },
                    { "../", 1 }, { "../../", 1 },  { "../../../", 1 } };
     char own[PATH_MAX], refused[PATH_MAX] = "";
 

@@ -10,10 +10,11 @@
 /* The file that holds this code: the library, or a program with the library inside. 1: it is in
  * out; 0: unknown. Any thread. */
 int bny_module_own_file(char out[PATH_MAX]);
-/* Location of a module: next to libbanyan, in ../lib of a program with the library inside, or
- * in `folder` of a build ("methods/lgc/module/", with the slash). Writes the path, or the bare
- * file name, which the loader then searches. -1: others than this user, root and who may change
- * libbanyan can change the file at the path, or its folder. Any thread. */
+/* Location of a module: next to libbanyan or in banyan/ there, for an installed program with
+ * the library inside in ../lib/banyan/ (BNY_MODULES_FROM_BIN), or in `folder` of a build
+ * ("methods/lgc/module/", with the slash). Writes the path, or the bare file name, which the
+ * loader then searches. -1: others than this user, root and who may change libbanyan can change
+ * the file at the path, or its folder. Any thread. */
 int bny_module_find(char path[PATH_MAX], const char *file, const char *folder);
 /* Loads it for good. NULL: why[cap] says the reason, else the path. Any thread. */
 void *bny_module_load(const char *file, const char *folder, char *why, size_t cap);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "integrations/mpi/find.h"
 #include "integrations/mpi/names.h"
@@ -80,12 +81,25 @@ static void go_straight(void)
     take_switch(lead);
 }
 
+/* Where the interposer lies: in banyan/ beside this library, or, in a build, with it. */
+static void place(char *path, size_t cap, const char *family)
+{
+    const char *own, *name;
+    Dl_info self;
+
+    dladdr(&interposer, &self);
+    own = self.dli_fname;
+    name = strrchr(own, '/') ? strrchr(own, '/') + 1 : own;
+    snprintf(path, cap, "%.*sbanyan/libbanyan-mpi-%s.so", (int)(name - own), own, family);
+    if (access(path, F_OK) != 0)
+        snprintf(path, cap, "%.*slibbanyan-mpi-%s.so", (int)(name - own), own, family);
+}
+
 static void choose_load(void)
 {
     char path[4096], said[200] = "";
     const char *(*refused)(void), *family;
     struct bny_mpi_lib found;
-    Dl_info self;
 
     bny_mpi_find(&found, NULL);
     if (found.count > 0)
@@ -99,12 +113,7 @@ static void choose_load(void)
         choose_tell("no interposer for ", *said ? said : found.path);
         return;
     }
-    dladdr(&interposer, &self);
-    snprintf(path, sizeof path, "%.*slibbanyan-mpi-%s.so",
-             (int)(strrchr(self.dli_fname, '/')
-                       ? strrchr(self.dli_fname, '/') + 1 - self.dli_fname
-                       : 0),
-             self.dli_fname, family);
+    place(path, sizeof path, family);
     interposer = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!interposer) {
         choose_tell("the interposer for it cannot be loaded: ", dlerror());

@@ -46,6 +46,19 @@ run_ranks ./allreduce
 ${CC:-cc} train.c -o train-shared $(pkg-config --cflags --libs banyan-training banyan-methods)
 run_ranks ./train-shared
 
+modules=$(find "$prefix" -name 'libbanyan-mpi-*.so' -o -name libbanyan-dpdk.so -o -name libbanyan-lgc.so)
+for module in $modules; do
+    [ "${module%/*}" = "$libdir/banyan" ] || { echo "$module is not in $libdir/banyan" >&2; exit 1; }
+done
+if [ -e "$libdir/banyan/libbanyan-dpdk.so" ]; then
+    say "modules are found" # where DPDK has nothing to run on, as long as it is DPDK that says so
+    for program in ./app-shared "$prefix/bin/banyan_perf allreduce -e 4"; do
+        BANYAN_TRANSPORT=dpdk BANYAN_DPDK_PORT=0000:ff:1f.7 timeout 60 "$prefix/bin/banyan_run" -n 2 $program >module.log 2>&1 || true
+        grep DPDK module.log >grep.log && ! grep "libbanyan-dpdk.so" module.log >grep.log ||
+            { cat module.log >&2; exit 1; }
+    done
+fi
+
 unset LD_LIBRARY_PATH
 say "pkg-config, static"
 # glibc warns that getaddrinfo and dlopen of a static program want the same glibc at run time.

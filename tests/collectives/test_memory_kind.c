@@ -436,7 +436,7 @@ static void all(int n, void (*open)(void))
     rig_open(&g, n);
     for (int what = 0; what < WHATS; what++)
         for (size_t k = 0; k < ncounts; k++)
-            for (int kinds = fake ? 3 : 1; kinds < 4; kinds++) {
+            for (int kinds = fake || k > 2 ? 3 : 1; kinds < 4; kinds++) {
                 g.root = (int)(k + (size_t)what) % n;
                 compare(&g, (enum what)what, counts[k], 3, kinds);
                 g.root = 0;

@@ -46,6 +46,18 @@ run_ranks ./allreduce
 ${CC:-cc} train.c -o train-shared $(pkg-config --cflags --libs banyan-training banyan-methods)
 run_ranks ./train-shared
 
+for program in "$prefix"/bin/*; do
+    name=${program##*/}
+    [ -e "$prefix/share/bash-completion/completions/$name" ] || { echo "$name has no completion" >&2; exit 1; }
+    ! command -v help2man >which.log || [ -s "$prefix/share/man/man1/$name.1" ] || { echo "$name has no manual page" >&2; exit 1; }
+done
+say "completion"
+PATH=$prefix/bin:$PATH bash -euc '. "$1"; COMP_CWORD=1
+    _banyan banyan_run --host; [[ " ${COMPREPLY[*]} " == *" --hostfile "* ]]
+    _banyan banyan_perf allg; [ "${COMPREPLY[*]}" = allgather ]
+    _banyan banyan_topo pl; [ "${COMPREPLY[*]}" = plan ]
+    _banyan banyan_trace me; [ "${COMPREPLY[*]}" = merge ]' - "$prefix/share/bash-completion/completions/banyan_run"
+
 modules=$(find "$prefix" -name 'libbanyan-mpi-*.so' -o -name libbanyan-dpdk.so -o -name libbanyan-lgc.so)
 for module in $modules; do
     [ "${module%/*}" = "$libdir/banyan" ] || { echo "$module is not in $libdir/banyan" >&2; exit 1; }

@@ -43,7 +43,7 @@ struct topo_command {
     int (*run)(const struct topo_opts *o); /* the exit status: 0, 1 failed, 2 wrong options */
 };
 extern const struct topo_command topo_show, topo_bound, topo_plan, topo_simulate, topo_probe,
-    topo_verify, topo_draw, topo_predict;
+    topo_verify, topo_draw, topo_predict, topo_compare;
 
 /* Prints the thread's last error as the tool's; 1. */
 int topo_failed(const char *what);
@@ -63,6 +63,13 @@ int topo_forest(struct bny_forest **f, const struct bny_graph *g, const struct t
  * ALLREDUCE, else the larger. */
 int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph *g,
                enum bny_forest_use use);
+/* Does the name end in .xml? */
+int topo_is_xml(const char *path);
+struct bny_program_set;
+/* The same for programs, whose messages take the router's
+ * ways; load[nlinks] is 0. 0 or an error. */
+int topo_program_loads(double *load, const struct bny_program_set *set,
+                       const struct bny_graph *g);
 /* Programs of so many ranks take seconds and half a gigabyte to prove. */
 #define TOPO_PROVE_RANKS_MAX 1024
 /* Proves the forest's programs with up to `most` buffers a channel of each pair of ranks;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* banyan_topo draw: a forest on its graph, as SVG. Left all links, coloured by how long they
- * are busy in proportion to the busiest; right some of the trees, each with its root, edges
- * coloured by time step. */
+/* banyan_topo draw: a forest on its graph, as SVG; of an algorithm in MSCCL XML the links
+ * alone. Left all links, coloured by how long they are busy in proportion to the busiest; right
+ * some of the trees, each with its root, edges coloured by time step. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "banyan/banyan.h"
 #include "base/err.h"
+#include "collectives/program/msccl.h"
 #include "tools/topo.h"
 #include "tools/topo_svg.h"
 #include "topo/bound.h"
@@ -20,6 +21,7 @@ struct drawing {
     FILE *to;
     const struct bny_graph *g;
     const struct bny_forest *f;
+    const char *name; /* instead of a forest: the file */
     struct topo_place *place;
     double *load, busiest;
 };
@@ -133,18 +135,18 @@ static void draw_tree(const struct drawing *d, int t, double x0, double y0, doub
 
 static void draw_title(const struct drawing *d)
 {
-    const struct bny_claim *c = &d->f->claim;
+    const struct bny_claim *c = d->f ? &d->f->claim : NULL;
     char time[48], bound[48];
 
     fputs("<text x=\"16\" y=\"26\" font-size=\"17\" font-weight=\"bold\">", d->to);
-    write_text(d->to, d->f->name);
+    write_text(d->to, d->f ? d->f->name : d->name);
     fputs(" on ", d->to);
     write_text(d->to, d->g->name);
-    fprintf(d->to,
-            "</text>\n<text x=\"16\" y=\"46\" font-size=\"12\">%d ranks, %d links, %d trees, "
-            "%u steps",
-            d->g->nranks, d->g->nlinks, d->f->ntrees, d->f->nsteps);
-    if (c->time.den && c->bound.den)
+    fprintf(d->to, "</text>\n<text x=\"16\" y=\"46\" font-size=\"12\">%d ranks, %d links",
+            d->g->nranks, d->g->nlinks);
+    if (d->f)
+        fprintf(d->to, ", %d trees, %u steps", d->f->ntrees, d->f->nsteps);
+    if (c && c->time.den && c->bound.den)
         fprintf(d->to, "; time %s, bound %s: %.2f %% above",
                 bny_ratio_text(c->time, time, sizeof time),
                 bny_ratio_text(c->bound, bound, sizeof bound),
@@ -154,7 +156,10 @@ static void draw_title(const struct drawing *d)
 
 static void topo_draw_draw(const struct drawing *d, int trees)
 {
-    int n = d->f->ntrees < trees ? d->f->ntrees : trees, rows = n > 4 ? 3 : n > 1 ? 2 : 1;
+    int all = d->f ? d->f->ntrees : 0, n = all < trees ? all : trees,
+        rows = n > 4   ? 3
+               : n > 1 ? 2
+                       : 1;
     int columns = (n + rows - 1) / rows;
     double size = MAIN / rows;
 
@@ -171,39 +176,57 @@ static void topo_draw_draw(const struct drawing *d, int trees)
     fputs("</svg>\n", d->to);
 }
 
-static int topo_draw_run(const struct topo_opts *o)
+/* The graph and what the plan loads on its links. 0, an error, or 2: a wrong option (said). */
+static int make(struct drawing *d, struct bny_graph **g, struct bny_forest **f,
+                const struct topo_opts *o)
 {
     struct topo_opts with = *o;
     struct bny_plan_file plan = { .use = o->use };
+    struct bny_program_set set = { 0 };
+    const char *name = with.schedule;
+    int e = 0, xml = name && topo_is_xml(name);
+
+    if (xml)
+        e = bny_msccl_load(&set, name);
+    else if (name && !bny_graph_builder_find(name) && !bny_builder_find(name)) {
+        e = topo_plan_load(&plan, name);
+        with.topo = !e && !o->topo && *plan.topology ? plan.topology : o->topo;
+    }
+    with.trees = 0; /* here: how many are drawn */
+    if (!e)
+        e = topo_graph(g, &with);
+    if (!e && !plan.forest && !xml)
+        e = topo_root_missing(o, *g); /* 2: said */
+    if (!e && !xml)
+        e = topo_forest(f, *g, &with);
+    if (!e) {
+        *d = (struct drawing){ .g = *g,
+                               .f = *f,
+                               .name = name,
+                               .place = topo_places(*g),
+                               .load = calloc((size_t)(*g)->nlinks + 1, sizeof *d->load) };
+        e = !d->place || !d->load ? bny_fail(BANYAN_ENOMEM, "no memory for a drawing")
+            : xml                 ? topo_program_loads(d->load, &set, *g)
+                                  : topo_loads(d->load, *f, *g, plan.use);
+    }
+    bny_plan_close(&plan);
+    bny_program_set_free(&set);
+    return e;
+}
+
+static int topo_draw_run(const struct topo_opts *o)
+{
+    struct topo_opts with = *o;
     struct drawing d = { 0 };
     struct bny_graph *g = NULL;
     struct bny_forest *f = NULL;
-    int e = 0;
+    int e;
 
     if (o->nargs)
         with.schedule = o->args[0];
     if (with.schedule && !strcmp(with.schedule, "auto"))
         with.schedule = NULL;
-    if (with.schedule && !bny_graph_builder_find(with.schedule) &&
-        !bny_builder_find(with.schedule)) {
-        e = topo_plan_load(&plan, with.schedule);
-        with.topo = !e && !o->topo && *plan.topology ? plan.topology : o->topo;
-    }
-    with.trees = 0; /* here: how many are drawn */
-    if (!e)
-        e = topo_graph(&g, &with);
-    if (!e && !plan.forest)
-        e = topo_root_missing(o, g); /* 2: said */
-    if (!e)
-        e = topo_forest(&f, g, &with);
-    if (!e) {
-        d = (struct drawing){ .g = g,
-                              .f = f,
-                              .place = topo_places(g),
-                              .load = calloc((size_t)g->nlinks + 1, sizeof *d.load) };
-        e = d.place && d.load ? topo_loads(d.load, f, g, plan.use)
-                              : bny_fail(BANYAN_ENOMEM, "no memory for a drawing");
-    }
+    e = make(&d, &g, &f, &with);
     for (int l = 0; l < (e ? 0 : g->nlinks); l++)
         if (d.load[l] / (double)g->links[l].cap > d.busiest)
             d.busiest = d.load[l] / (double)g->links[l].cap;
@@ -219,12 +242,12 @@ static int topo_draw_run(const struct topo_opts *o)
     free(d.place);
     free(d.load);
     bny_forest_free(f);
-    bny_plan_close(&plan);
     bny_graph_free(g);
     return e;
 }
 
 const struct topo_command topo_draw = {
-    "draw", "tscrkoH", "[PLAN]: its trees on the graph as SVG, links coloured by load",
+    "draw", "tscrkoH",
+    "[PLAN]: its trees on the graph as SVG, links coloured by load; of MSCCL XML the links",
     topo_draw_run
 };

@@ -99,6 +99,46 @@ int topo_loads(double *load, const struct bny_forest *f, const struct bny_graph 
     return 0;
 }
 
+int topo_is_xml(const char *path)
+{
+    size_t n = strlen(path);
+
+    return n > 4 && !strcmp(path + n - 4, ".xml");
+}
+
+/* Messages of an imported algorithm take the router's ways. */
+int topo_program_loads(double *load, const struct bny_program_set *set,
+                       const struct bny_graph *g)
+{
+    struct bny_router *router = bny_router_create(g, BNY_ROUTE_AUTO, 0);
+    struct bny_ways ways = { 0 };
+    int e = router ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for routes");
+
+    if (!e && g->nranks != set->n)
+        e = bny_fail(BANYAN_EINVAL, "it is for %d ranks, %s has %d", set->n, g->name,
+                     g->nranks);
+
+    for (int r = 0; r < set->n && !e; r++)
+        for (uint32_t i = 0; i < set->p[r]->nsteps && !e; i++) {
+            const struct bny_program *p = set->p[r];
+            const struct bny_step *s = &p->steps[i];
+            double share = 0;
+
+            if (s->kind != BNY_SEND && s->kind != BNY_FORWARD)
+                continue;
+            for (uint32_t b = s->block; b < s->block + s->nblocks; b++)
+                share += p->weight_num ? (double)p->weight_num[b] / p->weight_den[b]
+                                       : 1.0 / p->nblocks;
+            e = bny_router_ways(router, r, s->peer, &ways);
+            for (int w = 0; w < ways.nparts && !e; w++)
+                for (int l = ways.first[w]; l < ways.first[w + 1]; l++)
+                    load[ways.links[l]] += share * ways.share[w];
+        }
+    free(ways.links);
+    bny_router_destroy(router);
+    return e;
+}
+
 static int prove(int *slots, const struct bny_forest *f, enum bny_collective c, int most)
 {
     struct bny_program_set set = { .collective = c, .n = f->nranks };

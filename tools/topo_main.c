@@ -11,7 +11,7 @@
 #include "tools/topo.h"
 
 static const struct topo_command *const commands[] = {
-    &topo_show,  &topo_bound,  &topo_plan, &topo_simulate,
+    &topo_show,  &topo_bound,  &topo_plan, &topo_simulate, &topo_compare,
     &topo_probe, &topo_verify, &topo_draw, &topo_predict,
 };
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
@@ -91,7 +91,7 @@ static const struct {
     { { "force", no_argument, NULL, OPT_FORCE },
       "codecs also where the library would refuse them" },
     { { "trace", required_argument, NULL, OPT_TRACE },
-      "FILE  the best step, for ui.perfetto.dev" },
+      "FILE  the best step, or the schedule's messages, for ui.perfetto.dev" },
     { { "output", required_argument, NULL, 'o' }, "FILE  instead of standard output" },
     { { "json", no_argument, NULL, OPT_JSON }, "a JSON object a row" },
     { { "help", no_argument, NULL, 'h' }, NULL },

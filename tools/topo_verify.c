@@ -21,13 +21,6 @@ struct report {
     char time_text[48], bound_text[48];
 };
 
-static int is_xml(const char *path)
-{
-    size_t n = strlen(path);
-
-    return n > 4 && !strcmp(path + n - 4, ".xml");
-}
-
 /* The claim is compared with what the forest's edges give, then with the bound computed anew.
  */
 static int verify_forest(struct report *r, struct bny_forest *f, const struct bny_graph *g,
@@ -61,35 +54,6 @@ static int verify_forest(struct report *r, struct bny_forest *f, const struct bn
     return topo_prove(&r->slots, f, use, slots);
 }
 
-/* Messages of an imported algorithm take the router's ways. */
-static int program_loads(double *load, const struct bny_program_set *set,
-                         const struct bny_graph *g)
-{
-    struct bny_router *router = bny_router_create(g, BNY_ROUTE_AUTO, 0);
-    struct bny_ways ways = { 0 };
-    int e = router ? 0 : bny_fail(BANYAN_ENOMEM, "no memory for routes");
-
-    for (int r = 0; r < set->n; r++)
-        for (uint32_t i = 0; i < set->p[r]->nsteps && !e; i++) {
-            const struct bny_program *p = set->p[r];
-            const struct bny_step *s = &p->steps[i];
-            double share = 0;
-
-            if (s->kind != BNY_SEND && s->kind != BNY_FORWARD)
-                continue;
-            for (uint32_t b = s->block; b < s->block + s->nblocks; b++)
-                share += p->weight_num ? (double)p->weight_num[b] / p->weight_den[b]
-                                       : 1.0 / p->nblocks;
-            e = bny_router_ways(router, r, s->peer, &ways);
-            for (int w = 0; w < ways.nparts && !e; w++)
-                for (int l = ways.first[w]; l < ways.first[w + 1]; l++)
-                    load[ways.links[l]] += share * ways.share[w];
-        }
-    free(ways.links);
-    bny_router_destroy(router);
-    return e;
-}
-
 static int verify_program(struct report *r, const struct bny_graph *g)
 {
     struct bny_program_set set;
@@ -102,14 +66,9 @@ static int verify_program(struct report *r, const struct bny_graph *g)
     snprintf(r->kind, sizeof r->kind, "program");
     r->ranks = set.n;
     r->slots = set.slots;
-    if (g->nranks != set.n)
-        e = bny_fail(BANYAN_EINVAL, "%s is for %d ranks, %s has %d", r->plan, set.n, g->name,
-                     g->nranks);
     load = calloc((size_t)g->nlinks + 1, sizeof *load);
-    if (!load)
-        e = bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
-    if (!e)
-        e = program_loads(load, &set, g);
+    e = load ? topo_program_loads(load, &set, g)
+             : bny_fail(BANYAN_ENOMEM, "no memory for the loads of links");
     for (int l = 0; l < g->nlinks && !e; l++)
         if (load[l] / (double)g->links[l].cap > r->time)
             r->time = load[l] / (double)g->links[l].cap;
@@ -168,7 +127,7 @@ static int verify(const struct topo_opts *o, struct report *r, struct bny_graph 
     struct bny_forest *f;
     int root = o->use == BNY_FOREST_ROOTED ? o->root : -1, e;
 
-    if (is_xml(r->plan)) {
+    if (topo_is_xml(r->plan)) {
         e = topo_graph(g, o);
         return e ? e : verify_program(r, *g);
     }

@@ -51,6 +51,34 @@ for args, status, word in [(["--schedule", "nope"], 1, "nope"), (["--schedule", 
     code, out, err = run(topo, "simulate", "--topo", "torus:4x4", *args)
     expect(code == status and word in err and err.count("\n") == 1 and not out, f"{args}: {code} {err!r}")
 
+code, out, err = run(topo, "compare", "--topo", "torus:4x4", "-b", "1M")
+times = {line.split()[0]: float(line.split()[1]) for line in out.splitlines()[2:]}
+expect(code == 0 and {"packed", "multitree", "ring", "swing", "halving", "star"} <= set(times), f"compare: {out}{err}")
+expect(list(times.values()) == sorted(times.values()), f"compare sorts: {out}")
+code, out, err = run(topo, "compare", "star", "ring", "--topo", "torus:4x4", "-b", "1M", "--json")
+rows = [json.loads(line) for line in out.splitlines()]
+expect([r["schedule"] for r in rows] == ["star", "ring"], f"compare what is named: {out}{err}")
+expect(all(abs(times[r["schedule"]] / r["time_us"] - 1) < 1e-3 for r in rows), f"compare in JSON: {out}")
+expect(rows[1]["time_us"] == simulates("torus:4x4", "-s", "ring", "-b", "1M")["time_us"], "compare as simulate")
+code, out, err = run(topo, "compare", "ring", "nope", "--topo", "torus:4x4")
+expect(code == 1 and "nope" in err and not out, f"compare an unknown one: {out}{err}")
+
+with tempfile.TemporaryDirectory() as folder:
+    trace = os.path.join(folder, "trace.json")
+    row = simulates("torus:4x4", "-s", "multitree", "-b", "1M", "--trace", trace)
+    with open(trace, encoding="utf-8") as file:
+        events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+    expect(abs(max(e["ts"] + e["dur"] for e in events) / row["time_us"] - 1) < 1e-3, "a trace ends when the schedule does")
+    expect({e["pid"] for e in events} == set(range(16)), "a trace has all ranks")
+    # 16 trees of a sixteenth of the data each; each of 15 ranks sends it up and gets it down
+    expect(abs(sum(e["args"]["bytes"] for e in events) - 2 * 15 * 2**20) < 1, "a trace has all bytes")
+    tracks = {}
+    for e in sorted(events, key=lambda e: e["ts"]):
+        expect(e["ts"] >= tracks.get((e["pid"], e["tid"]), 0) - .002, "messages of a track follow each other")
+        tracks[e["pid"], e["tid"]] = e["ts"] + e["dur"]
+    code, out, err = run(topo, "simulate", "--topo", "torus:4x4", "--trace", "/nonexistent/x")
+    expect(code == 1 and "/nonexistent/x" in err, f"a trace that cannot be written: {err}")
+
 code, out, err = run(forests_sim, "curves", "torus:4x4")
 rows = [json.loads(line) for line in out.splitlines()]
 expect(code == 0 and len({r["transport"] for r in rows}) == 7, f"curves: {err}")

@@ -45,6 +45,16 @@ def works(name, folder):
             expect("</svg>" in svg.read(), f"picture of {name}")
 
 
+with tempfile.TemporaryDirectory() as pictures:
+    for algorithm in sorted((seeds.parent / "plan").glob("*.xml")):  # MSCCL's, for two ranks
+        picture = os.path.join(pictures, "a.svg")
+        code, out, err = tool("draw", str(algorithm), "--topo", "hypercube:1", "-o", picture)
+        expect(code == 0, f"draw {algorithm}: {err}")
+        with open(picture, encoding="utf-8") as svg:
+            expect(f"{algorithm}" in svg.read(), f"title of {algorithm}")
+        code, out, err = tool("draw", str(algorithm), "--topo", "ring:5")
+        expect(code == 1 and "it is for 2 ranks, ring:5 has 5" in err, f"{algorithm} on 5 ranks: {err}")
+
 GENERATED = ["torus:4x4", "mesh:3x5", "hypercube:5", "ring:9", "random:20", "star:4x100+4x25", "fattree:64,over=4",
              "leafspine:4x8,over=2", "bigraph:4x8", "dragonfly:9x4x2", "dgx-1", "dgx-a100:2", "dgx-h100:2", "mi250:2",
              "torus:4x4!dead=0-1"]

@@ -114,4 +114,14 @@ with banyan.Comm.from_env() as comm:
     print(f"rank {comm.rank} of {comm.size}: banyan {banyan.version()}, sum {x[0]}")
 END
 run_ranks python3 app.py
+
+say "the tutorial"
+mkdir tutorial
+if /usr/bin/python3 -c 'import numpy' 2>numpy.log; then # the system's, to which the packages of the tests give numpy
+    ln -s /usr/bin/python3 tutorial/python3
+    (cd tutorial && PATH=$PWD:$prefix/bin:$PATH /usr/bin/python3 "$here/doc_commands.py" "$source/docs/tutorial.md") >tutorial.log 2>&1 ||
+        { cat tutorial.log >&2; exit 1; }
+    grep "has not called operation 0, allreduce of 3 f64, which rank 0, 2 called" tutorial.log >grep.log || { cat tutorial.log >&2; exit 1; }
+    [ "$(grep -c '\[10\. 10\. 10\. 10\. 10\.\]' tutorial.log)" = 4 ] || { cat tutorial.log >&2; exit 1; }
+fi
 say "all programs ran"

@@ -25,7 +25,7 @@ full_packages=(
     gfortran clang libclang-rt-dev llvm abigail-tools cmake
     openmpi-bin mpich libopenmpi-dev libmpich-dev hpcc python3-dev python3-pip python3-setuptools
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
-    make xz-utils nftables help2man
+    make xz-utils nftables help2man doxygen
 )
 
 # What scripts/softroce-guest needs besides.

@@ -22,6 +22,12 @@ int topo_plan_load(struct bny_plan_file *plan, const char *name)
                         "nor a plan's file",
                         name);
     }
+    if (topo_is_xml(name)) {
+        *plan = (struct bny_plan_file){ 0 };
+        return bny_fail(BANYAN_EINVAL,
+                        "an algorithm in MSCCL XML has no trees: verify and draw "
+                        "read it");
+    }
     return bny_plan_load(plan, name);
 }
 

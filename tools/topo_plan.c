@@ -14,6 +14,7 @@
 #include "collectives/plan/budget_choice.h"
 #include "collectives/program/program.h"
 #include "compress/speed.h"
+#include "tools/msccl_write.h"
 #include "tools/topo.h"
 #include "topo/bound.h"
 #include "topo/forest.h"
@@ -229,6 +230,29 @@ static void print_row(const struct topo_opts *o, const struct bny_graph *g,
     printf("}\n");
 }
 
+/* The programs of all ranks as an algorithm of MSCCL, which does not know codecs. */
+static int save_xml(const struct topo_opts *o, const struct bny_forest *f)
+{
+    struct bny_program **p = calloc((size_t)f->nranks, sizeof *p);
+    FILE *to = NULL;
+    int e = p ? bny_compile_all(p, f, collective_of(o), 1)
+              : bny_fail(BANYAN_ENOMEM, "no memory for programs");
+
+    if (!e) {
+        to = fopen(o->output, "w");
+        e = to ? msccl_write(to, p, f->nranks)
+               : bny_fail_errno("%.200s cannot be written", o->output);
+    }
+    if (to && (ferror(to) | (fclose(to) != 0)) && !e)
+        e = bny_fail_errno("writing %.200s", o->output);
+    if (to && e)
+        remove(o->output);
+    for (int r = 0; p && r < f->nranks; r++)
+        bny_program_free(p[r]);
+    free(p);
+    return e;
+}
+
 static int plan(const struct topo_opts *o, const struct bny_graph *g)
 {
     int root = o->use == BNY_FOREST_ROOTED ? o->root : -1, down, e;
@@ -251,7 +275,8 @@ static int plan(const struct topo_opts *o, const struct bny_graph *g)
     if (!e && o->predict.codecs)
         e = choose_codec(&r.coded, o, g, f);
     if (!e && o->output)
-        e = bny_plan_save(o->output, f, o->use, root, g);
+        e = topo_is_xml(o->output) ? save_xml(o, f)
+                                   : bny_plan_save(o->output, f, o->use, root, g);
     if (!e) {
         r.height = bny_forest_height(f, 0);
         down = bny_forest_height(f, 1);
@@ -282,6 +307,7 @@ static int topo_plan_run(const struct topo_opts *o)
 const struct topo_command topo_plan = {
     .name = "plan",
     .options = "tscrkbnjoHSJDE",
-    .usage = "builds trees for a collective, with proof; --output FILE keeps them",
+    .usage = "builds trees for a collective, with proof; --output FILE keeps them, FILE.xml "
+             "for MSCCL",
     .run = topo_plan_run,
 };

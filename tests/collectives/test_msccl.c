@@ -9,8 +9,8 @@
 
 #include "banyan/banyan.h"
 #include "base/rng.h"
-#include "msccl_write.h"
 #include "program_sets.h"
+#include "tools/msccl_write.h"
 
 static char *text_of(struct program_set *s, size_t *len)
 {

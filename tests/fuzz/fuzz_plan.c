@@ -4,7 +4,7 @@
  * and looked at, right or wrong; or programs that are proven, written and read back. */
 #include "input.h"
 
-#include "tests/collectives/msccl_write.h"
+#include "tools/msccl_write.h"
 #include "topo/bound.h"
 #include "topo/build_graph.h"
 #include "topo/plan_file.h"

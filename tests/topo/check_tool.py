@@ -46,6 +46,20 @@ def works(name, folder):
 
 
 with tempfile.TemporaryDirectory() as pictures:
+    for topology, schedule, collective in (("torus:3x3", "packed", "allreduce"), ("ring:5", "multitree", "allgather"),
+                                           ("torus:2x3", "ring", "allreduce"), ("dgx-1", "halving", "reduce_scatter")):
+        algorithm = os.path.join(pictures, "a.xml")
+        code, out, err = tool("plan", "-s", schedule, "-c", collective, "--topo", topology, "-o", algorithm)
+        expect(code == 0, f"{schedule} of {topology} as XML: {err}")
+        code, out, err = tool("verify", algorithm, "--topo", topology, "-c", collective, "--json")
+        expect(code == 0 and json.loads(out)["kind"] == "program", f"verify {schedule} of {topology} as XML: {out}{err}")
+        code, out, err = tool("draw", algorithm, "--topo", topology)
+        expect(code == 0 and "</svg>" in out, f"draw {schedule} of {topology} as XML: {err}")
+        code, out, err = tool("simulate", "-s", algorithm, "--topo", topology)
+        expect(code == 1 and "MSCCL XML has no trees" in err, f"simulate XML: {err}")
+    os.remove(algorithm)
+    code, out, err = tool("plan", "-c", "broadcast", "--topo", "ring:5", "-o", algorithm)
+    expect(code == 1 and "no place in MSCCL XML" in err and not os.path.exists(algorithm), f"broadcast as XML: {err}")
     for algorithm in sorted((seeds.parent / "plan").glob("*.xml")):  # MSCCL's, for two ranks
         picture = os.path.join(pictures, "a.svg")
         code, out, err = tool("draw", str(algorithm), "--topo", "hypercube:1", "-o", picture)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef BNY_TESTS_MSCCL_WRITE_H
-#define BNY_TESTS_MSCCL_WRITE_H
+#ifndef BNY_TOOLS_MSCCL_WRITE_H
+#define BNY_TOOLS_MSCCL_WRITE_H
 
 #include <stdio.h>
 

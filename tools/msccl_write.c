@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Programs as MSCCL XML, for tests of its import. Each lane (peer, channel, direction) of a
+/* Programs as MSCCL XML. Each lane (peer, channel, direction) of a
  * rank becomes a tb; dependencies between tbs become depid and deps, one a step, further ones
  * on nop steps before it. */
-#include "msccl_write.h"
+#include "tools/msccl_write.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -212,6 +212,10 @@ static void tell_openmpi(struct words *w, const struct bny_launcher_job *job,
     add(w, "--host");
     add(w, h->text);
     add_number(w, "-np", job->nranks);
+    if (is_prte) { /* else it refuses more ranks than CPUs, which the hosts were said to have */
+        add(w, "--bind-to");
+        add(w, "core:overload-allowed");
+    }
     if (job->timeout_s > 0)
         add_number(w, "--timeout", units(job->timeout_s, 1));
     add_variables(w, job);

@@ -19,6 +19,7 @@ printf '%s\\n' "${0##*/}" "$@" --
 export -p
 """
 OPENMPI, HYDRA = "--host {} -np {}", "-hosts {} -n {}"
+BOUND = " --bind-to core:overload-allowed"  # prterun alone
 SRUN = "--nodelist {} --nodes {} --ntasks {} --ntasks-per-node {} --input=0"
 # Hosts and ranks; then what prterun and orterun, hydra, and srun are told.
 TOLD = {
@@ -99,12 +100,12 @@ class Words(unittest.TestCase):
         for program in PROGRAMS:
             self.program(program)
         for options, (openmpi, hydra, srun) in TOLD.items():
-            for program, want in zip(PROGRAMS, (openmpi, hydra, openmpi, srun)):
+            for program, want in zip(PROGRAMS, (openmpi + BOUND, hydra, openmpi, srun)):
                 self.check(options, program, want)
         one = OPENMPI.format("a:1", 1)
         for options, (prterun, hydra, orterun, srun) in ADDED.items():
             options = "--hosts a " + options
-            self.check(options, "prterun", f"{one} {prterun}")
+            self.check(options, "prterun", f"{one}{BOUND} {prterun}")
             self.check(options, "orterun", f"{one} {orterun}")
             env = self.check(options, "mpiexec.hydra", f"-hosts a:1 {hydra} -n 1")
             said = re.search("--timeout (.*)", prterun)
@@ -136,12 +137,12 @@ class Words(unittest.TestCase):
             f.write(FILE + "d" * 2000 + "\n")
         for option in "--hostfile", "--machinefile":
             self.assertEqual(self.told(option, self.folder + "/hosts")[0],
-                             ["prterun", "--host", f"a:2,b:2,c:2,{'d' * 2000}:1", "-np", "7"])
+                             ["prterun", "--host", f"a:2,b:2,c:2,{'d' * 2000}:1", "-np", "7", *BOUND.split()])
 
     def test_ways_to_say_np(self):
         self.program("prterun")
         for np in ("-n", "2"), ("-n2",), ("-np", "2"), ("-np2",), ("-np=2",), ("--ranks", "2"), ("--ranks=2",):
-            self.assertEqual(self.told("--hosts", "a:4", *np)[0][-2:], ["-np", "2"], np)
+            self.assertEqual(self.told("--hosts", "a:4", *np)[0][3:5], ["-np", "2"], np)
 
     def test_wrong_words(self):
         self.program("srun")

@@ -49,7 +49,7 @@ class Hosts(unittest.TestCase):
             with open(folder + "/in", "w") as f:
                 f.write(text)
             with open(folder + "/hosts", "w") as f:
-                f.write("# all alike\n" + "".join(f"10.77.0.{h + 1} slots=2\n" for h in range(HOSTS)))
+                f.write("# all alike\n" + "".join(f"10.77.0.{h + 1} slots=8\n" for h in range(HOSTS)))
             own = {k: v for k, v in os.environ.items() if not k.startswith("BANYAN_")}
             net = [CLUSTER, "--net", f"star:0*{HOSTS}", "--timeout", "120", "--", "bash", "-c", SCRIPT, "bash", folder]
             job = [RUN, "--launcher", launcher, *[o.replace("FOLDER", folder) for o in options], *command]
@@ -77,7 +77,7 @@ class Hosts(unittest.TestCase):
 
     def test_hydra_sums(self):
         """As many as the file's lines say."""
-        self.sums("hydra", "--hostfile", "FOLDER/hosts", ranks=2 * HOSTS)
+        self.sums("hydra", "--hostfile", "FOLDER/hosts", ranks=8 * HOSTS)
 
     def test_orterun_sums(self):
         self.sums("orterun", "--hosts", "10.77.0.1:2,10.77.0.4:2,10.77.0.8:2", ranks=6)

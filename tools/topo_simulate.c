@@ -139,7 +139,7 @@ static void set_tracks(struct message *m, uint32_t n, double *ends)
     for (uint32_t i = 0; i < n; i++) {
         if (i == 0 || m[i].from != m[i - 1].from)
             tracks = 0;
-        while (m[i].track < tracks && ends[m[i].track] > m[i].began_s)
+        while (m[i].track < tracks && ends[m[i].track] > m[i].began_s + 1e-12)
             m[i].track++;
         tracks += m[i].track == tracks;
         ends[m[i].track] = m[i].ended_s;

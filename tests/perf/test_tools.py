@@ -238,6 +238,10 @@ class Perf(unittest.TestCase):
             self.assertEqual((merged.returncode, merged.stderr), (0, ""))
             with open(file, encoding="utf-8") as f:
                 events = json.load(f)["traceEvents"]
+            drawn = subprocess.run([sys.executable, TRACE, "draw", file], capture_output=True, text=True)
+            self.assertEqual((drawn.returncode, drawn.stderr), (0, ""))
+            svg = xml.dom.minidom.parseString(drawn.stdout)
+            self.assertEqual(len(svg.getElementsByTagName("title")), sum(e["ph"] == "X" for e in events))
         names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
         events = [(e["pid"], names[e["pid"], e["tid"]], e) for e in events if e["ph"] == "X"]
         size = rows[0]["bytes"]

@@ -137,6 +137,28 @@ class Trace(unittest.TestCase):
         self.assertEqual(wire, [(0, 1, 23), (0, 1, 60), (1, 0, 43), (1, 2, 53), (2, 1, 63)])
         self.assertIn("(64 bytes), ring, codec none: rank 0, 90.0 us: wire-bound ", p.stdout)
 
+    def draw(self, *options):
+        p = subprocess.run([sys.executable, TRACE, "draw", self.file, *options], capture_output=True, text=True)
+        return p.returncode, p.stdout.count("<title>"), p.stderr
+
+    def test_pictures(self):
+        post, arrive = 1, 3
+        self.write(0, "a", 0, [(post, 1, 0, 10), (post, 2, 1, 20)])
+        self.write(1, "a", 0, [(arrive, 0, 0, 30)])
+        self.write(2, "a", 0, [(arrive, 0, 1, 70)])
+        self.assertEqual(self.merge().returncode, 0)
+        for options, slices in (((), 5), (("--operation", "7"), 5), (("--ranks", "1-2"), 2), (("--from", "0", "--to", "5"), 3),
+                                (("--ranks", "0", "--from", "40", "--to", "60"), 2)):
+            self.assertEqual(self.draw(*options), (0, slices, ""), options)
+        for options, words in ((("--operation", "8"), "no operation 8 of communicator 1"), (("--ranks", "5"), "no slices of these ranks"),
+                               (("--from", "900", "--to", "901"), "0 slices lie between 900 and 901")):
+            code, slices, said = self.draw(*options)
+            self.assertEqual((code, slices, said.count("\n")), (1, 0, 1), options)
+            self.assertIn(words, said)
+        with open(self.file, "w", encoding="utf-8") as f:
+            f.write("{}")
+        self.assertIn("is no trace", self.draw()[2])
+
     def test_files_that_are_missing_or_broken(self):
         p = self.merge()
         self.assertNotEqual(p.returncode, 0)

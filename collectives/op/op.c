@@ -88,6 +88,8 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
         (op->is_for_call || bny_call_same(&op->call, call))) {
         int same_tag = op->call.tag == call->tag;
         op->is_for_call = 0;
+        if (!same_tag)
+            bny_record_run_end(op);
         memcpy((char *)&op->call + BNY_CALL_KEY_BYTES, (const char *)call + BNY_CALL_KEY_BYTES,
                sizeof *call - BNY_CALL_KEY_BYTES);
         if (!same_tag)
@@ -95,6 +97,8 @@ int bny_op_init(struct bny_op *op, struct banyan_comm *comm, const struct bny_ca
         return 0;
     }
     op->planned = op->is_for_call = 0;
+    bny_record_run_end(op);
+    op->record = 0;
     bny_plan_drop(&op->plan);
     op->comm = comm;
     op->call = *call;
@@ -195,7 +199,7 @@ static int op_begin(struct bny_op *op)
     int rc = 0;
 
     note_begun(op);
-    bny_record_begin(op, bny_record_clock(op));
+    bny_record_begin(op);
     op->in = op->call.sendbuf;
     op->out = op->call.recvbuf;
     op->out_kind = &bny_mem_host;
@@ -294,8 +298,7 @@ void bny_op_end_unstarted(struct bny_op *op, int result)
 void bny_op_done_inline(struct bny_op *op)
 {
     bny_op_end_unstarted(op, 0);
-    bny_record_begin(op, op->tried);
-    bny_record_end(op);
+    bny_record_at_once(op);
     count_done(op->comm);
 }
 
@@ -306,10 +309,9 @@ int bny_op_try(struct bny_op *op, int tries)
     int rc;
 
     BNY_ASSERT_LOCKED(c->world);
-    op->tried = bny_record_clock(op);
     if (!op->way->try_now || c->active_first || bny_comm_has_failed(c) || op->is_timed ||
         op->call.contributors || bny_op_is_staged(op) || bny_match_has_early(c->match) ||
-        bny_match_is_busy(c->match))
+        bny_match_is_busy(c->match) || c->world->trace)
         return 0;
     op->in = op->call.sendbuf;
     op->out = op->call.recvbuf;
@@ -412,8 +414,10 @@ void bny_op_complete(struct bny_op *op, int result)
 
 void bny_op_finish(struct bny_op *op)
 {
-    if (op->comm) /* devices may know its memory, others may hold its program */
+    if (op->comm) { /* devices may know its memory, others may hold its program */
         BNY_ASSERT_LOCKED(op->comm->world);
+        bny_record_run_end(op);
+    }
     for (int k = 0; k < BNY_WAY_COUNT; k++)
         if (op->of_way[k])
             op->ways[k]->free(op);

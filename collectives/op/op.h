@@ -18,6 +18,7 @@ enum bny_op_state {
     BNY_OP_DONE
 };
 
+struct bny_record;
 struct bny_asked {  /* of a peer: mismatch.c */
     uint8_t told;   /* our plan, because its differs */
     uint8_t probed; /* in this round of probes */
@@ -69,9 +70,9 @@ struct bny_op {
     char *foreign;                  /* copies of buffers in other kinds of memory */
     size_t foreign_cap, staged_out; /* bytes that go back to the user, to memory of: */
     const struct bny_mem_kind *out_kind;
-    uint64_t record;       /* op/recorder.h: the number of its record; 0: none */
-    uint64_t tried;        /* the same: when bny_op_try() began */
-    struct bny_op *parent; /* this is a child of it, with a number that it kept; or NULL */
+    uint64_t record;        /* op/recorder.h: the number of its record; 0: none */
+    struct bny_record *run; /* the same: its next call counts in it; NULL: in a new one */
+    struct bny_op *parent;  /* this is a child of it, with a number that it kept; or NULL */
     size_t vcap;
     size_t *vcounts;  /* storage of call's four arrays */
     uint8_t *present; /* [n] and of its set */

@@ -31,6 +31,7 @@ struct bny_recorder {
     uint64_t failed_ns; /* when a failure was written last; 0: never */
     int logged; /* failures that were agreed on, when the control plane's thread last looked */
     _Atomic unsigned asked; /* by signals: as many have been answered */
+    struct bny_counts counts;
 };
 
 /* ---- signals ---- */
@@ -68,21 +69,6 @@ void bny_recorder_heed_signal(void)
 }
 
 /* ---- time ---- */
-
-/* A counter that a 4 B call can afford to read. */
-uint64_t bny_recorder_ticks(void)
-{
-#if defined(__x86_64__)
-    return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-    uint64_t t;
-
-    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(t));
-    return t;
-#else
-    return bny_now_ns();
-#endif
-}
 
 /* Both clocks at one moment: of some tries the one in which the least time passed between. */
 static struct moment moment_now(void)
@@ -131,14 +117,100 @@ static uint64_t wall_of(const struct ticks_clock *k, uint64_t ticks)
     return k->wall_ns - (uint64_t)((double)(k->ticks - ticks) * k->ns_per_tick);
 }
 
+/* ---- counts ---- */
+
+static void count_codec(struct bny_counts *all, const struct bny_record *r, uint64_t n,
+                        uint64_t wire)
+{
+    struct bny_codec_count *k = all->codecs;
+
+    while (k < all->codecs + BNY_CODEC_COUNTS - 1 && k->spec && k->spec != r->codec)
+        k++;
+    if (!k->spec)
+        k->spec = k < all->codecs + BNY_CODEC_COUNTS - 1 ? r->codec : "other";
+    k->raw += n * r->count * r->esz;
+    k->wire += wire;
+}
+
+static void count(struct bny_counts *all, const struct bny_record *r, uint64_t n, uint64_t wire)
+{
+    struct bny_count *k = &all->of[r->kind];
+
+    if (r->result) {
+        k->failed += n;
+        return;
+    }
+    k->done += n;
+    k->bytes += n * r->count * r->esz;
+    if (!r->is_at_once)
+        k->ticks += r->ended - r->begun;
+    if (r->codec)
+        count_codec(all, r, n, wire);
+}
+
+static void count_run(struct bny_counts *all, struct bny_record *r)
+{
+    count(all, r, r->again - r->counted, 0);
+    r->counted = r->again;
+}
+
+const struct bny_counts *bny_recorder_counts(struct bny_world *w)
+{
+    struct bny_counts *all = &w->recorder->counts;
+
+    for (struct banyan_comm *c = w->comms; c; c = c->next_comm)
+        if (c->records && c->records->run)
+            count_run(all, c->records->run->run);
+    all->ns_per_tick = ticks_now(w->recorder).ns_per_tick;
+    return all;
+}
+
 /* ---- records ---- */
 
-void bny_recorder_add(struct bny_op *op, uint64_t begun)
+void bny_recorder_run_end(struct bny_op *op)
+{
+    count_run(&op->comm->world->recorder->counts, op->run);
+    op->comm->records->run = NULL;
+    op->run = NULL;
+}
+
+static struct bny_record *record_of(const struct bny_op *op)
+{
+    struct bny_records *all = op->comm->records;
+    struct bny_record *r = op->record && all ? &all->of[(op->record - 1) % BNY_RECORDS] : NULL;
+
+    return r && r->number == op->record ? r : NULL;
+}
+
+static void describe(struct bny_record *r, const struct bny_op *op)
+{
+    const struct bny_call *call = &op->call;
+    int is_p2p = call->collective == BNY_SENDRECV;
+
+    *r = (struct bny_record){
+        .count = call->count,
+        .codec = op->plan.codec ? op->plan.codec->spec : NULL,
+        .weighs = op->plan.weighs,
+        .name = bny_call_name(call),
+        .root = is_p2p || bny_call_row(call)->rooted ? call->root : -1,
+        .dtype = (uint8_t)call->dtype,
+        .is_p2p = (uint8_t)is_p2p,
+        .esz = (uint8_t)op->esz,
+        .kind = is_p2p && !call->is_send ? BNY_RECORDED_RECV : call->collective,
+    };
+    memcpy(r->schedule, op->plan.schedule, sizeof r->schedule); /* perhaps not all of it */
+}
+
+/* An operation that runs the same call again has been described. */
+void bny_recorder_add(struct bny_op *op)
 {
     struct banyan_comm *c = op->comm;
+    const struct bny_record *before = record_of(op);
     struct bny_record *r;
 
     op->record = 0;
+    if (c->records && c->records->run) /* this one has the next number */
+        bny_recorder_run_end(c->records->run);
     if (op->parent || op->free_detached)
         return;
     if (!c->records)
@@ -146,37 +218,52 @@ void bny_recorder_add(struct bny_op *op, uint64_t begun)
     if (!c->records)
         return;
     r = &c->records->of[c->records->n++ % BNY_RECORDS];
-    op->record = c->records->n;
-    *r = (struct bny_record){
-        .number = op->record,
-        .begun = begun,
-        .count = op->call.count,
-        .codec = op->plan.codec ? op->plan.codec->spec : NULL,
-        .weighs = op->plan.weighs,
-        .name = bny_call_name(&op->call),
-        .seq = bny_op_seq(op),
-        .root = op->call.collective == BNY_SENDRECV || bny_call_row(&op->call)->rooted
-                    ? op->call.root
-                    : -1,
-        .dtype = (uint8_t)op->call.dtype,
-        .is_p2p = op->call.collective == BNY_SENDRECV,
-        .esz = (uint8_t)op->esz,
-    };
-    memcpy(r->schedule, op->plan.schedule, sizeof r->schedule); /* perhaps not all of it */
+    if (!before || op->is_any_source)
+        describe(r, op);
+    else if (before != r)
+        *r = *before;
+    r->number = op->record = c->records->n;
+    r->begun = bny_recorder_ticks();
+    r->ended = r->again = r->counted = 0;
+    r->seq = bny_op_seq(op);
+    r->result = 0;
+    r->is_at_once = 0;
 }
 
 void bny_recorder_end(const struct bny_op *op)
 {
-    const struct bny_records *all = op->comm->records;
-    struct bny_record *r;
+    struct bny_record *r = record_of(op);
 
-    if (!op->record || !all)
-        return;
-    r = (struct bny_record *)&all->of[(op->record - 1) % BNY_RECORDS];
-    if (r->number != op->record)
+    if (!r)
         return;
     r->ended = bny_recorder_ticks();
     r->result = op->result;
+    count(&op->comm->world->recorder->counts, r, 1, op->wire_bytes);
+}
+
+void bny_recorder_at_once(struct bny_op *op)
+{
+    struct bny_record *r;
+
+    bny_recorder_add(op);
+    r = record_of(op);
+    if (!r)
+        return;
+    r->ended = r->begun;
+    r->is_at_once = 1;
+    count(&op->comm->world->recorder->counts, r, 1, 0);
+    op->run = r;
+    op->comm->records->run = op;
+}
+
+double bny_recorder_age(const struct bny_op *op)
+{
+    const struct bny_record *r = op->comm->world->recorder ? record_of(op) : NULL;
+
+    if (!r || r->ended)
+        return -1;
+    return (double)(bny_recorder_ticks() - r->begun) *
+           ticks_now(op->comm->world->recorder).ns_per_tick * 1e-9;
 }
 
 /* ---- the file ---- */
@@ -203,34 +290,59 @@ static void write_waits(FILE *f, const struct bny_op *op)
     fputc(']', f);
 }
 
+/* What is known of the times of operation i of a record, from 0. */
+static void write_times(FILE *f, const struct bny_record *r, uint64_t i,
+                        const struct ticks_clock *k)
+{
+    if (i == 0)
+        fprintf(f, ", \"time_created_ns\": %llu", (unsigned long long)wall_of(k, r->begun));
+    if (r->ended)
+        fprintf(f, ", \"state\": \"%s\", \"result\": %d", r->result ? "failed" : "completed",
+                r->result);
+    if (r->ended && i == r->again)
+        fprintf(f, ", \"time_completed_ns\": %llu", (unsigned long long)wall_of(k, r->ended));
+    if (r->ended && !r->is_at_once)
+        bny_fprintf(f, ", \"duration_ms\": %.6f",
+                    (double)(r->ended - r->begun) * k->ns_per_tick * 1e-6);
+}
+
 static void write_record(FILE *f, const struct banyan_comm *c, const struct bny_record *r,
-                         const struct ticks_clock *k)
+                         uint64_t i, const struct ticks_clock *k)
 {
     const struct bny_op *op = r->ended ? NULL : in_flight(c, r->number);
 
     fprintf(f,
             "{\"record_id\": %llu, \"%s\": %u, \"profiling_name\": \"banyan:%s\", "
             "\"is_p2p\": %s, \"input_sizes\": [[%zu]], \"input_dtypes\": [\"%s\"], "
-            "\"bytes\": %zu, \"schedule\": \"%.19s\", \"codec\": \"%s%s\", \"root\": %d, "
-            "\"time_created_ns\": %llu",
+            "\"bytes\": %zu, \"schedule\": \"%.19s\", \"codec\": \"%s%s\", \"root\": %d",
             (unsigned long long)r->number, r->is_p2p ? "p2p_seq_id" : "collective_seq_id",
-            r->seq, r->name, r->is_p2p ? "true" : "false", r->count,
+            r->seq + (uint32_t)i, r->name, r->is_p2p ? "true" : "false", r->count,
             banyan_dtype_name((enum banyan_dtype)r->dtype), r->count * r->esz, r->schedule,
-            r->codec ? r->codec : "none", r->weighs ? " if it pays" : "", r->root,
-            (unsigned long long)wall_of(k, r->begun));
-    if (!r->ended) {
+            r->codec ? r->codec : "none", r->weighs ? " if it pays" : "", r->root);
+    write_times(f, r, i, k);
+    if (!r->ended)
         fputs(", \"state\": \"started\"", f);
-        if (op)
-            write_waits(f, op);
-    } else {
-        bny_fprintf(f,
-                    ", \"state\": \"%s\", \"result\": %d, \"time_completed_ns\": %llu, "
-                    "\"duration_ms\": %.6f",
-                    r->result ? "failed" : "completed", r->result,
-                    (unsigned long long)wall_of(k, r->ended),
-                    (double)(r->ended - r->begun) * k->ns_per_tick * 1e-6);
-    }
+    if (op)
+        write_waits(f, op);
     fputc('}', f);
+}
+
+/* The latest BNY_RECORDS operations. */
+static void write_records(FILE *f, const struct banyan_comm *c, const struct ticks_clock *k)
+{
+    const struct bny_records *all = c->records;
+    uint64_t left = 0, first = all->n, skip;
+    const char *between = "\n ";
+
+    while (first > 0 && all->n - first < BNY_RECORDS && left < BNY_RECORDS)
+        left += 1 + all->of[--first % BNY_RECORDS].again;
+    skip = left > BNY_RECORDS ? left - BNY_RECORDS : 0;
+    for (; first < all->n; first++, skip = 0)
+        for (uint64_t i = skip; i <= all->of[first % BNY_RECORDS].again; i++) {
+            fputs(between, f);
+            write_record(f, c, &all->of[first % BNY_RECORDS], i, k);
+            between = ",\n ";
+        }
 }
 
 static void write_text(FILE *f, const char *text)
@@ -246,9 +358,6 @@ static void write_text(FILE *f, const char *text)
 
 static void write_comm(FILE *f, const struct banyan_comm *c, const struct ticks_clock *k)
 {
-    const struct bny_records *all = c->records;
-    uint64_t first = all && all->n > BNY_RECORDS ? all->n - BNY_RECORDS : 0;
-
     fprintf(f, "{\"pg_id\": %u, \"rank\": %d, \"ranks\": [", c->id, c->rank);
     for (int r = 0; r < c->n; r++)
         fprintf(f, "%s%d", r ? ", " : "", c->peers[r].world_rank);
@@ -256,10 +365,8 @@ static void write_comm(FILE *f, const struct banyan_comm *c, const struct ticks_
             atomic_load(&c->position.started));
     write_text(f, bny_comm_has_failed(c) ? c->failure_text : "");
     fputs(", \"entries\": [", f);
-    for (uint64_t i = first; all && i < all->n; i++) {
-        fputs(i > first ? ",\n " : "\n ", f);
-        write_record(f, c, &all->of[i % BNY_RECORDS], k);
-    }
+    if (c->records)
+        write_records(f, c, k);
     fputs("]}", f);
 }
 

@@ -69,7 +69,7 @@ class Recorder(unittest.TestCase):
             entries = json.load(f)["communicators"][0]["entries"]
         self.assertEqual(len(entries), 1024)
         self.assertEqual({e["state"] for e in entries[:-1]}, {"completed"})
-        self.assertTrue(all(e["duration_ms"] > 0 for e in entries[:-1]))
+        self.assertTrue(all(e["duration_ms"] > 0 for e in entries if "duration_ms" in e))
         self.assertEqual(sorted(e["profiling_name"] for e in entries if e["is_p2p"]), ["banyan:recv", "banyan:send"])
 
     def test_a_deadline(self):

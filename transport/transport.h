@@ -179,6 +179,14 @@ struct bny_event {
     const char *reason; /* static or owned by the ep */
 };
 
+/* What a transport knows of its traffic with one peer, since the start. */
+struct bny_traffic {
+    uint64_t sent, received; /* bytes, with the transport's own */
+    uint64_t resent;         /* packets that were sent again */
+    uint32_t replaced;       /* connections to the peer */
+    uint32_t rtt_us;         /* 0: unknown */
+};
+
 /* Describes memory that a peer may put into; CTS messages carry it unchanged. */
 struct bny_window {
     uint64_t addr, bytes;
@@ -296,6 +304,8 @@ struct bny_transport_ops {
      * until the peer can no longer write into this window. A peer that does not poll for most
      * of a second is cut off (DOWN). NULL: window_close suffices. */
     void (*fence)(struct bny_ep *ep, const struct bny_window *win);
+    /* Fills *out, for tools. NULL: the transport does not count by peer. */
+    void (*traffic)(const struct bny_ep *ep, struct bny_traffic *out);
 };
 
 /* Shared memory: wakes the peer if it sleeps, after something was written for it. */

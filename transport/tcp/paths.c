@@ -78,6 +78,7 @@ static void watch_losses(struct tcp_conn *c, const struct tcp_info *info)
     if (resent < c->seen_resent || !mss) /* a new connection */
         c->seen_resent = 0;
     c->resent += resent - c->seen_resent;
+    c->ep->resent += resent - c->seen_resent;
     c->sent += (c->put - c->seen_put) / (mss ? mss : 1) + 1;
     c->seen_resent = resent;
     c->seen_put = c->put;
@@ -117,6 +118,35 @@ static void watch(struct tcp_conn *c)
     } else if (owes) {
         tell_gone(c);
         bny_tcp_lost(c, ETIMEDOUT);
+    }
+}
+
+/* Packets that were sent again since watch() last looked. */
+static uint32_t resent_since(const struct tcp_conn *c, uint32_t *rtt_us)
+{
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof info;
+
+    if (c->state != TCP_OPEN || getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
+        return 0;
+    if (!*rtt_us || info.tcpi_rtt < *rtt_us)
+        *rtt_us = info.tcpi_rtt;
+    return info.tcpi_total_retrans -
+           (info.tcpi_total_retrans < c->seen_resent ? 0 : c->seen_resent);
+}
+
+void bny_tcp_traffic(const struct bny_ep *base, struct bny_traffic *out)
+{
+    const struct tcp_ep *ep = (const struct tcp_ep *)base;
+
+    *out = (struct bny_traffic){ .resent = ep->resent, .replaced = ep->replaced };
+    for (int lane = 0; lane < TCP_LANES; lane++) {
+        if (ep->out[lane]) {
+            out->sent += ep->out[lane]->put;
+            out->resent += resent_since(ep->out[lane], &out->rtt_us);
+        }
+        if (ep->in[lane])
+            out->received += ep->in[lane]->got;
     }
 }
 

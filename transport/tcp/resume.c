@@ -146,6 +146,7 @@ int bny_tcp_resumed(struct tcp_conn *c)
         if (c->sec)
             bny_tcp_secure_restart_rx(c->sec);
         bny_counter_add(&c->tp->tp.replaced, 1);
+        c->ep->replaced++;
         bny_info("tcp: the connection to rank %d was replaced at byte %llu", c->ep->ep.peer,
                  (unsigned long long)at);
         return 0;

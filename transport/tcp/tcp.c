@@ -625,4 +625,5 @@ const struct bny_transport_ops bny_tcp_ops = {
     .recall = bny_tcp_recall,
     .arm = tcp_arm,
     .disarm = tcp_disarm,
+    .traffic = bny_tcp_traffic,
 };

@@ -247,6 +247,8 @@ struct tcp_ep {
     int down;                   /* 1: to be reported, 2: was reported */
     char *reason;               /* of down; NULL: there was no memory for it */
     struct bny_last_reads ends; /* since_ns > 0: it has ended, and is down after them */
+    uint64_t resent;            /* packets that were sent again, when last seen */
+    uint32_t replaced;
 };
 
 struct tcp_tp {
@@ -371,7 +373,9 @@ uint64_t bny_tcp_announce(const struct tcp_conn *in);
 int bny_tcp_follow(struct tcp_conn *in, struct tcp_conn *fresh);
 void bny_tcp_switch(struct tcp_conn *in); /* to the next socket; there must be one */
 void bny_tcp_close(struct tcp_conn *c);   /* all its sockets */
-/* paths.c. Once per second: a connection with waiting output and an unresponsive peer is lost;
+/* paths.c */
+void bny_tcp_traffic(const struct bny_ep *base, struct bny_traffic *out);
+/* Once per second: a connection with waiting output and an unresponsive peer is lost;
  * one that loses many packets is told of. */
 void bny_tcp_watch_paths(struct tcp_tp *t);
 

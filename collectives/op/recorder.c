@@ -467,7 +467,7 @@ void bny_recorder_tick(struct bny_world *w)
 
 /* From the control plane's thread: the rank may be in its own code, and nobody drives. A thread
  * that waits in the library holds the lock for moments only. */
-static void asked_aside(void *ctx)
+static int asked_aside(void *ctx)
 {
     struct bny_world *w = ctx;
     struct bny_recorder *r = w->recorder;
@@ -475,7 +475,7 @@ static void asked_aside(void *ctx)
     int logged = bny_control_logged(w->control);
 
     if ((r->asked == atomic_load(&signals) && r->logged == logged) || !bny_world_trylock(w))
-        return;
+        return -1;
     bny_recorder_tick(w);
     if (r->logged != logged && !has_just_failed(r) && bny_control_failure(w->control, &f)) {
         f.text[sizeof f.text - 1] = '\0';
@@ -483,6 +483,7 @@ static void asked_aside(void *ctx)
     }
     r->logged = logged;
     bny_world_unlock(w);
+    return -1;
 }
 
 /* The recorder, or NULL and errno. */
@@ -521,8 +522,11 @@ void bny_recorder_open(struct bny_world *w)
     }
     if (*trace && bny_trace_begin(w) != 0)
         bny_warn("BANYAN_TRACE=%s: no memory for events", trace);
-    if (w->control)
-        bny_control_watch(w->control, atomic_load(&signal_fd), asked_aside, w);
+    if (!w->control)
+        return;
+    bny_control_watch(w->control, asked_aside, w);
+    if (atomic_load(&signal_fd) >= 0)
+        bny_control_watch_fd(w->control, atomic_load(&signal_fd));
 }
 
 void bny_recorder_close(struct bny_world *w)

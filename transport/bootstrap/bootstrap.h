@@ -160,9 +160,32 @@ const char *bny_control_where(const struct bny_control *c, int rank, char *text)
  * while no message comes. Call it once the links are up. Returns 0. Without a thread
  * (BANYAN_CONTROL_THREAD=0, or none can be made) only bny_control_progress does this. */
 int bny_control_start(struct bny_control *c);
-/* Before that: the thread calls fn, without a lock, whenever fd (-1: none) becomes readable, or
- * anything else woke it. */
-void bny_control_watch(struct bny_control *c, int fd, void (*fn)(void *), void *ctx);
+/* Before that: the thread calls fn, without a lock, whenever anything woke it, and when the
+ * milliseconds have passed that fn returned last; -1: no time. */
+void bny_control_watch(struct bny_control *c, int (*fn)(void *), void *ctx);
+/* fd wakes the thread when it becomes readable. Any thread. */
+void bny_control_watch_fd(struct bny_control *c, int fd);
+
+/* A survey asks all ranks for a text, each of which its owner writes, and is for tools: a rank
+ * that does not answer does not matter. A rank makes one at a time. The question goes to all
+ * ranks over the links, and answers come back by the way that it took. Any thread. */
+#define BNY_SURVEY_TEXT 16384 /* longest answer */
+struct bny_survey {
+    int32_t by; /* the rank that asks */
+    uint32_t number;
+};
+/* Begins one, and forgets the answers to the one before. */
+void bny_control_survey_begin(struct bny_control *c);
+/* 1: a question, this rank's own included, that this rank has not answered; 0: there is none.
+ */
+int bny_control_survey_asked(struct bny_control *c, struct bny_survey *out);
+void bny_control_survey_answer(struct bny_control *c, const struct bny_survey *s,
+                               const char *text, size_t len);
+/* The answers to its own question that have come since the last call, a line each, for the
+ * caller to free; NULL: none. *missing: live ranks that have not answered. */
+char *bny_control_survey_take(struct bny_control *c, size_t *len, int *missing);
+/* Seconds since this rank was last seen waiting inside the library; < 0: never. */
+double bny_control_away_s(const struct bny_control *c);
 /* If there is no thread, receives, forwards and answers. Cheap enough for a call every few 100
  * us. Returns 1 if a failure has been agreed on, else 0. */
 int bny_control_progress(struct bny_control *c);

@@ -100,8 +100,7 @@ static void accept_all(struct bny_control *c)
                 break;
             c->starved = 0;
             half_make_room(c);
-            conn = bny_conn_new(fd, c->epfd, 0, &peer, &c->self,
-                                (uint32_t)bny_consensus_message_max(c->nranks));
+            conn = bny_conn_new(fd, c->epfd, 0, &peer, &c->self, control_frame_max(c));
             if (conn)
                 c->half[c->nhalf++] = conn;
         }
@@ -202,6 +201,8 @@ void control_progress_locked(struct bny_control *c)
 
     if (n <= 0 && !c->busy)
         return;
+    for (int i = 0; i < n; i++)
+        c->watcher_due |= ev[i].data.ptr == c;
     if (c->wake_fd >= 0 && read(c->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
         bny_debug("rank %d: an eventfd cannot be read", c->rank);
     accept_all(c);
@@ -216,7 +217,7 @@ int bny_control_hear(struct bny_control *c)
 
     pthread_mutex_lock(&c->lock);
     control_progress_locked(c);
-    more = c->busy;
+    more = c->busy | c->watcher_due;
     pthread_mutex_unlock(&c->lock);
     if (more && c->has_thread) /* it may sleep, and this call consumed its wake-up */
         bny_control_wake(c);
@@ -589,6 +590,7 @@ void bny_control_destroy(struct bny_control *c)
     if (c->epfd >= 0)
         bny_fd_close(c->epfd);
     view_finish(c);
+    survey_finish(c);
     free(c->peers);
     bny_failures_finish(&c->known);
     pthread_mutex_destroy(&c->lock);

@@ -24,6 +24,8 @@ enum control_frame {
     CONTROL_AGREE,    /* consensus.h */
     CONTROL_EXCLUDED, /* the sender accepts nothing from us any more */
     CONTROL_MISSED,   /* a rank receives nothing from another: struct control_missed */
+    CONTROL_ASK,      /* survey.c: struct survey_frame */
+    CONTROL_ANSWER,   /* the same, and text of at most BNY_SURVEY_TEXT bytes */
 };
 struct control_missed { /* a receiver that got it from `by` forwards it to `rank` */
     int32_t by, rank;
@@ -67,6 +69,20 @@ struct control_peer {
     uint8_t same_host;
 };
 
+#define SURVEYS 8 /* questions whose way back a rank remembers */
+struct surveys {
+    struct survey_seen {
+        struct bny_survey of;
+        int via;     /* the neighbour that it came from; this rank: its own */
+        int is_open; /* this rank has not answered it */
+    } seen[SURVEYS];
+    unsigned nseen;     /* so far; the latest overwrite the first */
+    uint32_t number;    /* of this rank's own question, 0: none yet */
+    uint64_t *answered; /* ranks; NULL: none has been asked */
+    char *text;         /* their answers */
+    size_t len;
+};
+
 struct bny_control {
     struct bny_control_seen seen; /* first: bny_control_logged() and others */
     pthread_mutex_t lock; /* of everything but the atomics; never held across a blocking call */
@@ -108,10 +124,12 @@ struct bny_control {
     struct bny_position *positions; /* timeout_verdict.c */
     _Atomic uint64_t here_ns;       /* when this rank last waited inside the library */
     /* The thread: control_thread.c */
-    int wake_fd;             /* ours: in epfd, wakes the thread */
-    int told_fd;             /* for waiting callers: something was agreed on */
-    void (*watcher)(void *); /* the owner's; NULL: none */
+    int wake_fd;            /* ours: in epfd, wakes the thread */
+    int told_fd;            /* for waiting callers: something was agreed on */
+    int (*watcher)(void *); /* the owner's; NULL: none */
+    int watcher_due;        /* another thread saw the event of one of its descriptors */
     void *watcher_ctx;
+    struct surveys surveys;
     pthread_t thread;
     int has_thread, stop;
 };
@@ -164,6 +182,14 @@ int silence_is_over(const struct bny_control *c, const struct link *l);
 void blame_run(struct bny_control *c);
 /* Is such a request unanswered? */
 int blame_asked(const struct bny_control *c);
+
+/* survey.c. Untrusted bytes. */
+void survey_asked(struct bny_control *c, const struct link *from, const uint8_t *data,
+                  size_t len);
+void survey_answered(struct bny_control *c, const uint8_t *data, size_t len);
+void survey_finish(struct bny_control *c);
+/* Payload bytes of the longest frame that a neighbour may send. */
+uint32_t control_frame_max(const struct bny_control *c);
 
 /* control_thread.c: ends the thread if there is one. */
 void control_stop(struct bny_control *c);

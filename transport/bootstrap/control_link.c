@@ -391,8 +391,7 @@ static void link_try(struct bny_control *c, struct link *l)
         return;
     }
     l->attempt_ns = bny_now_ns();
-    l->conn = bny_conn_new(fd, c->epfd, 1, a, &c->self,
-                           (uint32_t)bny_consensus_message_max(c->nranks));
+    l->conn = bny_conn_new(fd, c->epfd, 1, a, &c->self, control_frame_max(c));
     if (!l->conn) {
         link_retry(c, l, strerror(ENOMEM), ENOMEM);
         return;
@@ -547,6 +546,10 @@ void link_read(struct bny_control *c, struct link *l)
             view_farewell(c, l, data, len);
         else if (type == CONTROL_MISSED)
             silence_told(c, l, data, len);
+        else if (type == CONTROL_ASK)
+            survey_asked(c, l, data, len);
+        else if (type == CONTROL_ANSWER)
+            survey_answered(c, data, len);
         else if (type == CONTROL_EXCLUDED && !c->agree.leaving)
             c->agree.excluded = c->busy = 1;
     }

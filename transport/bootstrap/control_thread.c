@@ -32,15 +32,18 @@ static void *thread_main(void *arg)
 
     do {
         struct epoll_event ev[1];
-        int ms;
+        int ms, watcher_ms = -1;
 
         pthread_mutex_lock(&c->lock);
         control_progress_locked(c);
+        c->watcher_due = 0;
         ms = view_wait_ms(c);
         stop = c->stop;
         pthread_mutex_unlock(&c->lock);
         if (!stop && c->watcher)
-            c->watcher(c->watcher_ctx);
+            watcher_ms = c->watcher(c->watcher_ctx);
+        if (watcher_ms >= 0 && (ms < 0 || watcher_ms < ms))
+            ms = watcher_ms;
         if (!stop && epoll_wait(c->epfd, ev, 1, ms) < 0 && errno != EINTR) {
             bny_warn("rank %d: the control plane's thread ends: epoll_wait: %s", c->rank,
                      strerror(errno));
@@ -50,14 +53,18 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-void bny_control_watch(struct bny_control *c, int fd, void (*fn)(void *), void *ctx)
+void bny_control_watch(struct bny_control *c, int (*fn)(void *), void *ctx)
 {
-    struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
-
     if (c->has_thread)
         return;
     c->watcher = fn;
     c->watcher_ctx = ctx;
+}
+
+void bny_control_watch_fd(struct bny_control *c, int fd)
+{
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLET, .data.ptr = c };
+
     if (fd >= 0 && c->epfd >= 0 && epoll_ctl(c->epfd, EPOLL_CTL_ADD, fd, &ev) != 0)
         bny_debug("rank %d: epoll_ctl: %s", c->rank, strerror(errno));
 }

@@ -1386,3 +1386,92 @@ Test(control, a_stopped_rank_is_named_and_stays)
 {
     where_is_it(STOPPED, "does not answer: its process is stopped");
 }
+
+/* ---- surveys ---- */
+
+/* All ranks but `silent` answer what they are asked, with their number in two lines. */
+static void survey_round(struct world *w, int silent)
+{
+    struct bny_survey asked;
+    char text[32];
+
+    world_round(w);
+    for (int r = 0; r < w->n; r++)
+        while (r != silent && bny_control_survey_asked(w->c[r], &asked)) {
+            int len = snprintf(text, sizeof text, "rank\n%d;", r);
+
+            bny_control_survey_answer(w->c[r], &asked, text, (size_t)len);
+        }
+}
+
+/* Adds what rank r has gathered to all; returns how many ranks it misses. */
+static int survey_take(struct world *w, int r, char *all, size_t cap)
+{
+    size_t len, had = strlen(all);
+    int missing;
+    char *text = bny_control_survey_take(w->c[r], &len, &missing);
+
+    cr_assert_lt(had + len, cap);
+    if (text)
+        memcpy(all + had, text, len);
+    all[had + len] = '\0';
+    free(text);
+    return missing;
+}
+
+/* With 20 ranks most have no link to who asks. */
+Test(control, a_survey_asks_all_ranks)
+{
+    char all[2][1000] = { "", "" }, line[32];
+    struct world w;
+
+    world_new(&w, 20);
+    bny_control_survey_begin(w.c[7]);
+    bny_control_survey_begin(w.c[19]);
+    for (int left = 1; left >= 0; left--) /* rank 13 does not answer at first */
+        for (int k = 0; k < 2; k++)
+            while (survey_take(&w, k ? 19 : 7, all[k], sizeof all[k]) > left)
+                survey_round(&w, left ? 13 : -1);
+    for (int k = 0; k < 2; k++)
+        for (int r = 0; r < w.n; r++) {
+            const char *at;
+
+            snprintf(line, sizeof line, "rank %d;\n", r);
+            at = strstr(all[k], line);
+            cr_assert(at && !strstr(at + 1, line), "%s in %s", line, all[k]);
+        }
+    world_free(&w);
+}
+
+Test(control, malformed_frames_of_a_survey_are_dropped)
+{
+    int32_t frame[3] = { 0, 1, 1 };
+    uint8_t bytes[sizeof frame + BNY_SURVEY_TEXT + 1] = { 0 };
+    char all[100] = "";
+    struct bny_survey asked;
+    struct world w;
+
+    world_new(&w, 3);
+    bny_control_survey_begin(w.c[0]);
+    for (int wrong = 0; wrong < 5; wrong++) {
+        int32_t f[3] = { 0, wrong == 0 ? 2 : 1, wrong == 1 ? -1 : wrong == 2 ? 3 : 1 };
+
+        memcpy(bytes, f, sizeof f);
+        survey_answered(w.c[0], bytes,
+                        wrong == 3   ? sizeof f - 1
+                        : wrong == 4 ? sizeof bytes
+                                     : sizeof f + 4);
+    }
+    cr_assert_eq(survey_take(&w, 0, all, sizeof all), 3, "a malformed answer counts");
+    memcpy(bytes, frame, sizeof frame);
+    survey_answered(w.c[0], bytes, sizeof frame + 4);
+    survey_answered(w.c[0], bytes, sizeof frame + 4);
+    cr_assert_eq(survey_take(&w, 0, all, sizeof all), 2, "it counts once");
+    for (int32_t by = -1; by <= 3; by += 4) {
+        frame[0] = by;
+        survey_asked(w.c[1], &w.c[1]->links[0], (const uint8_t *)frame, sizeof frame);
+    }
+    survey_asked(w.c[1], &w.c[1]->links[0], (const uint8_t *)frame, sizeof frame - 1);
+    cr_assert(!bny_control_survey_asked(w.c[1], &asked), "rank %d asks", asked.by);
+    world_free(&w);
+}

@@ -134,3 +134,14 @@ struct cJSON *bny_json_parse(const char *text, size_t len, const char **end)
     put_back(&was);
     return o;
 }
+
+void bny_json_text(FILE *f, const char *text)
+{
+    fputc('"', f);
+    for (; *text; text++)
+        if (*text == '"' || *text == '\\')
+            fprintf(f, "\\%c", *text);
+        else if ((unsigned char)*text >= ' ')
+            fputc(*text, f);
+    fputc('"', f);
+}

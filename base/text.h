@@ -32,6 +32,10 @@ int bny_fprintf(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 
  * for sentences, in which other processes' texts stand. UTF-8 stays. */
 void bny_text_printable(char *text);
 
+/* Writes text as a string of JSON, which is a label's value of OpenMetrics as well, without
+ * control characters. */
+void bny_json_text(FILE *f, const char *text);
+
 /* cJSON_ParseWithLengthOpts; call bny_lazy_cjson() before. *end: behind the value, or the
  * position of an error. The caller frees it with cJSON_Delete. */
 struct cJSON *bny_json_parse(const char *text, size_t len, const char **end);

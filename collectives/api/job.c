@@ -10,7 +10,7 @@
 
 #include "collectives/local/workers.h"
 #include "collectives/op/op_cookie.h"
-#include "collectives/op/recorder.h"
+#include "collectives/op/observe.h"
 #include "collectives/plan/topology.h"
 #include "collectives/progress/progress.h"
 #include "transport/loop/loop.h"
@@ -80,6 +80,7 @@ void bny_world_free(struct bny_world *w)
     /* First: to others we are gone at once, and to us nobody is because they break off. */
     bny_control_destroy(w->control);
     w->control = NULL;
+    bny_observer_close(w);
     for (int i = 0; i < w->ntps; i++)
         w->tps[i]->ops->destroy(w->tps[i]);
     bny_cookies_free(w);

@@ -24,7 +24,7 @@
 #include "base/text.h"
 #include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
-#include "collectives/op/recorder.h"
+#include "collectives/op/observe.h"
 #include "collectives/progress/progress.h"
 #include "collectives/plan/topology.h"
 #include "transport/bootstrap/id.h"
@@ -649,6 +649,7 @@ static int join_advance(struct banyan_comm *comm)
         in->settled = 1;
     }
     open_recorder(in->w);
+    bny_observer_open(in->w);
     if (in->w->control)
         bny_control_here(in->w->control);
     rc = in->w->control ? bny_control_start(in->w->control) : 0;

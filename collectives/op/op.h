@@ -47,6 +47,7 @@ struct bny_op {
     int is_timed;                 /* they are taken: banyan_request_stats() */
     uint64_t deadline_ns, allowed_ns; /* 0: none so far; what of it was left when it was set */
     uint64_t word_ns;    /* when this rank reports whom it waits for; 0: not set yet */
+    uint64_t seen_ns;    /* word_ns is set: when that was, soon after it began */
     uint64_t probe_ns;   /* when peers that it waits for are asked; 0: not set yet */
     struct bny_op *next; /* active list, or pool */
     struct bny_op *prev; /* active list */

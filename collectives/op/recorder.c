@@ -345,17 +345,6 @@ static void write_records(FILE *f, const struct banyan_comm *c, const struct tic
         }
 }
 
-static void write_text(FILE *f, const char *text)
-{
-    fputc('"', f);
-    for (; *text; text++)
-        if (*text == '"' || *text == '\\')
-            fprintf(f, "\\%c", *text);
-        else if ((unsigned char)*text >= ' ')
-            fputc(*text, f);
-    fputc('"', f);
-}
-
 static void write_comm(FILE *f, const struct banyan_comm *c, const struct ticks_clock *k)
 {
     fprintf(f, "{\"pg_id\": %u, \"rank\": %d, \"ranks\": [", c->id, c->rank);
@@ -363,7 +352,7 @@ static void write_comm(FILE *f, const struct banyan_comm *c, const struct ticks_
         fprintf(f, "%s%d", r ? ", " : "", c->peers[r].world_rank);
     fprintf(f, "], \"next_collective_seq_id\": %u, \"failure\": ",
             atomic_load(&c->position.started));
-    write_text(f, bny_comm_has_failed(c) ? c->failure_text : "");
+    bny_json_text(f, bny_comm_has_failed(c) ? c->failure_text : "");
     fputs(", \"entries\": [", f);
     if (c->records)
         write_records(f, c, k);
@@ -400,12 +389,12 @@ static void write_file(const struct bny_world *w, const char *variable, const ch
     fprintf(f,
             "{\"version\": \"banyan 1\", \"rank\": %d, \"world_size\": %d, \"host\": ", w->rank,
             w->nranks);
-    write_text(f, name);
+    bny_json_text(f, name);
     boot_id(boot);
     fprintf(f,
             ", \"pid\": %d, \"boot\": \"%s\", \"time_ns\": %llu, \"reason\": ", (int)getpid(),
             boot, (unsigned long long)k.wall_ns);
-    write_text(f, why);
+    bny_json_text(f, why);
     fputs(", \"communicators\": [", f);
     for (const struct banyan_comm *c = w->comms; c; c = c->next_comm) {
         fputs(c == w->comms ? "\n" : ",\n", f);
@@ -467,15 +456,15 @@ void bny_recorder_tick(struct bny_world *w)
 
 /* From the control plane's thread: the rank may be in its own code, and nobody drives. A thread
  * that waits in the library holds the lock for moments only. */
-static int asked_aside(void *ctx)
+void bny_recorder_aside(struct bny_world *w)
 {
-    struct bny_world *w = ctx;
     struct bny_recorder *r = w->recorder;
     struct bny_failure f;
     int logged = bny_control_logged(w->control);
 
-    if ((r->asked == atomic_load(&signals) && r->logged == logged) || !bny_world_trylock(w))
-        return -1;
+    if (!r || (r->asked == atomic_load(&signals) && r->logged == logged) ||
+        !bny_world_trylock(w))
+        return;
     bny_recorder_tick(w);
     if (r->logged != logged && !has_just_failed(r) && bny_control_failure(w->control, &f)) {
         f.text[sizeof f.text - 1] = '\0';
@@ -483,7 +472,6 @@ static int asked_aside(void *ctx)
     }
     r->logged = logged;
     bny_world_unlock(w);
-    return -1;
 }
 
 /* The recorder, or NULL and errno. */
@@ -522,10 +510,7 @@ void bny_recorder_open(struct bny_world *w)
     }
     if (*trace && bny_trace_begin(w) != 0)
         bny_warn("BANYAN_TRACE=%s: no memory for events", trace);
-    if (!w->control)
-        return;
-    bny_control_watch(w->control, asked_aside, w);
-    if (atomic_load(&signal_fd) >= 0)
+    if (w->control && atomic_load(&signal_fd) >= 0)
         bny_control_watch_fd(w->control, atomic_load(&signal_fd));
 }
 

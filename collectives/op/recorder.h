@@ -68,6 +68,8 @@ void bny_recorder_dump(struct bny_world *w, const char *why);
 void bny_recorder_failed(struct bny_world *w, const char *why);
 /* The same if SIGUSR2 has come since. Lock held. */
 void bny_recorder_tick(struct bny_world *w);
+/* The control plane's thread was woken, by a signal or a failure perhaps. No lock held. */
+void bny_recorder_aside(struct bny_world *w);
 
 /* Of all operations so far that are complete. The world has a recorder. Lock held. */
 const struct bny_counts *bny_recorder_counts(struct bny_world *w);

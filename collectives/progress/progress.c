@@ -264,8 +264,10 @@ static void early_word(const struct banyan_comm *c, struct bny_op *op, uint64_t 
 {
     char who[64];
 
-    if (!op->word_ns)
+    if (!op->word_ns) {
+        op->seen_ns = now;
         op->word_ns = now + WORD_NS;
+    }
     if (now < op->word_ns || bny_comm_has_failed(c))
         return;
     if (has_members(c, op)) {

@@ -126,6 +126,7 @@ struct bny_world {
     struct bny_cookie_pool *cookies; /* op/ */
     struct bny_trace *trace;         /* op/trace.h; NULL: nobody asked */
     struct bny_recorder *recorder;   /* op/recorder.h; NULL: nobody asked */
+    struct bny_observer *observer;   /* op/observe.h; NULL: not yet */
     struct bny_workers *workers;     /* local/workers.h; NULL: none yet, or none at all */
     int workers_tried;
     uint32_t jobs_out;       /* jobs of operations in flight that have not been collected */

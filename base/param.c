@@ -181,6 +181,10 @@ static const struct param params[] = {
     { "BANYAN_TRACE", "file", "",
       "each rank writes FILE.rankN, its latest operations and chunks, for banyan_trace merge",
       0, 0 },
+    { "BANYAN_METRICS", "folder|file|port", "",
+      "OpenMetrics counters: a folder, or a file with %r for the rank, written every 5 s and "
+      "at the end; a number: HTTP at 127.0.0.1, port + local rank",
+      0, 0 },
     { "BANYAN_SPIN_US", "microseconds", "-1", "busy-wait before yielding; -1: by ranks per CPU",
       -1, 10000000 },
     { "BANYAN_CMA", "0|1", "1",

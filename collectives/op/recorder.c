@@ -501,7 +501,7 @@ void bny_recorder_open(struct bny_world *w)
 {
     const char *folder = bny_param_str("BANYAN_DUMP"), *trace = bny_param_str("BANYAN_TRACE");
 
-    if (!*folder && !*trace)
+    if (!*folder && !*trace && !*bny_param_str("BANYAN_METRICS"))
         return;
     w->recorder = opened(w, folder, trace);
     if (!w->recorder) {

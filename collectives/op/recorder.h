@@ -56,8 +56,8 @@ struct bny_counts {
 
 /* If BANYAN_DUMP is set: SIGUSR2 ends this process no more, from init on. */
 void bny_recorder_heed_signal(void);
-/* Begins to record the world's operations if BANYAN_DUMP names a folder, or BANYAN_TRACE a
- * file. Without memory, or if the folder cannot be made, it warns. */
+/* Begins to record the world's operations if BANYAN_DUMP names a folder, BANYAN_TRACE a file,
+ * or BANYAN_METRICS is set. Without memory, or if the folder cannot be made, it warns. */
 void bny_recorder_open(struct bny_world *w);
 /* Writes the trace: the last communicator ends. Lock held. */
 void bny_recorder_finish(struct bny_world *w);

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""banyan_status at a job in which one rank does not come.
+"""banyan_status and BANYAN_METRICS at a job in which one rank does not come.
 Usage: test_status.py BANYAN_RUN BANYAN_STATUS"""
+import glob
+import http.client
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -14,9 +19,60 @@ STUCK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stuck.py")
 PATIENCE_S = 60
 RANKS = 3
 
+SAMPLE = re.compile(r'(banyan_\w+)\{((?:[a-z]\w*="(?:[^"\\\n]|\\["\\n])*",?)*)\} (\S+)$')
+LABEL = re.compile(r'([a-z]\w*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
+
+
+def open_metrics(text):
+    """{(sample, labels): value} of a page, which conforms to OpenMetrics 1.0, or AssertionError."""
+    assert text.endswith("\n# EOF\n"), text[-100:]
+    families, samples, family, kind = {}, {}, None, None
+    for line in text[:-len("# EOF\n")].splitlines():
+        if line.startswith("# "):
+            word, name, rest = line[2:].split(" ", 2)
+            if word == "TYPE":
+                assert name not in families and rest in ("counter", "gauge", "info"), line
+                family, kind, families[name] = name, rest, set()
+            else:
+                assert name == family and word not in families[name], line
+                assert not any(k[0].startswith(name) for k in samples), line
+                assert word == "HELP" or (word == "UNIT" and name.endswith("_" + rest)), line
+                families[name].add(word)
+            continue
+        m = SAMPLE.match(line)
+        assert m and m[1] == family + {"counter": "_total", "info": "_info", "gauge": ""}[kind], line
+        labels = LABEL.findall(m[2])
+        assert ",".join(f'{k}="{v}"' for k, v in labels) == m[2] and len(dict(labels)) == len(labels), line
+        key = m[1], tuple(sorted(labels))
+        assert key not in samples and float(m[3]) >= 0, line
+        samples[key] = float(m[3])
+    return samples
+
+
+def value(samples, name, **labels):
+    found = [v for (n, have), v in samples.items() if n == name and labels.items() <= dict(have).items()]
+    assert len(found) == 1, (name, labels, found)
+    return found[0]
+
+
+def free_ports():
+    """The first of RANKS ports in a row that nobody has."""
+    while True:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        try:
+            for i in range(RANKS):
+                with socket.socket() as s:
+                    s.bind(("127.0.0.1", port + i))
+            return port
+        except (OSError, OverflowError):
+            pass
+
 
 class Status(unittest.TestCase):
     def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
         self.job = None
 
     def tearDown(self):
@@ -25,6 +81,7 @@ class Status(unittest.TestCase):
                 os.kill(pid, signal.SIGCONT)
             self.job.terminate()
             self.job.communicate()
+        self.folder.cleanup()
 
     def start(self, deadline, **env):
         self.job = subprocess.Popen([RUN, "--keep-going", "-n", str(RANKS), sys.executable, STUCK, deadline],
@@ -57,8 +114,10 @@ class Status(unittest.TestCase):
         return self.until(look)
 
     def test_a_rank_does_not_come(self):
-        pids = self.start("300", BANYAN_TRANSPORT="tcp")
+        port = free_ports()
+        pids = self.start("300", BANYAN_METRICS=str(port), BANYAN_TRANSPORT="tcp")
         self.check_waits(pids)
+        self.check_http(port)
         self.check_stopped(pids)
         self.check_watch(pids)
 
@@ -97,10 +156,65 @@ class Status(unittest.TestCase):
         self.assertEqual(watch.wait(PATIENCE_S), 0)
         watch.stdout.close()
 
+    def check_http(self, port):
+        # Those that send nothing block nobody for long.
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
+
+        def get(rank, path="/metrics"):
+            c = http.client.HTTPConnection("127.0.0.1", port + rank, timeout=PATIENCE_S)
+            c.request("GET", path)
+            answer = c.getresponse()
+            body = answer.read().decode()
+            c.close()
+            return answer.status, answer.headers["Content-Type"], body
+        for rank in range(RANKS):
+            status, kind, body = self.until(
+                lambda r=rank: (got := get(r)) and 'operation="recv"} 1\n' in got[2] and got)
+            self.assertEqual((status, kind), (200, "application/openmetrics-text; version=1.0.0; charset=utf-8"))
+            page = self.check(body, rank)
+            self.assertEqual(value(page, "banyan_replaced_connections_total", transport="tcp"), 0)
+            self.assertGreater(value(page, "banyan_wire_bytes_total", transport="tcp"), 1500 * 400)
+            for peer in set(range(RANKS)) - {rank}:
+                self.assertGreater(value(page, "banyan_peer_sent_bytes_total", peer=str(peer)), 400)
+        self.assertEqual(get(0, "/else")[0], 404)
+        for rude, told in ((b"x" * 5000, b"HTTP/1.1 400 "), (b"POST / HTTP/1.1\r\n\r\n", b"HTTP/1.1 404 ")):
+            with socket.create_connection(("127.0.0.1", port)) as s:
+                s.sendall(rude)
+                self.assertTrue(s.recv(100).startswith(told))
+        for s in idle:
+            s.close()
+
     def test_no_such_job(self):
         p = self.status("nosuchjob")
         self.assertEqual((p.returncode, p.stdout), (2, ""))
         self.assertIn("no job here is called nosuchjob", p.stderr)
+
+    def check(self, page, rank):
+        page = open_metrics(page)
+        all_of = {"rank": str(rank), "host": socket.gethostname()}
+        for op, n in (("allreduce", 1500), ("send", 1), ("recv", 1)):
+            self.assertEqual(value(page, "banyan_operations_total", operation=op, **all_of), n)
+        self.assertEqual(value(page, "banyan_operation_bytes_total", operation="allreduce"), 1500 * 400)
+        self.assertEqual(value(page, "banyan_operation_bytes_total", operation="send"), 400)
+        return page
+
+    def test_metrics_in_files(self):
+        """The last page has the operation that failed."""
+        self.start("300", BANYAN_METRICS=os.path.join(self.folder.name, "%r.prom"))
+        os.kill(self.ranks()[1], signal.SIGKILL)
+        self.job.communicate(timeout=PATIENCE_S)
+        self.assertLessEqual({"0.prom", "2.prom"}, set(os.listdir(self.folder.name)))
+        self.assertFalse(glob.glob(self.folder.name + "/*.part"))
+        for rank in (0, 2):
+            with open(f"{self.folder.name}/{rank}.prom", encoding="utf-8") as f:
+                page = self.check(f.read(), rank)
+            self.assertEqual(value(page, "banyan_operations_failed_total", operation="allreduce"), 1)
+
+    def test_metrics_nowhere(self):
+        p = subprocess.run([sys.executable, "-c", "import banyan; banyan.Comm.from_env().finalize()"],
+                           capture_output=True, text=True, env={**os.environ, "BANYAN_METRICS": "/proc/nowhere"})
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertRegex(p.stderr, "BANYAN_METRICS=/proc/nowhere: .*; no metrics are written")
 
 
 if __name__ == "__main__":

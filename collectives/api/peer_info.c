@@ -41,6 +41,14 @@ static const char *origin(const char *a, const char *b)
     return "the BANYAN_* variables and the config";
 }
 
+/* For tools/banyan_doctor, which reads it in the library's file, also where that cannot be
+ * loaded. */
+#define STR2(x) #x
+#define STR(x)  STR2(x)
+__attribute__((used)) static const char version_in_file[] =
+    "banyan " STR(BANYAN_VERSION_MAJOR) "." STR(BANYAN_VERSION_MINOR) "." STR(
+        BANYAN_VERSION_PATCH) ", wire version " STR(BNY_WIRE_VERSION);
+
 /* The first peer info is kept beside the one that is read. */
 static int check_all(struct bny_peer_table *table, struct bny_peer_info *first)
 {

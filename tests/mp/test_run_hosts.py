@@ -2,7 +2,7 @@
 """banyan_run --hosts and --hostfile: ranks on eight hosts, which are network namespaces, by the launchers of others
 that are installed here; what they pass on: variables, standard input to rank 0, exit status. test_launcher_words.py has
 all options.
-Usage: test_run_hosts.py NETNS_CLUSTER BANYAN_RUN BANYAN_PERF [TEST...]"""
+Usage: test_run_hosts.py NETNS_CLUSTER BANYAN_RUN BANYAN_PERF BANYAN_DOCTOR [TEST...]"""
 import os
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-CLUSTER, RUN, PERF, *ONLY = sys.argv[1:]
+CLUSTER, RUN, PERF, DOCTOR, *ONLY = sys.argv[1:]
 HOSTS = 8
 # Host 0 starts the job once all namespaces are there; the agent, in ssh's place, enters the host that is its first
 # argument but options.
@@ -81,6 +81,18 @@ class Hosts(unittest.TestCase):
 
     def test_orterun_sums(self):
         self.sums("orterun", "--hosts", "10.77.0.1:2,10.77.0.4:2,10.77.0.8:2", ranks=6)
+
+    def examine(self, launcher, words, *options):
+        status, out, err = self.run_on_hosts(launcher, options, [DOCTOR])
+        self.assertEqual(status, 0, out + err)
+        self.assertRegex(out, "ok +ranks +all hosts: " + words)
+        self.assertRegex(out, "ok +ports +all hosts: each host reaches each other one")
+
+    def test_hydra_doctor(self):
+        self.examine("hydra", "4 by MPICH's PMI, on 4 hosts", "--hosts", "10.77.0.1,10.77.0.3,10.77.0.5,10.77.0.8")
+
+    def test_orterun_doctor(self):
+        self.examine("orterun", "4 by PMIx, on 2 hosts", "--hosts", "10.77.0.1:2,10.77.0.4:2")
 
     def test_hydra_passes_on(self):
         self.passes_on("hydra")

@@ -605,7 +605,7 @@ static int join_settle(struct bny_init *in)
         return bny_fail(
             BANYAN_ETIMEDOUT,
             "rank %d: the control connections to other ranks did not come up before the "
-            "deadline of init; is a firewall in the way of BANYAN_PORT_RANGE?",
+            "deadline of init; is a firewall in the way of BANYAN_PORT_RANGE? " BNY_NET_DOCTOR,
             w->rank);
     return ready;
 }

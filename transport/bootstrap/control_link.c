@@ -335,7 +335,7 @@ static void link_failed(struct bny_control *c, struct link *l, const char *why)
                  ? "both have this address, as of a bridge to containers: set BANYAN_IFNAME "
                    "to the interface that joins them"
                  : "is it running, does a firewall block the port (BANYAN_PORT_RANGE), is "
-                   "it the right interface (BANYAN_IFNAME)?");
+                   "it the right interface (BANYAN_IFNAME)? " BNY_NET_DOCTOR);
     own_failure(c, BNY_CAUSE_RESET, BANYAN_ERANKDEAD, l->peer, text);
 }
 

@@ -637,7 +637,7 @@ static int client_waits_for(const struct bny_bootstrap *b, char text[GATHER_TEXT
                 ? "and on this host? Every host and container has a loopback of its own: if "
                   "ranks run in several, give an address that all reach (MASTER_ADDR)"
                 : "does a firewall block the port (BANYAN_PORT_RANGE), is it the right "
-                  "interface (BANYAN_IFNAME on rank 0)?");
+                  "interface (BANYAN_IFNAME on rank 0)? " BNY_NET_DOCTOR);
     return k->joined;
 }
 

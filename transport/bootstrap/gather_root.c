@@ -443,7 +443,7 @@ static void root_waits_for(const struct bny_bootstrap *b, char text[GATHER_TEXT]
     if (r->settling)
         bny_snprintf(text, GATHER_TEXT,
                      "rank%s %s of %d did not connect to the other ranks within %.1f s; is a "
-                     "firewall in the way of BANYAN_PORT_RANGE?",
+                     "firewall in the way of BANYAN_PORT_RANGE? " BNY_NET_DOCTOR,
                      count > 1 ? "s" : "", count ? missing : "0", b->nranks, seconds);
     else if (count == 0 && !b->has_peer_info)
         bny_snprintf(text, GATHER_TEXT,
@@ -466,10 +466,11 @@ static void root_waits_for(const struct bny_bootstrap *b, char text[GATHER_TEXT]
                      "%.1f s. The transports there may not be open yet. " BNY_NET_MTU,
                      count > 1 ? "s" : "", missing, b->nranks, at, seconds);
     else
-        bny_snprintf(text, GATHER_TEXT,
-                     "rank%s %s of %d did not reach the root at %s within %.1f s%s; check "
-                     "that they run, and firewall, BANYAN_IFNAME and BANYAN_PORT_RANGE",
-                     count > 1 ? "s" : "", missing, b->nranks, at, seconds, foreign);
+        bny_snprintf(
+            text, GATHER_TEXT,
+            "rank%s %s of %d did not reach the root at %s within %.1f s%s; check "
+            "that they run, and firewall, BANYAN_IFNAME and BANYAN_PORT_RANGE; " BNY_NET_DOCTOR,
+            count > 1 ? "s" : "", missing, b->nranks, at, seconds, foreign);
 }
 
 static void check_deadline(struct bny_bootstrap *b)

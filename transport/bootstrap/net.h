@@ -75,10 +75,11 @@ int bny_net_listen(struct bny_addr *a, const char *port_range, int backlog);
 /* Does the peer not acknowledge what was sent several times over this connection? If short
  * messages went through before, long packets are lost on the way. */
 int bny_net_is_stuck(int fd);
-/* A sentence of its own. */
+/* A sentence of its own, and a part of one. */
+#define BNY_NET_DOCTOR "banyan_doctor under the same launcher tells more"
 #define BNY_NET_MTU                                                                            \
     "Long packets may be lost: check that all hosts and switches on the way have one MTU "     \
-    "(ip link; ping -M do -s 1472 HOST)"
+    "(ip link; ping -M do -s 1472 HOST); " BNY_NET_DOCTOR
 /* Starts to connect. Returns the fd, or -errno. */
 int bny_net_connect(const struct bny_addr *a);
 /* Accepts one connection without blocking. Returns the fd, or -errno (-EAGAIN: none). */

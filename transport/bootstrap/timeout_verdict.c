@@ -242,7 +242,7 @@ static int end_of_chain(const struct bny_control *c, const struct bny_instance *
         if ((int)where_is(it, next).waits - 1 == r) {
             snprintf(text, cap,
                      "all have begun it; ranks %d and %d wait for each other: no bytes move "
-                     "between them",
+                     "between them; " BNY_NET_DOCTOR,
                      r < next ? r : next, r < next ? next : r);
             return -1;
         }

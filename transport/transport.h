@@ -97,6 +97,15 @@ static inline int bny_last_reads_go_on(struct bny_last_reads *r, const struct bn
            now_ns - r->moved_ns < BNY_LAST_QUIET_NS;
 }
 
+/* The peer to which data was on its way for the largest part of the time lately, though it had
+ * room for it; how fast that data moved. */
+struct bny_busy_path {
+    int peer;
+    float part;
+    double Bps;
+    uint64_t seen_ns; /* 0: nothing was measured */
+};
+
 struct bny_tp {
     const struct bny_transport_ops *ops;
     int rank, nranks; /* world */
@@ -111,6 +120,7 @@ struct bny_tp {
     char at[64];       /* set by create(), for people: its devices or addresses; "": none */
     uint32_t touches;  /* shared memory: a reader of another rank's data calls bny_touch() */
     uint32_t cpu;      /* set by the owner: 1 + the CPU it runs on, 0: irrelevant */
+    struct bny_busy_path busiest; /* of transports that ask the kernel */
     /* Set by the owner for a call of eager(): more messages to this peer, or a poll, follow at
      * once. A transport that pays for each system call may wait for that. */
     uint8_t more;

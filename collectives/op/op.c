@@ -402,6 +402,8 @@ void bny_op_complete(struct bny_op *op, int result)
         op->parent->wire_bytes += op->wire_bytes;
     else if (!op->free_detached)
         count_done(c);
+    if (op->deadline_ns && !op->parent && op->result == 0 && !c->world->told_slow)
+        bny_slow_look(op);
     bny_record_end(op);
     if (op->is_timed)
         op->end_ns = bny_now_ns();

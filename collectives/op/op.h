@@ -165,6 +165,10 @@ int bny_op_waits_on(const struct bny_op *op, int r);
  * such rank, or -1. */
 int bny_op_waiting_for(const struct bny_op *op, char *buf, size_t cap);
 
+/* It is over, and the clock was read while it ran: does it take much longer than predicted?
+ * slow.c */
+void bny_slow_look(const struct bny_op *op);
+
 /* ---- completion functions: completed.c ---- */
 
 /* op, a request's, is complete, and op->on_done is to be called. Any lock may be held. */

@@ -149,6 +149,8 @@ struct bny_world {
     /* Driving: progress/ */
     struct bny_world *next_world; /* of this process */
     uint64_t tick_ns;             /* last slow tick */
+    uint64_t slow_ns;             /* op/slow.c: operations that took too long; */
+    int told_slow;                /* one was told */
     int has_work;    /* some communicator has operations to advance, or something to say */
     uint64_t due_ns; /* the earliest time at which a paced send may go, 0: none; since a nap
                         looked last */

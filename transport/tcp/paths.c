@@ -2,8 +2,8 @@
 /* What the kernel knows of the paths to the peers: a path that is gone is a loss (resume.c); of
  * one that loses packets the user is told. */
 #include <errno.h>
+#include <linux/tcp.h> /* has more of struct tcp_info than netinet/tcp.h */
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -99,7 +99,27 @@ static void watch_losses(struct tcp_conn *c, const struct tcp_info *info)
         tell_losses(c);
 }
 
-static void watch(struct tcp_conn *c)
+/* How busy was it since the last look? Time in which the peer left no room does not count. */
+static void watch_pace(struct tcp_conn *c, const struct tcp_info *info,
+                       struct bny_busy_path *most)
+{
+    uint64_t now = bny_now_ns(), arrived = info->tcpi_bytes_acked;
+    uint64_t busy_us = info->tcpi_busy_time - info->tcpi_rwnd_limited;
+    int is_new = !c->seen_ns || busy_us < c->seen_busy_us || arrived < c->seen_arrived;
+    double passed = 1e-3 * (double)(now - c->seen_ns),
+           busy = (double)(busy_us - c->seen_busy_us);
+
+    if (!is_new && busy > 0 && busy / passed > (double)most->part)
+        *most = (struct bny_busy_path){ .peer = c->ep->ep.peer,
+                                        .part = (float)(busy / passed),
+                                        .Bps = 1e6 * (double)(arrived - c->seen_arrived) / busy,
+                                        .seen_ns = now };
+    c->seen_ns = now;
+    c->seen_busy_us = busy_us;
+    c->seen_arrived = arrived;
+}
+
+static void watch(struct tcp_conn *c, struct bny_busy_path *most)
 {
     struct tcp_info info = { 0 };
     socklen_t len = sizeof info;
@@ -109,8 +129,10 @@ static void watch(struct tcp_conn *c)
         (c->state == TCP_OPEN && !owes && c->put == c->seen_put) ||
         getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
         return;
-    if (c->state == TCP_OPEN)
+    if (c->state == TCP_OPEN) {
         watch_losses(c, &info);
+        watch_pace(c, &info, most);
+    }
     if (!c->tp->replace_ns || !path_is_gone(&info))
         return;
     if (c->state == TCP_CHALLENGE) {
@@ -153,6 +175,7 @@ void bny_tcp_traffic(const struct bny_ep *base, struct bny_traffic *out)
 void bny_tcp_watch_paths(struct tcp_tp *t)
 {
     uint64_t now = bny_now_ns();
+    struct bny_busy_path most = { 0 };
 
     if (now < t->watch_ns)
         return;
@@ -160,5 +183,6 @@ void bny_tcp_watch_paths(struct tcp_tp *t)
     for (int r = 0; r < t->tp.nranks; r++)
         for (int lane = 0; t->eps[r] && lane < TCP_LANES; lane++)
             if (t->eps[r]->out[lane])
-                watch(t->eps[r]->out[lane]);
+                watch(t->eps[r]->out[lane], &most);
+    t->tp.busiest = most;
 }

@@ -186,6 +186,8 @@ struct tcp_conn {
     uint64_t sent, lossy_sent, seen_put;
     uint32_t resent, lossy_resent, seen_resent;
     int lossy; /* windows in a row that lost too many */
+    /* and how long data was on its way, and how much arrived, when last seen */
+    uint64_t seen_ns, seen_busy_us, seen_arrived;
     /* writing (outgoing) */
     struct tcp_item *items; /* [TCP_ITEMS], or NULL while nothing is queued */
     uint8_t *copy;          /* [TCP_COPY_BYTES], or NULL */

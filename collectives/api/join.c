@@ -21,6 +21,7 @@
 #include "base/module.h"
 #include "base/param.h"
 #include "base/quota.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "collectives/api/comm_parts.h"
 #include "collectives/api/job.h"
@@ -325,6 +326,7 @@ static void secret_of_this_start(struct bny_world *w, struct bny_peer_table *tab
     crypto_generichash_update(&st, root->nonce, sizeof root->nonce);
     crypto_generichash_final(&st, w->secret, BNY_SECRET_BYTES);
     sodium_memzero(&st, sizeof st);
+    bny_secret_forget();
 }
 
 /* All peer infos are here. */

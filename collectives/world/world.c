@@ -8,11 +8,9 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include <sodium.h>
-
 #include "base/cpu.h"
 #include "base/param.h"
-#include "transport/proof.h"
+#include "base/secret.h"
 
 /* ---- lock ---- */
 
@@ -47,12 +45,10 @@ struct bny_world *bny_world_new(int nranks, int rank)
     w->link_Bps = bny_param_real("BANYAN_LINK_GBPS") / 8e-9;
     atomic_flag_clear(&w->lock);
     atomic_init(&w->refs, 1);
-    w->secret = sodium_init() < 0 ? NULL : sodium_malloc(BNY_SECRET_BYTES);
-    if (w->secret && bny_members_init(&w->members, nranks) == 0) {
-        memset(w->secret, 0, BNY_SECRET_BYTES);
+    w->secret = bny_secret_new();
+    if (w->secret && bny_members_init(&w->members, nranks) == 0)
         return w;
-    }
-    sodium_free(w->secret);
+    bny_secret_free(w->secret);
     free(w);
     return NULL;
 }
@@ -101,6 +97,6 @@ void bny_world_delete(struct bny_world *w)
     bny_members_free(&w->members);
     free(w->memory_of);
     free(w->on_memory);
-    sodium_free(w->secret);
+    bny_secret_free(w->secret);
     free(w);
 }

@@ -263,7 +263,7 @@ static struct tcp_secure *peer_of(const struct tcp_tp *t, const struct tcp_conn 
 
     memcpy(id.asker, c->hello.key, 32);
     memcpy(id.answerer, c->answer.key, 32);
-    EXPECT(crypto_scalarmult(id.shared, t->keys.secret, c->hello.key) == 0);
+    EXPECT(crypto_scalarmult(id.shared, t->keys->secret, c->hello.key) == 0);
     return bny_tcp_secure_new(t->secret, &id, 1);
 }
 

@@ -11,10 +11,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <sodium.h>
+
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/secret.h"
 #include "collectives/api/job.h"
 #include "tests/mp/case.h"
+#include "tests/support/dumped.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/net.h"
 
@@ -402,25 +406,6 @@ static size_t environment(struct test *t, char *text, size_t cap)
     return n;
 }
 
-/* Is the memory at this address left out of core dumps? */
-static int is_undumped(const void *at)
-{
-    unsigned long from, to;
-    char line[512];
-    int here = 0, undumped = 0;
-    FILE *f = fopen("/proc/self/smaps", "re");
-
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            here = (uintptr_t)at >= from && (uintptr_t)at < to;
-        if (here && !strncmp(line, "VmFlags:", 8))
-            undumped = strstr(line, " dd") != NULL;
-    }
-    if (f)
-        fclose(f);
-    return undumped;
-}
-
 /* The id of banyan_run leaves the environment with the first init. Later ones know it, unless
  * the program has unset the variable. */
 static int secret_is_wiped(struct test *t)
@@ -428,18 +413,25 @@ static int secret_is_wiped(struct test *t)
     static char text[1 << 18];
     struct bny_launch launch;
     struct banyan_comm *comm;
+    uint8_t *secret = bny_secret_new(); /* of the id, from which the job's comes */
     struct bny_id id;
     char hex[257];
     size_t n;
 
+    CHECK(t, secret, "no memory");
     snprintf(hex, sizeof hex, "%s", getenv("BANYAN_ID"));
     n = environment(t, text, sizeof text);
     CHECK(t, strlen(hex) == 256 && memmem(text, n, hex, 256), "the id is not where it was");
+    CHECK(t, bny_id_from_hex(&id, hex) == 0, "BANYAN_ID");
+    memcpy(secret, id.secret, sizeof id.secret);
+    sodium_memzero(&id, sizeof id);
     CHECK_OK(t, case_init(t, NULL, &comm));
     case_check_works(t, comm);
     n = environment(t, text, sizeof text);
     CHECK(t, !memmem(text, n, hex + 192, 64), "the environment has a part of the id");
-    CHECK(t, is_undumped(comm->world->secret), "a core dump has the secret");
+    CHECK(t, dumped(comm->world->secret, sizeof id.secret) == 0, "a core dump has the secret");
+    CHECK(t, dumped(secret, sizeof id.secret) == 0, "a core dump has the id's secret");
+    bny_secret_free(secret);
     CHECK_OK(t, banyan_comm_finalize(comm));
     CHECK(t, !*getenv("BANYAN_ID"), "BANYAN_ID=%.8s...", getenv("BANYAN_ID"));
     CHECK_OK(t, bny_launch_env(&launch, "", "", bny_deadline_in(1)));

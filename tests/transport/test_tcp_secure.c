@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "tests/support/dumped.h"
 #include "tests/support/tpset.h"
 #include "transport/tcp/tcp.h"
 
@@ -412,7 +413,7 @@ Test(tcp_secure, a_secret_that_leaks_later_opens_nothing)
     in = ((struct tcp_ep *)s.ep[1][0])->in[0];
     cr_assert_eq(memcmp(out->sec->tx_key, in->sec->rx_key, 32), 0);
     cr_assert_eq(memcmp(out->keys.secret, zero, 32), 0, "the lane's private key is kept");
-    crypto_scalarmult_base(public, ((struct tcp_tp *)s.tp[1])->keys.secret);
+    crypto_scalarmult_base(public, ((struct tcp_tp *)s.tp[1])->keys->secret);
     cr_assert_eq(memcmp(public, out->answer.key, 32), 0);
     id = (struct tcp_lane_id){ .from = 0, .to = 1, .cipher = (uint8_t)out->sec->cipher };
     memcpy(id.asker, out->hello.key, 32);
@@ -420,12 +421,32 @@ Test(tcp_secure, a_secret_that_leaks_later_opens_nothing)
     guess = bny_tcp_secure_new(((struct tcp_tp *)s.tp[0])->secret, &id, 1);
     cr_assert_neq(memcmp(guess->tx_key, out->sec->tx_key, 32), 0);
     cr_assert_eq(
-        crypto_scalarmult(id.shared, ((struct tcp_tp *)s.tp[1])->keys.secret, id.asker), 0);
+        crypto_scalarmult(id.shared, ((struct tcp_tp *)s.tp[1])->keys->secret, id.asker), 0);
     bny_tcp_secure_free(guess);
     guess = bny_tcp_secure_new(((struct tcp_tp *)s.tp[0])->secret, &id, 1);
     cr_assert_eq(memcmp(guess->tx_key, out->sec->tx_key, 32), 0);
     bny_tcp_secure_free(guess);
     tpset_close(&s);
+}
+
+/* Nor is a core dump, with which somebody looks for the mistake. */
+Test(tcp_secure, no_core_dump_has_a_lanes_keys)
+{
+    static const char *const settings[] = { "mac", "encrypt" };
+
+    for (int i = 0; i < 2; i++) {
+        struct tpset s;
+        struct tcp_conn *out, *in;
+
+        open_with(&s, settings[i]);
+        cr_assert_eq(exchange(&s, 300, 0), 0);
+        out = ((struct tcp_ep *)s.ep[0][1])->out[0];
+        in = ((struct tcp_ep *)s.ep[1][0])->in[0];
+        cr_assert_eq(dumped(out->sec->tx_key, 32), 0, "%s", settings[i]);
+        cr_assert_eq(dumped(in->sec->tx_key, 32), 0, "%s", settings[i]);
+        cr_assert_eq(dumped(((struct tcp_tp *)s.tp[1])->keys->secret, 32), 0);
+        tpset_close(&s);
+    }
 }
 
 /* Ranks compare their settings at init; whoever got past that finds no connection. */

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/secret.h"
 #include "transport/proof.h"
 #include "transport/wire.h"
 
@@ -117,7 +118,7 @@ void bny_conn_free(struct bny_conn *c)
     bny_fd_close(c->fd);
     free(c->in);
     free(c->out);
-    sodium_memzero(c, sizeof *c);
+    bny_secret_free(c->tx_key);
     free(c);
 }
 
@@ -351,13 +352,19 @@ static struct bny_transcript said(const struct bny_conn *c)
                                     .answered_len = sizeof c->mine };
 }
 
-static void become_ready(struct bny_conn *c)
+static int become_ready(struct bny_conn *c)
 {
     struct bny_transcript t = said(c);
 
+    c->tx_key = bny_secret_new();
+    if (!c->tx_key)
+        return ended(c, "no memory", ENOMEM);
+    c->rx_key = c->tx_key + BNY_PROOF_BYTES;
     bny_proof_make(c->client ? c->tx_key : c->rx_key, &t, BNY_PROOF_KEY_OF_ASKER);
     bny_proof_make(c->client ? c->rx_key : c->tx_key, &t, BNY_PROOF_KEY_OF_ANSWERER);
+    bny_secret_forget();
     c->state = BNY_CONN_READY;
+    return 0;
 }
 
 static int service(int purpose)
@@ -427,15 +434,13 @@ static int on_frame(struct bny_conn *c, uint32_t type, const uint8_t *data, size
         bny_proof_make(reply, &t, BNY_PROOF_ASKER);
         if (put_frame(c, FRAME_AUTH, reply, BNY_PROOF_BYTES, 0) != 0)
             return ended(c, "no memory", ENOMEM);
-        become_ready(c);
-        return 0;
+        return become_ready(c);
     }
     t = said(c);
     c->differs = type == FRAME_DIFFERS;
     if (type != FRAME_AUTH || !bny_proof_is_good(data, len, &t, BNY_PROOF_ASKER))
         return ended(c, other_secret, 0);
-    become_ready(c);
-    return 0;
+    return become_ready(c);
 }
 
 /* Is the connection made? 1: yes, 0: not yet, -1: it failed. */

@@ -80,7 +80,7 @@ struct bny_conn {
     struct bny_addr peer;
     const struct bny_conn_self *self;
     struct bny_hello mine, theirs;
-    uint8_t tx_key[32], rx_key[32];
+    uint8_t *tx_key, *rx_key; /* [32] each, of one bny_secret_new(); NULL until ready */
     uint64_t tx_count, rx_count;
     uint32_t frame_max; /* payload bytes accepted once ready */
     uint8_t *in, *out;

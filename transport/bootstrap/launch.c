@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/privileged.h"
+#include "base/secret.h"
 #include "transport/bootstrap/cookie.h"
 #include "transport/bootstrap/id.h"
 
@@ -270,6 +271,7 @@ int bny_launch_derive(struct bny_launch *out, const struct bny_launch_in *in, co
     crypto_generichash_update(&st, (const uint8_t *)secret, len);
     crypto_generichash_final(&st, out->id.secret, sizeof out->id.secret);
     sodium_memzero(secret, sizeof secret);
+    bny_secret_forget();
     memset(out->id.job, 0, sizeof out->id.job);
     for (uint32_t i = 0; i < 2; i++) {
         char part[600];

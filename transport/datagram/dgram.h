@@ -166,7 +166,7 @@ struct dp_ep {
     struct bny_dgram_info info;
     struct bny_dgram_addr self, other;
     uint8_t eth[BNY_DGRAM_ETH6];
-    uint8_t key[32]; /* of checks */
+    uint8_t *key; /* [32] of checks, of bny_secret_new() */
     uint64_t tag_out, tag_in;
     uint64_t tx_at, rx_at; /* tx.una and rx.cum with their upper halves: bny_dgram_high() */
     uint32_t frame, frame_wanted; /* bytes known to pass; bytes that might */

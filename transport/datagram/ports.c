@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/secret.h"
 #include "transport/datagram/dgram.h"
 #include "transport/datagram/iface.h"
 #include "transport/datagram/neighbour.h"
@@ -75,6 +76,7 @@ static void digest(const struct dp_ep *e, const char *what, int from, int to, vo
     crypto_generichash(hash, sizeof hash, (const unsigned char *)&in, sizeof in, t->secret,
                        BNY_SECRET_BYTES);
     memcpy(out, hash, len);
+    sodium_memzero(hash, sizeof hash);
 }
 
 /* If there is none: contains the rank. */
@@ -93,7 +95,8 @@ void bny_dgram_derive(struct dp_ep *e)
 
     digest(e, "tag", me, peer, &e->tag_out, sizeof e->tag_out);
     digest(e, "tag", peer, me, &e->tag_in, sizeof e->tag_in);
-    digest(e, "key", low, high, e->key, sizeof e->key);
+    digest(e, "key", low, high, e->key, 32);
+    bny_secret_forget();
     e->self = (struct bny_dgram_addr){ .ip = t->blob.ip, .port = t->blob.udp_port };
     memcpy(e->self.mac, t->blob.mac, 6);
     e->other = (struct bny_dgram_addr){ .ip = e->blob.ip, .port = e->blob.udp_port };

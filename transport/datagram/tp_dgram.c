@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "transport/datagram/dgram.h"
 
@@ -301,9 +302,13 @@ static int ep_new(struct dp_tp *t, int peer, const void *blob, struct dp_ep **ou
     struct dp_ep *e = calloc(1, sizeof *e);
     int rc;
 
-    if (!e)
+    if (e)
+        e->key = bny_secret_new();
+    if (!e || !e->key) {
+        free(e);
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for the endpoint of rank %d",
                         t->tp.rank, peer);
+    }
     e->ep = (struct bny_ep){ .tp = &t->tp,
                              .ops = t->tp.ops,
                              .peer = peer,
@@ -376,6 +381,7 @@ static void ep_free(struct dp_ep *e)
     }
     free(e->wide);
     free(e->outs);
+    bny_secret_free(e->key);
     free(e);
 }
 

@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/param.h"
+#include "base/secret.h"
 
 /* As in libsodium's declarations of "combined mode". */
 typedef int (*seal_fn)(unsigned char *c, unsigned long long *clen, const unsigned char *m,
@@ -90,15 +91,19 @@ struct tcp_secure *bny_tcp_secure_new(const uint8_t *secret, const struct tcp_la
     s->cipher = (enum tcp_cipher)lane->cipher;
     s->cap = sends ? 256 : TCP_RAW;
     s->raw = malloc(s->cap);
-    if (!s->raw) {
-        free(s);
+    s->tx_key = bny_secret_new();
+    if (!s->raw || !s->tx_key) {
+        bny_tcp_secure_free(s);
         return NULL;
     }
+    s->rx_key = s->tx_key + 32;
     for (int back = 0; back < 2; back++) {
         id.back = (uint8_t)back;
         crypto_generichash(back == sends ? s->rx_key : s->tx_key, 32, (const uint8_t *)&id,
                            sizeof id, secret, 32);
     }
+    sodium_memzero(&id, sizeof id);
+    bny_secret_forget();
     return s;
 }
 
@@ -106,8 +111,8 @@ void bny_tcp_secure_free(struct tcp_secure *s)
 {
     if (!s)
         return;
+    bny_secret_free(s->tx_key);
     free(s->raw);
-    sodium_memzero(s, sizeof *s);
     free(s);
 }
 
@@ -152,6 +157,7 @@ static void rekey(uint8_t key[32], uint64_t number)
     crypto_generichash(next, sizeof next, what, sizeof what, key, 32);
     memcpy(key, next, sizeof next);
     sodium_memzero(next, sizeof next);
+    bny_secret_forget();
 }
 
 uint32_t bny_tcp_seal(struct tcp_secure *s, uint8_t *rec, uint32_t len)

@@ -36,7 +36,7 @@ extern uint64_t bny_tcp_rekey; /* records of one key; only tests change it */
 
 struct tcp_secure {
     enum tcp_cipher cipher;
-    uint8_t tx_key[32], rx_key[32];
+    uint8_t *tx_key, *rx_key; /* [32] each, of one bny_secret_new() */
     uint64_t tx_number, rx_number;
     /* Socket input: [start, end) of raw; [clear, clear + nclear) of it is the rest of a
      * verified record. */

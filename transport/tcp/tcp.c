@@ -23,6 +23,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/param.h"
+#include "base/secret.h"
 #include "transport/tcp/tcp.h"
 
 #define EPOLL_BATCH 32
@@ -225,7 +226,10 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t = calloc(1, sizeof *t);
     if (t)
         t->eps = calloc((size_t)cfg->nranks, sizeof(void *));
-    if (!t || !t->eps) {
+    if (t && t->eps)
+        t->keys = bny_secret_new();
+    if (!t || !t->keys) {
+        free(t ? t->eps : NULL);
         free(t);
         return bny_fail(BANYAN_ENOMEM, "rank %d: no memory for transport tcp", cfg->rank);
     }
@@ -238,7 +242,7 @@ static int tcp_create(struct bny_tp **out, const struct bny_tp_config *cfg)
     t->integrity = bny_param_choice("BANYAN_INTEGRITY");
     t->tp.integrity = (uint8_t)t->integrity;
     t->ciphers = bny_tcp_ciphers((enum bny_integrity)t->integrity);
-    bny_tcp_keys_make(t, &t->keys);
+    bny_tcp_keys_make(t, t->keys);
     t->replace_ns = (uint64_t)bny_param_int("BANYAN_TCP=replace") * 1000000000u;
     t->secret = cfg->secret;
     t->epfd = bny_fd_own(epoll_create1(EPOLL_CLOEXEC));
@@ -406,7 +410,7 @@ static void tcp_destroy(struct bny_tp *tp)
     if (t->epfd >= 0)
         bny_fd_close(t->epfd);
     free(t->eps);
-    sodium_memzero(&t->keys, sizeof t->keys);
+    bny_secret_free(t->keys);
     free(t);
 }
 

@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "base/secret.h"
 #include "transport/bootstrap/net.h"
 #include "transport/msg_list.h"
 #include "transport/tcp/secure.h"
@@ -98,6 +99,7 @@ _Static_assert(sizeof(struct tcp_answer) == 80, "wire format");
 struct tcp_keys { /* X25519; secret is 0 where nothing is protected: public is random then */
     uint8_t secret[32], public[32];
 };
+_Static_assert(sizeof(struct tcp_keys) <= BNY_SECRET_ROOM, "bny_secret_new() has room for it");
 
 enum tcp_state {
     TCP_IDLE,       /* outgoing: not needed yet */
@@ -258,8 +260,8 @@ struct tcp_tp {
     const uint8_t *secret; /* [32] */
     int integrity;         /* enum bny_integrity */
     unsigned ciphers;      /* available here for it */
-    struct tcp_keys keys;
-    int told; /* lanes whose cipher was logged */
+    struct tcp_keys *keys; /* of bny_secret_new() */
+    int told;              /* lanes whose cipher was logged */
     int epfd;
     int nlisten, listeners[TCP_ADDRS];
     struct tcp_blob blob;

@@ -119,12 +119,13 @@ void bny_tcp_keys_make(const struct tcp_tp *t, struct tcp_keys *k)
         return;
     randombytes_buf(k->secret, sizeof k->secret);
     crypto_scalarmult_base(k->public, k->secret);
+    bny_secret_forget();
 }
 
 /* What both ends alone know, from the keys of the handshake. -1: the peer's is no key. */
 static int share(const struct tcp_conn *c, uint8_t shared[32])
 {
-    const uint8_t *secret = c->outgoing ? c->keys.secret : c->tp->keys.secret,
+    const uint8_t *secret = c->outgoing ? c->keys.secret : c->tp->keys->secret,
                   *other = c->outgoing ? c->answer.key : c->hello.key;
 
     if (c->sec || c->tp->integrity == BNY_PLAIN)
@@ -775,7 +776,7 @@ static void take_hello(struct tcp_conn *c)
     if (c->names_us && refuses(c))
         return;
     randombytes_buf(c->answer.nonce, sizeof c->answer.nonce);
-    memcpy(c->answer.key, c->tp->keys.public, sizeof c->answer.key);
+    memcpy(c->answer.key, c->tp->keys->public, sizeof c->answer.key);
     c->answer.cipher = (uint8_t)bny_tcp_cipher_choose(c->tp->ciphers, h->ciphers);
     c->answer.got = c->names_us ? announce(c) : TCP_NOT_ME;
     pad = pad_of(c);

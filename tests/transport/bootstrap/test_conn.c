@@ -16,6 +16,7 @@
 
 #include "base/rng.h"
 #include "support.h"
+#include "tests/support/dumped.h"
 
 TestSuite(conn, .timeout = 30);
 
@@ -181,6 +182,27 @@ Test(conn, random_bytes_end_it_before_it_is_ready)
         bny_conn_free(c);
         close(sp[1]);
     }
+}
+
+Test(conn, no_core_dump_has_its_keys)
+{
+    struct bny_conn *c[2];
+    int sp[2], frames = 0;
+
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sp), 0);
+    c[0] = make(sp[0], 1);
+    c[1] = make(sp[1], 0);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(drain(c[i & 1], &frames), 0);
+    for (int k = 0; k < 2; k++)
+        send_frame(c[k], 7, 100);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(drain(c[i & 1], &frames), 0);
+    cr_assert_eq(frames, 2);
+    cr_assert_eq(dumped(c[0]->tx_key, 32), 0);
+    cr_assert_eq(dumped(c[0]->rx_key, 32), 0);
+    bny_conn_free(c[0]);
+    bny_conn_free(c[1]);
 }
 
 Test(conn, a_replayed_session_is_refused)

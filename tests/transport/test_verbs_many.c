@@ -4,8 +4,10 @@
  * device. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +15,8 @@
 #include "base/err.h"
 #include "tests/support/verbs_ranks.h"
 #include "tests/support/verbs_sim.h"
+#include "transport/proof.h"
+#include "transport/wire.h"
 
 #define MANY_S 200.0 /* of the machine's time */
 #define SECOND 1000000000ull
@@ -308,6 +312,140 @@ Test(verbs_many, all_come_to_a_rank_whose_queue_strangers_filled)
         cr_assert_eq(hub_of(&c, r)->conn, NULL);
     all_come(&c, SECOND / 100);
     crowd_close(&c);
+}
+
+/* ---- a flood ---- */
+
+enum { IDLE = 1100, COMPUTES_S = 20, ROUNDS_S = 100, A_SECOND = 1000 };
+
+struct cost { /* of first messages to a rank that has computed for COMPUTES_S */
+    unsigned rounds;
+    uint64_t queue_pairs, executed, pinned; /* pinned: bytes, at most */
+};
+
+enum { OFFER = 28 + VB_GIDS * 24 + 64 + BNY_PROOF_BYTES };
+
+struct flood {
+    const struct bny_addr *at;
+    int fd[IDLE];
+    uint64_t made;
+    uint8_t offer[OFFER]; /* that a rank has made to somebody who recorded it */
+};
+
+/* What rank 1 offers to whom it takes for rank 0, since he listens at its address. */
+static void record_offer(uint8_t offer[OFFER])
+{
+    struct {
+        char magic[4];
+        uint16_t wire;
+        uint8_t reserved[2], nonce[24];
+    } greeting = { "bnyR", BNY_WIRE_VERSION, { 0 }, { 1, 2, 3 } };
+    const struct bny_transport_ops *ops = bny_transport_find("verbs");
+    struct bny_tp_config cfg = {
+        .rank = 1, .nranks = 3, .secret = secret, .ifname = "lo", .port_range = ""
+    };
+    struct bny_addr at = bny_addr_loopback(0), from;
+    struct bny_hdr hdr = tpset_hdr(0, 1, 0);
+    int listener = bny_net_listen_at(&at, 4), fd = -1, len;
+    struct bny_event ev;
+    struct vb_blob blob;
+    struct bny_tp *tp;
+    struct bny_ep *ep;
+    ssize_t n = 0;
+
+    cr_assert_geq(listener, 0);
+    verbs_sim_use();
+    cr_assert_eq(ops->create(&tp, &cfg), 0, "%s", banyan_last_error());
+    len = ops->address(tp, &blob, sizeof blob);
+    blob.rank = 0;
+    for (int i = 0; i < blob.nrails; i++)
+        blob.rail[i].addr = at;
+    cr_assert_eq(ops->connect(tp, 0, &blob, (size_t)len, &ep), 0, "%s", banyan_last_error());
+    for (int i = 0; i < 100000 && n != OFFER; i++) {
+        ops->eager(ep, &hdr, NULL);
+        cr_assert_geq(ops->poll(tp, &ev, 1), 0);
+        if (fd < 0 && (fd = bny_net_accept(listener, &from)) >= 0)
+            cr_assert_eq(send(fd, &greeting, sizeof greeting, 0), (ssize_t)sizeof greeting);
+        n = fd < 0 ? 0 : recv(fd, offer, OFFER, MSG_PEEK | MSG_DONTWAIT);
+    }
+    cr_assert(n == OFFER && !memcmp(offer, "bnyQ", 4), "there is no offer: %zd", n);
+    close(fd);
+    close(listener);
+    ops->destroy(tp);
+}
+
+/* One that says nothing, or repeats the offer. */
+static void strange(struct flood *f)
+{
+    int *fd = &f->fd[f->made % IDLE];
+
+    if (f->made >= IDLE)
+        close(*fd);
+    *fd = bny_net_connect(f->at);
+    if (f->made++ >= IDLE && f->made % 2)
+        (void)!send(*fd, f->offer, sizeof f->offer, MSG_NOSIGNAL);
+}
+
+/* All others open their first lane once rank 0 looks again; strangers came before, and go on.
+ */
+static struct cost first_messages(int strangers)
+{
+    static struct flood f;
+    static struct crowd c;
+    struct cost cost = { .rounds = 0 };
+    int heard = 0;
+
+    if (strangers)
+        record_offer(f.offer);
+    verbs_sim = (struct verbs_sim){ .seed = 5 };
+    crowd_open(&c, 1);
+    f.made = 0;
+    f.at = &((struct vb_tp *)c.tp[0])->rails[0].addr;
+    for (int i = 0; strangers && i < IDLE; i++)
+        strange(&f);
+    skipped_ns += COMPUTES_S * SECOND;
+    while (heard < c.n - 1) {
+        cr_assert_lt(cost.rounds, 100000u, "%d of %d came", heard, c.n - 1);
+        for (int i = 0; strangers && i < A_SECOND / ROUNDS_S; i++)
+            strange(&f);
+        all_look(&c);
+        crowd_send(&c);
+        skipped_ns += SECOND / ROUNDS_S;
+        cost.rounds++;
+        if (verbs_sim.registered_bytes > cost.pinned)
+            heard = 0;
+        for (int r = 1; r < c.n; r++)
+            heard += c.heard[r];
+    }
+    cost.queue_pairs = verbs_sim.by_hand;
+    cost.executed = verbs_sim.executed;
+    if (strangers)
+        cr_assert_gt(((struct vb_tp *)c.tp[0])->turned_away, 0u, "no stranger was heard");
+    for (int i = 0; i < IDLE && (uint64_t)i < f.made; i++)
+        close(f.fd[i]);
+    crowd_close(&c);
+    return cost;
+}
+
+/* Neither is a rank kept from another by strangers, nor does their number cost queue pairs or
+ * locked memory. The time is that which passes in the test, not the machine's. */
+Test(verbs_many, first_lanes_are_opened_through_a_flood)
+{
+    struct cost calm, flood;
+
+    if (verbs_real_device())
+        return;
+    setenv("BANYAN_TEST_CROWD", "3", 1);
+    setenv("BANYAN_DEBUG", "error", 1);
+    calm = first_messages(0);
+    flood = first_messages(1);
+    fprintf(stderr, "# %u rounds, beside strangers %u\n", calm.rounds, flood.rounds);
+    cr_assert_eq(flood.queue_pairs, calm.queue_pairs);
+    cr_assert_eq(flood.pinned, calm.pinned);
+    cr_assert_eq(flood.executed, calm.executed);
+    cr_assert_leq(5 * (COMPUTES_S * ROUNDS_S + flood.rounds),
+                  6 * (COMPUTES_S * ROUNDS_S + calm.rounds),
+                  "they are delayed: %u rounds, not %u", flood.rounds, calm.rounds);
 }
 
 /* A machine with so much to do that each look at all takes so long. */

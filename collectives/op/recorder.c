@@ -4,6 +4,7 @@
 #include "collectives/op/recorder.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -370,6 +371,21 @@ static void boot_id(char text[40])
         fclose(f);
 }
 
+/* A new file, whatever others have put in its place: they may be able to write the folder. */
+static FILE *open_new(const char *path)
+{
+    FILE *f = NULL;
+    int fd;
+
+    unlink(path);
+    fd = bny_fd_high(open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (fd >= 0)
+        f = fdopen(fd, "w");
+    if (fd >= 0 && !f)
+        close(fd);
+    return f;
+}
+
 static void write_file(const struct bny_world *w, const char *variable, const char *path,
                        const char *why)
 {
@@ -379,7 +395,7 @@ static void write_file(const struct bny_world *w, const char *variable, const ch
     FILE *f;
 
     snprintf(part, sizeof part, "%s.part", path);
-    f = fopen(part, "we");
+    f = open_new(part);
     if (!f) {
         bny_warn("%s: %s: %s", variable, part, strerror(errno));
         return;

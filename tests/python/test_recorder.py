@@ -72,6 +72,25 @@ class Recorder(unittest.TestCase):
         self.assertTrue(all(e["duration_ms"] > 0 for e in entries if "duration_ms" in e))
         self.assertEqual(sorted(e["profiling_name"] for e in entries if e["is_p2p"]), ["banyan:recv", "banyan:send"])
 
+        self.check_links()
+
+    def times(self):
+        def time_of(path):
+            with open(path, encoding="utf-8") as f:
+                return json.load(f)["time_ns"]
+        return [time_of(path) for path in self.files()]
+
+    def check_links(self):
+        """Others who may write the folder do not direct what is written there to another file."""
+        victim, before = os.path.join(self.folder.name, "victim"), self.times()
+        with open(victim, "w", encoding="ascii") as f:
+            f.write("mine")
+        for path in self.files():
+            os.symlink(victim, path + ".part")
+        self.until(lambda: [os.kill(pid, signal.SIGUSR2) for pid in self.ranks()] and min(self.times()) > max(before))
+        with open(victim, encoding="ascii") as f:
+            self.assertEqual(f.read(), "mine")
+
     def test_a_deadline(self):
         """All write, the rank that does not know of the failure included."""
         self.start("1")

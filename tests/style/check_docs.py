@@ -123,18 +123,30 @@ def unlisted(root):
 
 
 def promised_tests(root):
-    """`test_x`, `mp_x`, `fuzz_x`: a file of tests/; behind it `: `y``, or `y...`, a test in it that has, or begins with, that name."""
+    """docs/security.md names tests in the last cells of its table of promises, and behind the word `test`. `x`, `test_x` and
+    `folder_x` are files of tests/; behind them `: `y``, or `y...`, a test in it that has, or begins with, that name."""
     document = root / "docs/security.md"
     if not document.exists():
         return
     files = [root / name for name in tracked(root) if re.match(r"tests/.*\.(c|py)$", name)]
-    for name, what in re.findall(r"`((?:test|mp|fuzz)_\w+)`(?::\s+`([\w.]+)`)?", document.read_text(encoding="utf-8")):
-        in_mp = name.startswith("mp_")
-        found = [path for path in files if path.stem == ("test_" + name[3:] if in_mp else name) and (path.parent.name == "mp") >= in_mp]
+    text = document.read_text(encoding="utf-8")
+    promises = re.findall(r"^\|.*\|(.*)\|$", text.partition("## Promises and their tests")[2], re.M)[2:]
+    if not promises:
+        yield "docs/security.md: has no table of promises and their tests"
+    for cell in promises:
+        if "`" not in cell and "](testing.md#" not in cell:
+            yield f"docs/security.md: no test is named in the cell {cell.strip()!r}"
+    named = re.compile(r"`(\w+)`(?::\s+`([\w.]+)`)?")
+    inside = [match.group(1) for match in re.finditer(r"\btest\s+(`\w+`(?::\s+`[\w.]+`)?)", text)]
+    for name, what in (pair for words in promises + inside for pair in named.findall(words)):
+        folder, _, rest = name.partition("_")
+        found = [path for path in files if path.stem in (name, "test_" + name)
+                 or (path.parent.name, path.stem) == (folder, "test_" + rest)]
         if not found:
             yield f"docs/security.md: no file of tests/ is {name}"
-        end = r"\w*" if what.endswith("...") else ""
-        test = re.compile(rf"(?:\bTest|\bParameterizedTest\w*|\bMP_TABLE)\([^;{{]*?\b{what.rstrip('.')}{end}\s*[,)]|def {what.rstrip('.')}{end}\(")
+        begin, end = what.rstrip("."), r"\w*" if what.endswith("...") else ""
+        test = re.compile(rf"(?:\bTest|\bParameterizedTest\w*|\bMP_TABLE)\([^;{{]*?\b{begin}{end}\s*[,)]"
+                          rf"|def {begin}{end}\(")
         if found and what and not any(test.search(path.read_text(encoding="utf-8")) for path in found):
             yield f"docs/security.md: {name} has no test {what}"
 

@@ -139,11 +139,19 @@ class Planted(unittest.TestCase):
 
     def test_promised_tests(self):
         files = {"tests/a/test_x.c": SPDX + "Test(x, nobody_joins)\n{\n}\n", "tests/mp/test_y.py": "class Y:\n    def test_all(self):\n        pass\n"}
-        for text in "`test_x`", "`test_x`: `nobody_joins`", "`test_x`: `nobody_...`", "`mp_y`: `test_all`":
-            self.expect("check_docs.py", {**files, "docs/security.md": text + "\n"}, "as the documents say", status=0)
+        def expect(text, *message):
+            table = "## Promises and their tests\n\n| who | test |\n|---|---|\n" + text + "\n"
+            self.expect("check_docs.py", {**files, "docs/security.md": table}, *(message or ("as the documents say", 0)))
+
+        for text in ("`test_x`", "`x`", "`a_x`", "`test_x`: `nobody_joins`", "`test_x`: `nobody_...`", "`mp_y`: `test_all`"):
+            expect(f"| rank | {text} |")
         for text, message in (("`test_z`", "no file of tests/ is test_z"), ("`mp_x`", "no file of tests/ is mp_x"),
-                              ("`test_x`: `nobody`", "test_x has no test nobody"), ("`test_x`: `joins...`", "test_x has no test joins...")):
-            self.expect("check_docs.py", {**files, "docs/security.md": text + "\n"}, message)
+                              ("`x_a`", "no file of tests/ is x_a"), ("somewhere", "no test is named"),
+                              ("`test_x`: `nobody`", "test_x has no test nobody"),
+                              ("`test_x`: `joins...`", "test_x has no test joins...")):
+            expect(f"| rank | {text} |", message)
+        expect("| rank | `x` |\n\nNothing (test `gone`).", "no file of tests/ is gone")
+        expect("", "has no table of promises")
 
     def test_bare_names_in_comments(self):
         for text, status in (("/* other.h, and <stdio.h>: c.next.h() */\n", 0), ("/* gone.c: nothing */\n", 1)):

@@ -85,6 +85,7 @@ static void board_look(void)
         munmap(m, (size_t)st.st_size);
         return;
     }
+    madvise(m, (size_t)st.st_size, MADV_DONTDUMP);
     fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     own = (uint32_t)rank;
     inherited = (struct bny_board){ m, m->slot, nranks };
@@ -208,6 +209,7 @@ struct bny_board *bny_board_make(int nranks, int *fd)
         free(b);
         return NULL;
     }
+    madvise(m, bytes, MADV_DONTDUMP); /* ids have secrets */
     m->magic = BOARD_MAGIC;
     m->nranks = (uint32_t)nranks;
     *b = (struct bny_board){ m, m->slot, (uint32_t)nranks };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "tests/support/dumped.h"
 #include "transport/bootstrap/board.h"
 
 enum { RANKS = 3, COUNT_AT = 8, BYTES = 4096 };
@@ -66,6 +67,28 @@ Test(board, a_rank_that_breaks_it_harms_nobody)
     cr_assert_eq(memcmp(&got, &id, sizeof id), 0);
     cr_assert_lt(ftruncate(fd, 0), 0, "the file shrinks under its readers");
     cr_assert_lt(ftruncate(fd, 1 << 20), 0);
+    bny_board_free(launcher);
+    close(fd);
+}
+
+/* Newcomers prove to know the secret of an id there. */
+Test(board, no_core_dump_has_an_id)
+{
+    struct bny_board *launcher;
+    struct bny_id *id;
+    int fd;
+
+    launcher = bny_board_make(RANKS, &fd);
+    cr_assert(launcher, "%s", banyan_last_error());
+    inherit(fd);
+    id = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert(id != MAP_FAILED && madvise(id, BYTES, MADV_DONTDUMP) == 0);
+    for (size_t i = 0; i < sizeof id->secret; i++)
+        id->secret[i] = (uint8_t)(i * 53 + 7);
+    bny_board_post(bny_board_get(), id);
+    cr_assert_eq(bny_board_latest(launcher), 1);
+    cr_assert_eq(dumped(id->secret, sizeof id->secret), 0);
+    munmap(id, BYTES);
     bny_board_free(launcher);
     close(fd);
 }

@@ -21,12 +21,15 @@
 #define PLACES     256
 #define LOOK_AGAIN 64 /* words between two looks for new memory */
 
-/* What an honest rank says in value[rank] of the shared memory. */
+/* What an honest rank says in value[rank] of the shared memory; and the hostile one: words that
+ * it wrote into segments, and into areas of cells and passes. */
 enum { WENT_WELL, FAILED, AMONG_HONEST, ENDED };
+enum { INTO_SEGMENTS, INTO_AREAS };
 
 struct places {
     char *at[PLACES];
     size_t bytes[PLACES];
+    int is_area[PLACES];
     int n;
 };
 
@@ -43,6 +46,7 @@ static void find_places(struct places *p)
         if (sscanf(line, "%lx-%lx %7s", &from, &to, mode) == 3 && !strcmp(mode, "rw-s") &&
             strstr(line, "/memfd:banyan")) {
             p->at[p->n] = (char *)from;
+            p->is_area[p->n] = strstr(line, "/memfd:banyan-mem") != NULL;
             p->bytes[p->n++] = to - from;
         }
     if (f)
@@ -66,7 +70,7 @@ static uint32_t some_word(uint64_t *rng, uint32_t was)
 }
 
 /* Heads and counts lie at the beginning, and in the lines that all write often. */
-static void spoil(const struct places *p, uint64_t *rng)
+static void spoil(const struct places *p, uint64_t *rng, _Atomic uint64_t *says)
 {
     size_t which = bny_rng_below(rng, (uint64_t)p->n), words = p->bytes[which] / 4,
            begin = words < 16384 ? words : 16384;
@@ -75,19 +79,21 @@ static void spoil(const struct places *p, uint64_t *rng)
 
     __atomic_store_n(at, some_word(rng, __atomic_load_n(at, __ATOMIC_RELAXED)),
                      __ATOMIC_RELAXED);
+    atomic_fetch_add(&says[p->is_area[which] ? INTO_AREAS : INTO_SEGMENTS], 1);
 }
 
 /* Memory that is unmapped meanwhile ends this process, which is the hostile one's. */
 static void *write_everywhere(void *arg)
 {
-    uint64_t *rng = arg;
+    struct test *t = arg;
+    uint64_t own = t->seed ^ 99, *rng = &own;
     struct places p = { .n = 0 };
 
     for (uint64_t i = 0;; i++) {
         if (i % LOOK_AGAIN == 0)
             find_places(&p);
         if (p.n)
-            spoil(&p, rng);
+            spoil(&p, rng, t->shared->value[t->rank]);
         if (bny_rng_below(rng, 64) == 0)
             usleep((unsigned)bny_rng_below(rng, 200));
     }
@@ -166,7 +172,6 @@ static void hostile(struct test *t, struct banyan_comm *all, int from)
 {
     static const int ends[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE };
     static uint32_t in[MOST], out[MOST];
-    static uint64_t rng;
     uint64_t s = t->seed;
     pthread_t thread;
     uint64_t until;
@@ -174,10 +179,9 @@ static void hostile(struct test *t, struct banyan_comm *all, int from)
 
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         signal(ends[i], leave);
-    rng = t->seed ^ 99;
     for (int i = 0; i < OPS && rc == 0; i++) {
         if (i == from)
-            CHECK(t, pthread_create(&thread, NULL, write_everywhere, &rng) == 0, "no thread");
+            CHECK(t, pthread_create(&thread, NULL, write_everywhere, t) == 0, "no thread");
         rc = any_operation(all, &s, in, out);
     }
     until = bny_deadline_in(2 * OP_S * mp_patience());

@@ -28,7 +28,7 @@ ParameterizedTest(struct shape *w, hostile, a_rank_that_writes_everywhere_harms_
     static struct mp_shared out;
     const char *scale = getenv("BANYAN_TEST_SCALE");
     int jobs = (int)(JOBS * (scale && atof(scale) > 1 ? atof(scale) : 1));
-    uint64_t well = 0, failed = 0, among = 0;
+    uint64_t well = 0, failed = 0, among = 0, segments = 0, areas = 0;
 
     for (int i = 0; i < jobs; i++) {
         struct mp mp = { .n = w->n,
@@ -46,12 +46,17 @@ ParameterizedTest(struct shape *w, hostile, a_rank_that_writes_everywhere_harms_
             failed += atomic_load(&out.value[r][1]);
             among += atomic_load(&out.value[r][2]);
         }
+        segments += atomic_load(&out.value[w->n - 1][0]);
+        areas += atomic_load(&out.value[w->n - 1][1]);
     }
     fprintf(stderr,
             "# %d jobs of %d ranks: beside the writer %llu operations with it and %llu sums "
             "without it were completed, %llu failed\n",
             jobs, w->n, (unsigned long long)well, (unsigned long long)among,
             (unsigned long long)failed);
+    fprintf(stderr, "# %llu words into segments, %llu into areas\n",
+            (unsigned long long)segments, (unsigned long long)areas);
+    cr_assert(segments && areas, "there was nothing to write into");
     cr_assert(well && among, "nothing was computed beside the writer");
     cr_assert(failed, "the writer was never noticed");
 }

@@ -96,6 +96,16 @@ static int take_words(char *words, char **number)
     return 0;
 }
 
+/* Launchers give names to ssh, which has shells expand them where it is set up so. */
+static int is_host(const char *name)
+{
+    static const char of_names[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+        "._-:[]%@";
+
+    return *name && *name != '-' && !name[strspn(name, of_names)];
+}
+
 /* One host, as "a", "a:4" or "a slots=4"; IPv6 addresses in brackets. 0, or -1 after a
  * message. */
 static int take_host(struct hosts *h, char *name)
@@ -121,7 +131,7 @@ static int take_host(struct hosts *h, char *name)
             return -1;
         }
     }
-    if (!*name || *name == '-' || strchr(name, ','))
+    if (!is_host(name))
         return no_host(name);
     if (h->count == HOSTS_MAX || at + strlen(name) + 24 > sizeof h->text) {
         fprintf(stderr, "banyan_run: more than %d hosts, or too long names\n", HOSTS_MAX);

@@ -46,6 +46,7 @@ WRONG = {
     "--hosts a:x": '"x" is no number of ranks', "--hosts a:2 -n 3": "3 ranks are more than the 2",
     "--hostfile /nonexistent": "No such file", "--hosts ,": "no hosts in --hosts",
     "--hostfile /dev/null": "no hosts in --hostfile", "--hosts -oProxyCommand=x": "is no host",
+    "--hosts 'a;x'": '"a;x" is no host', "--hosts 'a$(x):2'": '"a$(x)" is no host', "--hosts 'a`x`'": "is no host",
     "--hosts 'a slots=2 x'": '"x" is no host', "--hosts a --keep-going": "docs/hosts.md",
     "-n 2 --launcher srun": "give --hosts", "--hosts a --launcher rsh": "none of prterun, hydra, orterun, srun",
     "-n 1 -x =3": "NAME", "--hosts a --host b": "--hosts is given twice", "-n p 1": "from 1 to 4096, got p",

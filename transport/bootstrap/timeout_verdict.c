@@ -203,6 +203,14 @@ static struct where where_is(const struct bny_instance *it, int rank)
     return w;
 }
 
+/* The rank that it waits for, as it says; -1: none. */
+static int waits_for(const struct bny_control *c, struct where w)
+{
+    uint32_t rank = w.waits - 1;
+
+    return rank < (uint32_t)c->nranks ? (int)rank : -1;
+}
+
 /* The member that has begun the fewest operations, of those that have not begun this one; -1:
  * none. Numbers wrap around. */
 static int not_begun(const struct bny_control *c, const struct bny_instance *it)
@@ -233,13 +241,13 @@ static int end_of_chain(const struct bny_control *c, const struct bny_instance *
         return -1;
     }
     for (int steps = 0; steps <= c->nranks; steps++) {
-        next = (int)where_is(it, r).waits - 1;
-        if (next < 0 || next >= c->nranks || !bny_bit(it->has, next)) {
+        next = waits_for(c, where_is(it, r));
+        if (next < 0 || !bny_bit(it->has, next)) {
             snprintf(text, cap, "all have begun it; rank %d waits for nobody and does not end",
                      r);
             return r;
         }
-        if ((int)where_is(it, next).waits - 1 == r) {
+        if (waits_for(c, where_is(it, next)) == r) {
             snprintf(text, cap,
                      "all have begun it; ranks %d and %d wait for each other: no bytes move "
                      "between them; " BNY_NET_DOCTOR,
@@ -284,7 +292,7 @@ static int verdict(const struct bny_control *c, const struct bny_instance *it, c
     if (r < 0)
         return end_of_chain(c, it, text, cap);
     w = where_is(it, r);
-    waits = (int)w.waits - 1;
+    waits = waits_for(c, w);
     bny_control_where(c, r, at);
     if (!(w.flags & WHERE_KNOWN))
         snprintf(text, cap, "%srank %d%s does not have this communicator", lives, r, at);
@@ -294,7 +302,7 @@ static int verdict(const struct bny_control *c, const struct bny_instance *it, c
             "%srank %d%s has not called it, and last waited in the library %.3g s ago; "
             "gdb -p or py-spy dump --pid shows where it is",
             lives, r, at, (double)w.away_ms * 1e-3);
-    else if (waits >= 0 && waits < c->nranks)
+    else if (waits >= 0)
         snprintf(
             text, cap,
             "%srank %d%s has not called it; it is in another call, and waits for rank %d%s",

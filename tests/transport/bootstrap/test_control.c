@@ -1301,7 +1301,13 @@ static void keep_told(void *ctx, enum banyan_log_level level, const char *text)
         snprintf(t->text, sizeof t->text, "%s", text);
 }
 
-enum where_case { IN_ANOTHER_CALL, COMPUTES, COMPUTES_BESIDE_ITS_THREAD, STOPPED };
+enum where_case {
+    IN_ANOTHER_CALL,
+    WAITS_FOR_NO_RANK,
+    COMPUTES,
+    COMPUTES_BESIDE_ITS_THREAD,
+    STOPPED
+};
 
 /* One round; rank 2 answers its control plane unless it is stopped. */
 static void where_round(struct world *w, struct bny_position *at, enum where_case how,
@@ -1311,7 +1317,7 @@ static void where_round(struct world *w, struct bny_position *at, enum where_cas
     for (int r = 0; r < w->n; r++) {
         if (r == 2 && is_stopped)
             continue;
-        if (r != 2 || how == IN_ANOTHER_CALL)
+        if (r != 2 || how <= WAITS_FOR_NO_RANK)
             bny_control_here(w->c[r]);
         if (atomic_load(&at[r].wanted) && (r != 2 || how != COMPUTES)) {
             atomic_store(&at[r].wanted, 0);
@@ -1339,6 +1345,7 @@ static void where_is_it(enum where_case how, const char *words)
     for (int r = 0; r < 3; r++) {
         at[r].comm = 7;
         atomic_store(&at[r].started, r == 2 ? 5 : 6);
+        atomic_store(&at[r].waits, r == 2 && how == WAITS_FOR_NO_RANK ? 1u << 31 : 0);
         bny_control_here(w.c[r]);
         bny_control_position_add(w.c[r], &at[r]);
     }
@@ -1368,6 +1375,12 @@ static void where_is_it(enum where_case how, const char *words)
 Test(control, a_rank_in_another_call_is_named)
 {
     where_is_it(IN_ANOTHER_CALL, "has not called it; it is in another call");
+}
+
+/* It says that it waits for a rank of a number that no job has. */
+Test(control, a_rank_that_lies_about_whom_it_waits_for_is_named)
+{
+    where_is_it(WAITS_FOR_NO_RANK, "has not called it; it is in another call");
 }
 
 Test(control, a_rank_that_computes_is_named)

@@ -100,6 +100,26 @@ class Recorder(unittest.TestCase):
         self.assertIn("rank 1 (pid", list(odd["failures"])[0])
         self.assertIn("and waits for rank", self.report("--last", "3"))
 
+        self.check_foreign_files()
+
+    def check_foreign_files(self):
+        """Others may write into the folder: nothing of theirs reaches the terminal as a control byte, or ends in a traceback."""
+        path = self.files()[0]
+        with open(path, encoding="utf-8") as f:
+            dump = json.load(f)
+        dump["host"] = dump["communicators"][0]["failure"] = dump["communicators"][0]["entries"][-1]["codec"] = "\x1b[2J\n\x9b2J"
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(dump, f)
+        report = self.report("--last", "3")
+        self.assertIn("?[2J??2J", report)
+        self.assertFalse(set(report) & set("\x1b\x9b"))
+        del dump["communicators"][0]["entries"][-1]["state"]
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(dump, f)
+        p = subprocess.run([sys.executable, TRACE, "report", self.dump], capture_output=True, text=True)
+        self.assertEqual((p.returncode, p.stdout, p.stderr.count("\n")), (1, "", 1), p.stderr)
+        self.assertIn("is damaged", p.stderr)
+
     def test_no_files(self):
         p = subprocess.run([sys.executable, TRACE, "report", self.folder.name], capture_output=True, text=True)
         self.assertNotEqual(p.returncode, 0)

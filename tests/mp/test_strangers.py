@@ -203,6 +203,8 @@ class Job(unittest.TestCase):
         """Jobs run one after the other until the strangers have attacked often enough."""
         least = ATTACKS * max(1, float(os.environ.get("BANYAN_TEST_SCALE", "1")))
         as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 and shutil.which("setpriv") else []
+        if not as_nobody:
+            print("# the strangers are of this user: another's need root and setpriv")
         attacks, jobs, said = 0, 0, ""
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)

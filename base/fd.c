@@ -96,3 +96,17 @@ void bny_fds_in_child(void)
         close(none);
     errno = saved;
 }
+
+FILE *bny_fd_new_file(const char *path)
+{
+    FILE *f = NULL;
+    int fd;
+
+    unlink(path);
+    fd = bny_fd_high(open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (fd >= 0)
+        f = fdopen(fd, "w");
+    if (fd >= 0 && !f)
+        close(fd);
+    return f;
+}

@@ -237,7 +237,7 @@ static void write_file(struct bny_world *w)
         return;
     o->file_ns = bny_now_ns();
     snprintf(part, sizeof part, "%s.part", o->path);
-    f = fopen(part, "we");
+    f = bny_fd_new_file(part);
     if (!f || (fwrite(text, 1, len, f) < len) | (fclose(f) != 0) ||
         rename(part, o->path) != 0) {
         bny_warn("BANYAN_METRICS: %s: %s; no metrics are written any more", o->path,

@@ -4,7 +4,6 @@
 #include "collectives/op/recorder.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -371,21 +370,6 @@ static void boot_id(char text[40])
         fclose(f);
 }
 
-/* A new file, whatever others have put in its place: they may be able to write the folder. */
-static FILE *open_new(const char *path)
-{
-    FILE *f = NULL;
-    int fd;
-
-    unlink(path);
-    fd = bny_fd_high(open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (fd >= 0)
-        f = fdopen(fd, "w");
-    if (fd >= 0 && !f)
-        close(fd);
-    return f;
-}
-
 static void write_file(const struct bny_world *w, const char *variable, const char *path,
                        const char *why)
 {
@@ -395,7 +379,7 @@ static void write_file(const struct bny_world *w, const char *variable, const ch
     FILE *f;
 
     snprintf(part, sizeof part, "%s.part", path);
-    f = open_new(part);
+    f = bny_fd_new_file(part);
     if (!f) {
         bny_warn("%s: %s: %s", variable, part, strerror(errno));
         return;

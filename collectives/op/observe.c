@@ -231,6 +231,7 @@ static void write_file(struct bny_world *w)
     struct bny_observer *o = w->observer;
     char part[540], *text;
     size_t len;
+    int failed;
     FILE *f;
 
     if (!o->path[0] || !(text = page(w, &len)))
@@ -238,8 +239,9 @@ static void write_file(struct bny_world *w)
     o->file_ns = bny_now_ns();
     snprintf(part, sizeof part, "%s.part", o->path);
     f = bny_fd_new_file(part);
-    if (!f || (fwrite(text, 1, len, f) < len) | (fclose(f) != 0) ||
-        rename(part, o->path) != 0) {
+    failed = !f || fwrite(text, 1, len, f) < len;
+    failed |= f && fclose(f) != 0;
+    if (failed || rename(part, o->path) != 0) {
         bny_warn("BANYAN_METRICS: %s: %s; no metrics are written any more", o->path,
                  strerror(errno));
         o->path[0] = '\0';

@@ -150,6 +150,8 @@ void bny_comm_free(struct banyan_comm *c)
 
     if (w->comms == c && !c->next_comm)
         bny_recorder_finish(w);
+    else
+        bny_recorder_ended(c);
     for (struct banyan_comm **p = &w->comms; *p; p = &(*p)->next_comm)
         if (*p == c) {
             *p = c->next_comm;

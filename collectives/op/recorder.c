@@ -18,7 +18,8 @@
 #include "base/text.h"
 #include "collectives/op/trace.h"
 
-#define AGAIN_NS 1000000000u
+#define AGAIN_NS  1000000000u
+#define ENDED_MAX 32
 
 struct moment {
     uint64_t ticks, ns;
@@ -26,6 +27,8 @@ struct moment {
 
 struct bny_recorder {
     char dump[512], trace[512]; /* "": not asked for */
+    char *ended[ENDED_MAX];     /* traced communicators that have ended, as they are written */
+    uint64_t nended;            /* the latest ENDED_MAX of them are there */
     int is_finished;            /* the trace is complete */
     struct moment since;
     uint64_t failed_ns; /* when a failure was written last; 0: never */
@@ -232,10 +235,15 @@ void bny_recorder_add(struct bny_op *op)
 
 void bny_recorder_end(const struct bny_op *op)
 {
-    struct bny_record *r = record_of(op);
+    struct bny_record *r = record_of(op), passed_over;
 
-    if (!r)
+    if (!op->record)
         return;
+    if (!r) { /* later operations have taken its place: it still counts */
+        r = &passed_over;
+        describe(r, op);
+        r->is_at_once = 1;
+    }
     r->ended = bny_recorder_ticks();
     r->result = op->result;
     count(&op->comm->world->recorder->counts, r, 1, op->wire_bytes);
@@ -370,6 +378,31 @@ static void boot_id(char text[40])
         fclose(f);
 }
 
+void bny_recorder_ended(const struct banyan_comm *c)
+{
+    struct bny_recorder *r = c->world->recorder;
+    char **text = r ? &r->ended[r->nended % ENDED_MAX] : NULL;
+    struct ticks_clock k;
+    size_t len;
+    FILE *f;
+
+    if (!c->world->trace || !c->records)
+        return;
+    free(*text);
+    *text = NULL;
+    f = open_memstream(text, &len);
+    if (!f)
+        return;
+    k = ticks_now(r);
+    write_comm(f, c, &k);
+    if (fclose(f) == 0) {
+        r->nended++;
+    } else {
+        free(*text);
+        *text = NULL;
+    }
+}
+
 static void write_file(const struct bny_world *w, const char *variable, const char *path,
                        const char *why)
 {
@@ -387,8 +420,9 @@ static void write_file(const struct bny_world *w, const char *variable, const ch
     k = ticks_now(r);
     gethostname(name, sizeof name - 1);
     fprintf(f,
-            "{\"version\": \"banyan 1\", \"rank\": %d, \"world_size\": %d, \"host\": ", w->rank,
-            w->nranks);
+            "{\"version\": \"banyan 1\", \"job\": \"%02x%02x%02x%02x\", \"rank\": %d, "
+            "\"world_size\": %d, \"host\": ",
+            w->job[0], w->job[1], w->job[2], w->job[3], w->rank, w->nranks);
     bny_json_text(f, name);
     boot_id(boot);
     fprintf(f,
@@ -399,6 +433,10 @@ static void write_file(const struct bny_world *w, const char *variable, const ch
     for (const struct banyan_comm *c = w->comms; c; c = c->next_comm) {
         fputs(c == w->comms ? "\n" : ",\n", f);
         write_comm(f, c, &k);
+    }
+    for (int i = 0; path == r->trace && i < ENDED_MAX && r->ended[i]; i++) {
+        fputs(i == 0 && !w->comms ? "\n" : ",\n", f);
+        fputs(r->ended[i], f);
     }
     fputc(']', f);
     if (w->trace && path == r->trace) {
@@ -474,42 +512,55 @@ void bny_recorder_aside(struct bny_world *w)
     bny_world_unlock(w);
 }
 
-/* The recorder, or NULL and errno. */
-static struct bny_recorder *opened(const struct bny_world *w, const char *folder,
-                                   const char *trace)
+static void open_dump(const struct bny_world *w, struct bny_recorder *r, const char *folder)
 {
-    struct bny_recorder *r = calloc(1, sizeof *r);
-
-    if (!r)
-        return NULL;
-    if (*folder) {
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-            free(r);
-            return NULL;
-        }
-        snprintf(r->dump, sizeof r->dump, "%s/banyan-%02x%02x%02x%02x-rank%d.json", folder,
-                 w->job[0], w->job[1], w->job[2], w->job[3], w->rank);
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        bny_warn("BANYAN_DUMP=%s: %s; nothing is dumped", folder, strerror(errno));
+    else if (snprintf(r->dump, sizeof r->dump, "%s/banyan-%02x%02x%02x%02x-rank%d.json", folder,
+                      w->job[0], w->job[1], w->job[2], w->job[3],
+                      w->rank) >= (int)sizeof r->dump) {
+        bny_warn("BANYAN_DUMP=%s: the path is too long; nothing is dumped", folder);
+        r->dump[0] = '\0';
     }
-    if (*trace)
-        snprintf(r->trace, sizeof r->trace, "%s.rank%d", trace, w->rank);
-    r->since = moment_now();
-    r->asked = atomic_load(&signals);
-    return r;
+}
+
+/* A later job of this process, as the one that a job grows into, has a file of its own. */
+static void open_trace(struct bny_world *w, struct bny_recorder *r, const char *trace)
+{
+    static _Atomic int worlds;
+    char job[12] = "";
+
+    if (atomic_fetch_add(&worlds, 1) > 0)
+        snprintf(job, sizeof job, ".%02x%02x%02x%02x", w->job[0], w->job[1], w->job[2],
+                 w->job[3]);
+    if (snprintf(r->trace, sizeof r->trace, "%s%s.rank%d", trace, job, w->rank) >=
+        (int)sizeof r->trace)
+        bny_warn("BANYAN_TRACE=%s: the path is too long; nothing is traced", trace);
+    else if (bny_trace_begin(w) != 0)
+        bny_warn("BANYAN_TRACE=%s: no memory for events; nothing is traced", trace);
+    else
+        return;
+    r->trace[0] = '\0';
 }
 
 void bny_recorder_open(struct bny_world *w)
 {
     const char *folder = bny_param_str("BANYAN_DUMP"), *trace = bny_param_str("BANYAN_TRACE");
+    struct bny_recorder *r;
 
     if (!*folder && !*trace && !*bny_param_str("BANYAN_METRICS"))
         return;
-    w->recorder = opened(w, folder, trace);
-    if (!w->recorder) {
-        bny_warn("BANYAN_DUMP=%s: %s; nothing is recorded", folder, strerror(errno));
+    r = w->recorder = calloc(1, sizeof *r);
+    if (!r) {
+        bny_warn("no memory to record operations");
         return;
     }
-    if (*trace && bny_trace_begin(w) != 0)
-        bny_warn("BANYAN_TRACE=%s: no memory for events", trace);
+    if (*folder)
+        open_dump(w, r, folder);
+    if (*trace)
+        open_trace(w, r, trace);
+    r->since = moment_now();
+    r->asked = atomic_load(&signals);
     if (w->control && atomic_load(&signal_fd) >= 0)
         bny_control_watch_fd(w->control, atomic_load(&signal_fd));
 }
@@ -517,6 +568,8 @@ void bny_recorder_open(struct bny_world *w)
 void bny_recorder_close(struct bny_world *w)
 {
     bny_trace_end(w);
+    for (int i = 0; w->recorder && i < ENDED_MAX; i++)
+        free(w->recorder->ended[i]);
     free(w->recorder);
     w->recorder = NULL;
 }

@@ -391,7 +391,8 @@ void bny_worlds_remove(struct bny_world *w)
 
 void bny_worlds_each(void (*f)(struct bny_world *w))
 {
-    bny_lock_take(&worlds_lock);
+    if (!bny_lock_try(&worlds_lock)) /* exit() in a callback */
+        return;
     for (struct bny_world *w = worlds; w; w = w->next_world)
         if (bny_world_trylock(w)) {
             f(w);

@@ -120,6 +120,23 @@ class Recorder(unittest.TestCase):
         self.assertEqual((p.returncode, p.stdout, p.stderr.count("\n")), (1, "", 1), p.stderr)
         self.assertIn("is damaged", p.stderr)
 
+    def test_operations_that_found_no_place_are_counted(self):
+        code = """import banyan, numpy
+with banyan.Comm.from_env(transport='tcp') as c:
+    x = [numpy.ones(2) for _ in range(1500)]
+    requests = [c.allreduce_init(a) for a in x]
+    for r in requests:
+        r.start()
+    for r in requests:
+        r.wait()
+"""
+        p = subprocess.run([RUN, "-n", "2", sys.executable, "-c", code], capture_output=True, text=True,
+                           env={**os.environ, "BANYAN_METRICS": self.folder.name + "/%r.prom"})
+        self.assertEqual((p.returncode, p.stderr), (0, ""))
+        for rank in 0, 1:
+            with open(f"{self.folder.name}/{rank}.prom", encoding="ascii") as f:
+                self.assertRegex(f.read(), r'banyan_operations_total\{[^}]*operation="allreduce"[^}]*\} 1500\n')
+
     def test_no_files(self):
         p = subprocess.run([sys.executable, TRACE, "report", self.folder.name], capture_output=True, text=True)
         self.assertNotEqual(p.returncode, 0)
@@ -152,15 +169,30 @@ class Trace(unittest.TestCase):
             self.assertEqual(names.count((rank, "allreduce of 300000 f64")), 1)
             self.assertIn((rank, "wire"), names)
 
-    def write(self, rank, boot, shift, events):
+    def test_communicators_that_have_ended(self):
+        code = """import banyan, numpy
+with banyan.Comm.from_env(transport='tcp') as c:
+    part = c.dup()
+    for _ in range(5):
+        part.allreduce(numpy.ones(5))
+    part.finalize()
+    c.allreduce(numpy.ones(7))
+"""
+        p = subprocess.run([RUN, "-n", "2", sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "BANYAN_TRACE": self.file})
+        self.assertEqual((p.returncode, p.stderr), (0, ""))
+        self.assertEqual((self.merge().returncode, self.merge().stderr), (0, ""))
+        names = [e["name"] for e in self.slices()]
+        self.assertEqual((names.count("allreduce of 5 f64"), names.count("allreduce of 7 f64")), (10, 2))
+
+    def write(self, rank, boot, shift, events, job="", lost=0):
         """Times in us; this rank's clock is fast by shift."""
         events = [[kind, 1, 7, 1, 7, 0, ordinal, 0, 64, peer, 0, (t + shift) * 1000, (t + shift) * 1000] for kind, peer, ordinal, t in events]
         entry = {"record_id": 1, "collective_seq_id": 7, "profiling_name": "banyan:allreduce", "is_p2p": False, "input_sizes": [[16]],
                  "input_dtypes": ["f32"], "bytes": 64, "schedule": "ring", "codec": "none", "root": -1, "time_created_ns": shift * 1000,
                  "state": "completed", "time_completed_ns": (shift + 90) * 1000, "duration_ms": 0.09}
-        with open(f"{self.file}.rank{rank}", "w", encoding="utf-8") as f:
-            json.dump({"rank": rank, "world_size": 3, "host": f"h{rank}", "pid": 1, "boot": boot, "time_ns": (shift + 100) * 1000,
-                       "communicators": [{"pg_id": 1, "ranks": [0, 1, 2], "entries": [entry]}], "lost_events": 0, "events": events}, f)
+        with open(f"{self.file}{job and '.' + job}.rank{rank}", "w", encoding="utf-8") as f:
+            json.dump({"job": job, "rank": rank, "world_size": 3, "host": f"h{rank}", "pid": 1, "boot": boot, "time_ns": (shift + 100) * 1000,
+                       "communicators": [{"pg_id": 1, "ranks": [0, 1, 2], "entries": [entry]}], "lost_events": lost, "events": events}, f)
 
     def test_clocks_of_other_hosts(self):
         """Rank 1 is a second ahead, rank 2, which talks to it alone, an hour behind; the shortest ways take 3 us, others longer."""
@@ -176,6 +208,24 @@ class Trace(unittest.TestCase):
         self.assertEqual(wire, [(0, 1, 23), (0, 1, 60), (1, 0, 43), (1, 2, 53), (2, 1, 63)])
         self.assertIn("(64 bytes), ring, codec none: rank 0, 90.0 us: wire-bound ", p.stdout)
 
+    def test_several_jobs(self):
+        self.write(0, "a", 0, [])
+        for rank in 0, 1, 2:
+            self.write(rank, "a", 1000 + rank, [], job="0123abcd")
+        p = self.merge()
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertIn("the latest job is 0123abcd; other files are of ", p.stderr)
+        self.assertEqual({e["pid"] for e in self.slices()}, {0, 1, 2})
+        p = subprocess.run([sys.executable, TRACE, "merge", self.file, "--job", "00000000"], capture_output=True, text=True)
+        self.assertIn("no file is of job 00000000, but of ", p.stderr)
+
+    def test_chunks_that_were_overwritten(self):
+        post, arrive = 1, 3
+        self.write(0, "a", 0, [(post, 1, 0, 50)], lost=9)
+        self.write(1, "a", 0, [(arrive, 0, 0, 60)])
+        self.write(2, "a", 0, [])
+        self.assertIn("later chunks took the place of its own", self.merge().stdout)
+
     def draw(self, *options):
         p = subprocess.run([sys.executable, TRACE, "draw", self.file, *options], capture_output=True, text=True)
         return p.returncode, p.stdout.count("<title>"), p.stderr
@@ -190,7 +240,8 @@ class Trace(unittest.TestCase):
                                 (("--ranks", "0", "--from", "40", "--to", "60"), 2)):
             self.assertEqual(self.draw(*options), (0, slices, ""), options)
         for options, words in ((("--operation", "8"), "no operation 8 of communicator 1"), (("--ranks", "5"), "no slices of these ranks"),
-                               (("--from", "900", "--to", "901"), "0 slices lie between 900 and 901")):
+                               (("--from", "900", "--to", "901"), "0 slices lie between 900 and 901"),
+                               (("--from", "5", "--to", "5"), "nothing lies between 5 and 5")):
             code, slices, said = self.draw(*options)
             self.assertEqual((code, slices, said.count("\n")), (1, 0, 1), options)
             self.assertIn(words, said)

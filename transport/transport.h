@@ -98,7 +98,7 @@ static inline int bny_last_reads_go_on(struct bny_last_reads *r, const struct bn
 }
 
 /* The peer to which data was on its way for the largest part of the time lately, though it had
- * room for it; how fast that data moved. */
+ * room for it; how fast the network took that data. */
 struct bny_busy_path {
     int peer;
     float part;

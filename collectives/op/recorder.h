@@ -62,7 +62,8 @@ void bny_recorder_open(struct bny_world *w);
 /* Writes the trace: the last communicator ends. Lock held. */
 void bny_recorder_finish(struct bny_world *w);
 void bny_recorder_close(struct bny_world *w);
-/* The communicator, which is not the last one, ends: a trace keeps its operations. Lock held. */
+/* The communicator, which is not the last one, ends: a trace keeps its operations. Lock held.
+ */
 void bny_recorder_ended(const struct banyan_comm *c);
 /* Writes the file, in place of an earlier one. why: the reason in words. Lock held. */
 void bny_recorder_dump(struct bny_world *w, const char *why);

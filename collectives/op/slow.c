@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations that take ten times what was predicted, while data to another rank is on its way
- * most of the time: the rank tells one of them, with that other rank. A rank that comes late,
- * or does not read, leaves connections idle. Nothing is decided by it. */
+/* Operations that take ten times what was predicted, of which the network's pace to another
+ * rank explains a good part: the rank tells one of them, with that other rank. A rank that
+ * comes late, or CPUs that many ranks share, leave the network idle. Nothing is decided by it.
+ */
 #include "base/log.h"
 #include "collectives/op/op.h"
 #include "transport/bootstrap/net.h"
@@ -9,6 +10,7 @@
 #define TIMES       10
 #define TOGETHER_NS 1000000000u /* such operations take, less the others, until one is told */
 #define BUSY        .5f         /* of the time */
+#define EXPLAINED   .25         /* of an operation's time: its bytes at the network's pace */
 #define RECENT_NS   2500000000u /* the transport looks once a second */
 
 static const struct bny_busy_path *busiest(const struct bny_world *w)
@@ -57,6 +59,8 @@ void bny_slow_look(const struct bny_op *op)
         return;
     }
     p = busiest(w);
+    if (p && (double)op->wire_bytes < EXPLAINED * 1e-9 * (double)took * p->Bps)
+        p = NULL;
     w->slow_ns += p ? took : 0;
     if (!p || w->slow_ns < TOGETHER_NS)
         return;

@@ -42,6 +42,14 @@ import banyan, time
 comm = banyan.Comm.from_env()
 comm.rank == 2 and time.sleep(60)
 comm.barrier()"""
+LATE = f"""import sys; sys.path.insert(0, "{ROOT}/python")
+import array, banyan, time
+with banyan.Comm.from_env() as comm:
+    x = array.array("f", 250 * [1])
+    for _ in range(50):
+        comm.rank == 2 and time.sleep(.06)
+        comm.allreduce(x, op="max")
+    comm.rank or print("all calls ended")"""
 WELL = r"Out of bounds values : 0 OK"
 NAMED = r"rank {} \(pid \d+ on \S+\)"
 TELLS = r"banyan_doctor under the same launcher tells more"
@@ -118,8 +126,9 @@ CASES = {
     "a slow host": Case("", r"allreduce of 16384 f32 took \S+ s, \d+ times what was predicted .* Data to " +
         NAMED.format(r"\d") + r" was on its way for \d+ % .*, at \S+ Mbit/s: that link is slow.*" + TELLS,
         net="star:0*2,20"),
+    "a late rank": Case("", "all calls ended", command=[sys.executable, "-c", LATE], unsaid="that link is slow", LIBRARY=LIBRARY),
     "stuck in the program": Case("", "nobody is dead: " + NAMED.format(2) + " has not called it.*py-spy",
-        command=[sys.executable, "-c", STUCK], unsaid="that link is slow", OP_TIMEOUT="1", LIBRARY=LIBRARY),
+        command=[sys.executable, "-c", STUCK], OP_TIMEOUT="1", LIBRARY=LIBRARY),
     "a stopped rank": Case("on 2 && { (sleep 2; pkill -STOP -P $$ -x banyan_perf) & }",
         NAMED.format(2) + " does not answer: its process is stopped", net=LAZY, OP_TIMEOUT="1"),
     "a crash": Case("on 2 && { (sleep 2; pkill -SEGV -P $$ -x banyan_perf) & }",

@@ -99,7 +99,9 @@ static void watch_losses(struct tcp_conn *c, const struct tcp_info *info)
         tell_losses(c);
 }
 
-/* How busy was it since the last look? Time in which the peer left no room does not count. */
+/* How busy was it since the last look? Time in which the peer left no room does not count; nor
+ * does a connection whose pace was the program's, or a late peer's, as small messages are on
+ * their way until their acknowledgement, which may be delayed. */
 static void watch_pace(struct tcp_conn *c, const struct tcp_info *info,
                        struct bny_busy_path *most)
 {
@@ -109,10 +111,11 @@ static void watch_pace(struct tcp_conn *c, const struct tcp_info *info,
     double passed = 1e-3 * (double)(now - c->seen_ns),
            busy = (double)(busy_us - c->seen_busy_us);
 
-    if (!is_new && busy > 0 && busy / passed > (double)most->part)
+    if (!is_new && !info->tcpi_delivery_rate_app_limited && info->tcpi_delivery_rate &&
+        busy / passed > (double)most->part)
         *most = (struct bny_busy_path){ .peer = c->ep->ep.peer,
                                         .part = (float)(busy / passed),
-                                        .Bps = 1e6 * (double)(arrived - c->seen_arrived) / busy,
+                                        .Bps = (double)info->tcpi_delivery_rate,
                                         .seen_ns = now };
     c->seen_ns = now;
     c->seen_busy_us = busy_us;

@@ -124,4 +124,8 @@ if /usr/bin/python3 -c 'import numpy' 2>numpy.log; then # the system's, to which
     grep "has not called operation 0, allreduce of 3 f64, which rank 0, 2 called" tutorial.log >grep.log || { cat tutorial.log >&2; exit 1; }
     [ "$(grep -c '\[10\. 10\. 10\. 10\. 10\.\]' tutorial.log)" = 4 ] || { cat tutorial.log >&2; exit 1; }
 fi
+say "the documents"
+mkdir documents
+cp app-static documents/program
+(cd documents && HOME=$PWD PATH=$prefix/bin:$PATH python3 "$here/documents.py" "$source")
 say "all programs ran"

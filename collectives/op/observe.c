@@ -111,7 +111,7 @@ static int answer_surveys(struct bny_world *w)
     struct bny_survey survey;
 
     while (bny_control_survey_asked(w->control, &survey)) {
-        int is_locked = bny_world_trylock(w);
+        int is_locked = bny_world_trylock(w), is_written;
         uint64_t now = bny_now_ns();
         char *text = NULL;
         size_t len = 0;
@@ -126,7 +126,8 @@ static int answer_surveys(struct bny_world *w)
         if (is_locked)
             bny_world_unlock(w);
         o->lock_ns = 0;
-        bny_control_survey_answer(w->control, &survey, text, f && fclose(f) == 0 ? len : 0);
+        is_written = f && fclose(f) == 0; /* text and len are known only now */
+        bny_control_survey_answer(w->control, &survey, text, is_written ? len : 0);
         free(text);
     }
     return 1;

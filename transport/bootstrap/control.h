@@ -69,15 +69,13 @@ struct control_peer {
     uint8_t same_host;
 };
 
-#define SURVEYS 8 /* questions whose way back a rank remembers */
 struct surveys {
     struct survey_seen {
-        struct bny_survey of;
-        int via;     /* the neighbour that it came from; this rank: its own */
-        int is_open; /* this rank has not answered it */
-    } seen[SURVEYS];
-    unsigned nseen;     /* so far; the latest overwrite the first */
-    uint32_t number;    /* of this rank's own question, 0: none yet */
+        uint32_t number; /* 0: none yet */
+        int32_t via;     /* the neighbour that it came from; this rank: its own */
+        int is_open;     /* this rank has not answered it */
+    } * seen;            /* [nranks]: the newest question of each; NULL: there has been none */
+    int nopen;
     uint64_t *answered; /* ranks; NULL: none has been asked */
     char *text;         /* their answers */
     size_t len;

@@ -32,35 +32,51 @@ double bny_control_away_s(const struct bny_control *c)
     return !here ? -1 : now > here ? (double)(now - here) * 1e-9 : 0;
 }
 
+/* NULL: the question is not the newest of who asks. */
 static struct survey_seen *seen(struct bny_control *c, int32_t by, uint32_t number)
 {
-    for (unsigned i = 0; i < SURVEYS && i < c->surveys.nseen; i++)
-        if (c->surveys.seen[i].of.by == by && c->surveys.seen[i].of.number == number)
-            return &c->surveys.seen[i];
-    return NULL;
+    struct survey_seen *q = c->surveys.seen ? &c->surveys.seen[by] : NULL;
+
+    return q && q->number == number ? q : NULL;
 }
 
-static void see(struct bny_control *c, const struct survey_frame *f, int via)
+/* Without memory nobody is asked. */
+static struct survey_seen *newest(struct bny_control *c, int32_t by)
 {
-    c->surveys.seen[c->surveys.nseen++ % SURVEYS] =
-        (struct survey_seen){ .of = { f->by, f->number }, .via = via, .is_open = 1 };
+    struct surveys *s = &c->surveys;
+
+    if (!s->seen)
+        s->seen = calloc((size_t)c->nranks, sizeof *s->seen);
+    return s->seen ? &s->seen[by] : NULL;
+}
+
+static void see(struct bny_control *c, struct survey_seen *q, const struct survey_frame *f,
+                int via)
+{
+    c->surveys.nopen += !q->is_open;
+    *q = (struct survey_seen){ .number = f->number, .via = via, .is_open = 1 };
     for (int i = 0; i < c->nlinks; i++)
-        if (c->links[i].state == LINK_UP && c->links[i].peer != via)
+        if (c->links[i].state == LINK_UP && c->links[i].peer != via &&
+            bny_conn_unsent(c->links[i].conn) < QUEUED_MAX)
             bny_conn_send(c->links[i].conn, CONTROL_ASK, f, sizeof *f);
 }
 
+/* A question goes in circles: only what is newer than all before is new, so each ends. */
 void survey_asked(struct bny_control *c, const struct link *from, const uint8_t *data,
                   size_t len)
 {
+    struct survey_seen *q;
     struct survey_frame f;
 
     if (len != sizeof f)
         return;
     memcpy(&f, data, sizeof f);
-    if (f.by < 0 || f.by >= c->nranks || f.by == c->rank || c->agree.leaving ||
-        seen(c, f.by, f.number))
+    if (f.by < 0 || f.by >= c->nranks || f.by == c->rank || c->agree.leaving)
         return;
-    see(c, &f, from->peer);
+    q = newest(c, f.by);
+    if (!q || (int32_t)(f.number - q->number) <= 0)
+        return;
+    see(c, q, &f, from->peer);
     if (c->watcher)
         bny_control_wake(c);
 }
@@ -102,11 +118,11 @@ void survey_answered(struct bny_control *c, const uint8_t *data, size_t len)
     if (len < sizeof f || len - sizeof f > BNY_SURVEY_TEXT)
         return;
     memcpy(&f, data, sizeof f);
-    if (f.rank < 0 || f.rank >= c->nranks)
+    if (f.rank < 0 || f.rank >= c->nranks || f.by < 0 || f.by >= c->nranks)
         return;
     if (f.by != c->rank)
         pass_on(c, &f, data + sizeof f, len - sizeof f);
-    else if (f.number == c->surveys.number)
+    else if (seen(c, f.by, f.number))
         gather(c, f.rank, (const char *)data + sizeof f, len - sizeof f);
 }
 
@@ -114,6 +130,7 @@ void bny_control_survey_begin(struct bny_control *c)
 {
     struct surveys *s = &c->surveys;
     size_t words = ((size_t)c->nranks + 63) / 64;
+    struct survey_seen *q;
 
     pthread_mutex_lock(&c->lock);
     free(s->text);
@@ -121,11 +138,12 @@ void bny_control_survey_begin(struct bny_control *c)
     s->len = 0;
     if (!s->answered)
         s->answered = calloc(words, sizeof *s->answered);
-    if (s->answered) {
-        struct survey_frame f = { c->rank, ++s->number, 0 };
+    q = newest(c, c->rank);
+    if (s->answered && q) {
+        struct survey_frame f = { c->rank, q->number + 1, 0 };
 
         memset(s->answered, 0, words * sizeof *s->answered);
-        see(c, &f, c->rank);
+        see(c, q, &f, c->rank);
     }
     pthread_mutex_unlock(&c->lock);
 }
@@ -135,9 +153,9 @@ int bny_control_survey_asked(struct bny_control *c, struct bny_survey *out)
     int is_asked = 0;
 
     pthread_mutex_lock(&c->lock);
-    for (unsigned i = 0; i < SURVEYS && i < c->surveys.nseen && !is_asked; i++)
-        if (c->surveys.seen[i].is_open) {
-            *out = c->surveys.seen[i].of;
+    for (int r = 0; r < c->nranks && c->surveys.nopen && !is_asked; r++)
+        if (c->surveys.seen[r].is_open) {
+            *out = (struct bny_survey){ r, c->surveys.seen[r].number };
             is_asked = 1;
         }
     pthread_mutex_unlock(&c->lock);
@@ -152,8 +170,10 @@ void bny_control_survey_answer(struct bny_control *c, const struct bny_survey *s
 
     pthread_mutex_lock(&c->lock);
     q = seen(c, s->by, s->number);
-    if (q)
+    if (q && q->is_open) {
         q->is_open = 0;
+        c->surveys.nopen--;
+    }
     if (q && len <= BNY_SURVEY_TEXT) {
         if (s->by == c->rank)
             gather(c, c->rank, text, len);
@@ -182,6 +202,7 @@ char *bny_control_survey_take(struct bny_control *c, size_t *len, int *missing)
 
 void survey_finish(struct bny_control *c)
 {
+    free(c->surveys.seen);
     free(c->surveys.text);
     free(c->surveys.answered);
 }

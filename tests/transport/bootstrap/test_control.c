@@ -1402,6 +1402,19 @@ Test(control, a_stopped_rank_is_named_and_stays)
 
 /* ---- surveys ---- */
 
+static long questions; /* that came over a link */
+
+void __real_survey_asked(struct bny_control *c, const struct link *from, const uint8_t *data,
+                         size_t len);
+void __wrap_survey_asked(struct bny_control *c, const struct link *from, const uint8_t *data,
+                         size_t len);
+void __wrap_survey_asked(struct bny_control *c, const struct link *from, const uint8_t *data,
+                         size_t len)
+{
+    questions++;
+    __real_survey_asked(c, from, data, len);
+}
+
 /* All ranks but `silent` answer what they are asked, with their number in two lines. */
 static void survey_round(struct world *w, int silent)
 {
@@ -1453,6 +1466,61 @@ Test(control, a_survey_asks_all_ranks)
             at = strstr(all[k], line);
             cr_assert(at && !strstr(at + 1, line), "%s in %s", line, all[k]);
         }
+    world_free(&w);
+}
+
+/* Each question crosses a link at most once in each direction. */
+Test(control, many_surveys_at_once_end)
+{
+    char all[4000];
+    long links = 0, most;
+    struct world w;
+
+    world_new(&w, 20);
+    for (int r = 0; r < w.n; r++)
+        links += w.c[r]->nlinks;
+    questions = 0;
+    for (int number = 0; number < 3; number++) /* the latest counts */
+        for (int r = 0; r < w.n; r++)
+            bny_control_survey_begin(w.c[r]);
+    most = 3 * w.n * links;
+    for (int r = 0; r < w.n; r++) {
+        all[0] = '\0';
+        while (survey_take(&w, r, all, sizeof all)) {
+            survey_round(&w, -1);
+            cr_assert_leq(questions, most, "%ld questions came", questions);
+        }
+    }
+    for (int i = 0; i < 200; i++)
+        survey_round(&w, -1);
+    cr_assert_leq(questions, most, "%ld questions came", questions);
+    world_free(&w);
+}
+
+/* After 2^32 questions the numbers begin anew. */
+Test(control, the_number_of_a_survey_wraps)
+{
+    struct bny_survey asked;
+    char all[1000] = "";
+    struct world w;
+
+    world_new(&w, 3);
+    bny_control_survey_begin(w.c[0]);
+    while (survey_take(&w, 0, all, sizeof all))
+        survey_round(&w, -1);
+    for (int r = 0; r < w.n; r++)
+        w.c[r]->surveys.seen[0].number = UINT32_MAX - 1;
+    for (int i = 0; i < 3; i++) {
+        int32_t old[3] = { 0, i - 3, 0 };
+
+        all[0] = '\0';
+        bny_control_survey_begin(w.c[0]);
+        while (survey_take(&w, 0, all, sizeof all))
+            survey_round(&w, -1);
+        survey_asked(w.c[1], &w.c[1]->links[0], (const uint8_t *)old, sizeof old);
+        cr_assert(!bny_control_survey_asked(w.c[1], &asked), "question %u is asked again",
+                  asked.number);
+    }
     world_free(&w);
 }
 

@@ -140,9 +140,8 @@ void bny_metrics_write(FILE *f, struct bny_world *w, const char *host)
     const struct page p = { f, w, host };
     const struct bny_counts *all = bny_recorder_counts(w);
 
-    family(&p, "build", "info", NULL, "The library.");
-    sample(&p, "build_info", "version", banyan_version_string());
-    fputs("1\n", f);
+    family(&p, "build_info", "gauge", NULL, "1; the label is the library's version.");
+    number(&p, "build_info", "version", banyan_version_string(), 1);
     family(&p, "ranks", "gauge", NULL, "Ranks of the job when it began.");
     number(&p, "ranks", NULL, NULL, (uint64_t)w->nranks);
     write_operations(&p, all);

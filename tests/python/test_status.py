@@ -31,7 +31,7 @@ def open_metrics(text):
         if line.startswith("# "):
             word, name, rest = line[2:].split(" ", 2)
             if word == "TYPE":
-                assert name not in families and rest in ("counter", "gauge", "info"), line
+                assert name not in families and rest in ("counter", "gauge"), line
                 family, kind, families[name] = name, rest, set()
             else:
                 assert name == family and word not in families[name], line
@@ -40,12 +40,33 @@ def open_metrics(text):
                 families[name].add(word)
             continue
         m = SAMPLE.match(line)
-        assert m and m[1] == family + {"counter": "_total", "info": "_info", "gauge": ""}[kind], line
+        assert m and m[1] == family + {"counter": "_total", "gauge": ""}[kind], line
         labels = LABEL.findall(m[2])
         assert ",".join(f'{k}="{v}"' for k, v in labels) == m[2] and len(dict(labels)) == len(labels), line
         key = m[1], tuple(sorted(labels))
         assert key not in samples and float(m[3]) >= 0, line
         samples[key] = float(m[3])
+    return samples
+
+
+def classic(text):
+    """The samples by the rules of Prometheus' text format 0.0.4, as node_exporter reads files, or AssertionError."""
+    samples, types, helps, ended, last = {}, set(), set(), set(), None
+    for line in text.splitlines():
+        words = line.split(None, 3)
+        if words[:2] in (["#", "TYPE"], ["#", "HELP"]):
+            told = types if words[1] == "TYPE" else helps
+            assert len(words) == 4 and words[2] not in told, line
+            assert words[1] == "HELP" or words[3] in ("counter", "gauge", "histogram", "summary", "untyped"), line
+            assert not any(name == words[2] for name, _ in samples), line
+            told.add(words[2])
+        elif not line.startswith("#"):
+            m = SAMPLE.match(line)
+            assert m and (m[1] == last or m[1] not in ended), line
+            ended.add(last)
+            last, key = m[1], (m[1], tuple(sorted(LABEL.findall(m[2]))))
+            assert key not in samples, line
+            samples[key] = float(m[3])
     return samples
 
 
@@ -190,7 +211,9 @@ class Status(unittest.TestCase):
         self.assertIn("no job here is called nosuchjob", p.stderr)
 
     def check(self, page, rank):
-        page = open_metrics(page)
+        self.assertEqual(open_metrics(page), classic(page))
+        page = classic(page)
+        self.assertEqual(value(page, "banyan_build_info"), 1)
         all_of = {"rank": str(rank), "host": socket.gethostname()}
         for op, n in (("allreduce", 1500), ("send", 1), ("recv", 1)):
             self.assertEqual(value(page, "banyan_operations_total", operation=op, **all_of), n)

@@ -155,6 +155,7 @@ void bny_comm_free(struct banyan_comm *c)
     for (struct banyan_comm **p = &w->comms; *p; p = &(*p)->next_comm)
         if (*p == c) {
             *p = c->next_comm;
+            w->ops_before += atomic_load_explicit(&c->ops_done, memory_order_relaxed);
             break;
         }
     if (w->last_comm == c)

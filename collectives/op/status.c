@@ -6,7 +6,8 @@
 #include "base/text.h"
 #include "collectives/op/observe.h"
 
-#define COMMS_MAX 4  /* communicators with operations in flight */
+#define COMMS_MAX 4  /* communicators that have failed; others with operations in flight */
+#define REST_MAX  64 /* others */
 #define WAITS_MAX 16 /* ranks that an operation waits for */
 #define PEERS_MAX 40
 
@@ -83,22 +84,46 @@ static void write_comm(FILE *f, const struct banyan_comm *c)
     fputc('}', f);
 }
 
-/* Of those that are at rest only the first one, which is the program's own. */
+enum shown { FAILED, BUSY, AT_REST };
+
+static enum shown shown_as(const struct banyan_comm *c)
+{
+    return bny_comm_has_failed(c) ? FAILED : c->active_first ? BUSY : AT_REST;
+}
+
+/* What the world's calls have ended, and the communicators, failed ones first. Of those at rest
+ * there are only the numbers, but for the first one, which is the program's own. */
 static void write_comms(FILE *f, const struct bny_world *w)
 {
     const char *between = "";
+    uint64_t done = w->ops_before;
     int n = 0;
 
     fputs(", \"communicators\": [", f);
-    for (const struct banyan_comm *c = w->comms; c && n < COMMS_MAX; c = c->next_comm) {
-        if (!c->active_first && c->next_comm)
+    for (enum shown as = FAILED; as <= AT_REST; as++) {
+        n = 0;
+        for (const struct banyan_comm *c = w->comms; c && n < COMMS_MAX; c = c->next_comm) {
+            if (shown_as(c) != as || (as == AT_REST && c->next_comm))
+                continue;
+            fputs(between, f);
+            write_comm(f, c);
+            between = ", ";
+            n++;
+        }
+    }
+    fputs("], \"at_rest\": [", f);
+    between = "";
+    n = 0;
+    for (const struct banyan_comm *c = w->comms; c; c = c->next_comm) {
+        done += atomic_load_explicit(&c->ops_done, memory_order_relaxed);
+        if (shown_as(c) != AT_REST || n >= REST_MAX)
             continue;
-        fputs(between, f);
-        write_comm(f, c);
+        fprintf(f, "%s{\"id\": %u, \"begun\": %u}", between, c->id,
+                atomic_load(&c->position.started));
         between = ", ";
         n++;
     }
-    fputc(']', f);
+    fprintf(f, "], \"done\": %llu", (unsigned long long)done);
 }
 
 /* ---- traffic ---- */

@@ -119,6 +119,7 @@ struct bny_world {
     char broken_why[300];
     /* Owned by folders above, which name them */
     struct banyan_comm *comms;       /* by ->next_comm */
+    uint64_t ops_before;             /* of communicators that are gone */
     struct banyan_comm *last_comm;   /* of the latest message: most messages are for it */
     struct bny_msg_list unclaimed;   /* match/: for communicators that do not exist here yet */
     uint32_t ended[BNY_ENDED_MAX];   /* match/: ids of those that others may still send for */

@@ -15,7 +15,7 @@ import time
 import unittest
 
 RUN, STATUS = sys.argv[1:3]
-STUCK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stuck.py")
+HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE_S = 60
 RANKS = 3
 
@@ -104,11 +104,13 @@ class Status(unittest.TestCase):
             self.job.communicate()
         self.folder.cleanup()
 
-    def start(self, deadline, **env):
-        self.job = subprocess.Popen([RUN, "--keep-going", "-n", str(RANKS), sys.executable, STUCK, deadline],
+    def start(self, program, argument, **env):
+        """The program prints its name when it is where the test wants it."""
+        self.job = subprocess.Popen([RUN, "--keep-going", "-n", str(RANKS), sys.executable,
+                                     f"{HERE}/{program}.py", argument],
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                     env={**os.environ, **env})
-        self.assertEqual(self.job.stdout.readline(), "stuck\n")
+        self.assertEqual(self.job.stdout.readline(), program + "\n")
         return self.ranks()
 
     def ranks(self):
@@ -136,7 +138,7 @@ class Status(unittest.TestCase):
 
     def test_a_rank_does_not_come(self):
         port = free_ports()
-        pids = self.start("300", BANYAN_METRICS=str(port), BANYAN_TRANSPORT="tcp")
+        pids = self.start("stuck", "300", BANYAN_METRICS=str(port), BANYAN_TRANSPORT="tcp")
         self.check_waits(pids)
         self.check_http(port)
         self.check_stopped(pids)
@@ -205,6 +207,28 @@ class Status(unittest.TestCase):
         for s in idle:
             s.close()
 
+    def test_several_communicators(self):
+        """A rank is shown where it works, and a communicator that has failed though nobody uses it."""
+        go_on = os.path.join(self.folder.name, "go")
+        pid = self.start("several", go_on)[0]
+
+        def all_work(seen):
+            return not seen["missing"] and all(a["op_per_s"] for a in seen["answers"]) and any(
+                "allreduce" in a["where"] for a in seen["answers"])
+        code, seen = self.asked(pid, all_work)
+        self.assertEqual(code, 0)
+        where = " | ".join(a["where"] for a in seen["answers"])
+        self.assertNotIn("its own code", where)
+        self.assertRegex(where, r"allreduce \d+ of communicator \d+ of 8 B")
+        with open(go_on, "w", encoding="ascii"):
+            pass
+        code, seen = self.asked(pid, lambda s: not s["missing"] and all(
+            a["where"].startswith("failed in communicator") for a in s["answers"]))
+        self.assertEqual(code, 1)
+        for a in seen["answers"]:
+            self.assertIn("the test says so", a["where"])
+            self.assertEqual([bool(c["failure"]) for c in a["communicators"]], [True, False])
+
     def test_no_such_job(self):
         p = self.status("nosuchjob")
         self.assertEqual((p.returncode, p.stdout), (2, ""))
@@ -223,7 +247,7 @@ class Status(unittest.TestCase):
 
     def test_metrics_in_files(self):
         """The last page has the operation that failed."""
-        self.start("300", BANYAN_METRICS=os.path.join(self.folder.name, "%r.prom"))
+        self.start("stuck", "300", BANYAN_METRICS=os.path.join(self.folder.name, "%r.prom"))
         os.kill(self.ranks()[1], signal.SIGKILL)
         self.job.communicate(timeout=PATIENCE_S)
         self.assertLessEqual({"0.prom", "2.prom"}, set(os.listdir(self.folder.name)))

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -91,6 +92,11 @@ def free_ports():
             pass
 
 
+def state_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        return f.read().rpartition(")")[2].split()[0]
+
+
 class Status(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -142,7 +148,7 @@ class Status(unittest.TestCase):
         self.check_waits(pids)
         self.check_http(port)
         self.check_stopped(pids)
-        self.check_watch(pids)
+        self.check_all_stopped(pids)
 
     def check_waits(self, pids):
         code, seen = self.asked(pids[0], lambda s: not s["missing"] and all(
@@ -156,7 +162,9 @@ class Status(unittest.TestCase):
         self.assertEqual(sorted((p["from"], p["to"]) for a in seen["answers"] for p in a["pairs"]),
                          [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)])
         self.assertTrue(all(p["sent"] > 400 for a in seen["answers"] for p in a["peers"]))
-        table = self.status(str(pids[1]))
+        with socket.socket(socket.AF_UNIX) as deaf:  # another that has the name of a rank of this job is passed over
+            deaf.bind(f"\0banyan-status-{seen['job']}-0-of-3-{os.getpid()}")
+            table = self.status(str(pids[1]))
         self.assertEqual((table.returncode, table.stderr), (0, ""))
         self.assertIn("3 of 3 ranks answer", table.stdout)
         self.assertIn("\nthe others wait for rank 1\n", table.stdout)
@@ -168,16 +176,31 @@ class Status(unittest.TestCase):
         self.assertRegex(table, rf"(?m)^ +2 .* no answer, stopped \(SIGSTOP, gdb\): kill -CONT {pids[2]}$")
         os.kill(pids[2], signal.SIGCONT)
 
-    def check_watch(self, pids):
-        """It ends with the job."""
+    def check_all_stopped(self, pids):
+        """A look ends without them, --watch goes on, and it ends with the job."""
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        self.until(lambda: all(state_of(pid) == "T" for pid in pids))
+        table = self.status(str(pids[0]))
+        self.assertEqual((table.returncode, table.stderr), (1, ""))
+        self.assertIn(": 0 of 3 ranks answer\nno rank on this host answers", table.stdout)
+        for pid in pids:
+            self.assertIn(f"no answer, stopped (SIGSTOP, gdb): kill -CONT {pid}\n", table.stdout)
         watch = subprocess.Popen([sys.executable, STATUS, "--watch", "0.1", "--json", str(pids[0])],
-                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        first, second = (json.loads(watch.stdout.readline()) for _ in range(2))
-        self.assertEqual(first["job"], second["job"])
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        looks = (json.loads(line) for line in watch.stdout)
+        for _ in range(2):
+            self.assertEqual(len(next(looks)["missing"]), RANKS)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        job = next(look["job"] for look in looks if not look["missing"])
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        self.assertEqual(watch.wait(PATIENCE_S), 0)
+        for _ in looks:
+            pass
+        self.assertEqual((watch.wait(PATIENCE_S), watch.stderr.read()), (0, f"job {job} has ended\n"))
         watch.stdout.close()
+        watch.stderr.close()
 
     def check_http(self, port):
         # Those that send nothing block nobody for long.
@@ -233,6 +256,36 @@ class Status(unittest.TestCase):
         p = self.status("nosuchjob")
         self.assertEqual((p.returncode, p.stdout), (2, ""))
         self.assertIn("no job here is called nosuchjob", p.stderr)
+
+    def test_names_are_not_trusted(self):
+        """A socket whose name has the pid of a process that does not own it is no job."""
+        with socket.socket(socket.AF_UNIX) as s, subprocess.Popen(["sleep", "1000"]) as other:
+            s.bind(f"\0banyan-status-deadbeef-0-of-2-{other.pid}")
+            s.listen()
+            p = self.status("deadbeef")
+            other.kill()
+        self.assertEqual((p.returncode, p.stdout), (2, ""))
+        self.assertIn("no job here is called deadbeef", p.stderr)
+
+    def test_an_answer_without_end_is_cut(self):
+        def talk():
+            for _ in range(2):
+                with s.accept()[0] as to:
+                    try:
+                        while sum(sent) < 1 << 28:
+                            sent.append(to.send(b"{}\n" * 10000))
+                    except OSError:
+                        pass
+        sent = []
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(f"\0banyan-status-feedface-0-of-2-{os.getpid()}")
+            s.listen()
+            talker = threading.Thread(target=talk)
+            talker.start()
+            p = self.status("feedface")
+            talker.join()
+        self.assertEqual(p.returncode, 1, p.stderr)
+        self.assertLess(sum(sent), 1 << 24)
 
     def check(self, page, rank):
         self.assertEqual(open_metrics(page), classic(page))

@@ -1,13 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The counters as OpenMetrics text. All of them come from the recorder and the transports. */
+#include <stdlib.h>
+
 #include "base/text.h"
 #include "collectives/op/observe.h"
 
+struct bny_metrics {
+    const struct bny_world *w; /* for what never changes */
+    struct bny_counts counts;
+    uint64_t sleeps;
+    struct bny_traffic peers[]; /* [nranks]; zeros: nothing is counted */
+};
+
 struct page {
     FILE *f;
-    struct bny_world *w;
+    const struct bny_metrics *m;
+    const struct bny_world *w;
     const char *host;
 };
+
+struct bny_metrics *bny_metrics_read(struct bny_world *w)
+{
+    struct bny_metrics *m = calloc(1, sizeof *m + (size_t)w->nranks * sizeof m->peers[0]);
+
+    if (!m)
+        return NULL;
+    m->w = w;
+    m->counts = *bny_recorder_counts(w);
+    m->sleeps = atomic_load(&w->sleeps);
+    for (int r = 0; r < w->nranks; r++) {
+        const struct bny_ep *ep = bny_world_ep(w, r);
+
+        if (ep && ep->ops->traffic)
+            ep->ops->traffic(ep, &m->peers[r]);
+    }
+    return m;
+}
 
 static void family(const struct page *p, const char *name, const char *type, const char *unit,
                    const char *help)
@@ -81,7 +109,7 @@ static void write_operations(const struct page *p, const struct bny_counts *all)
         bny_fprintf(p->f, "%.9f\n", (double)all->of[k].ticks * all->ns_per_tick * 1e-9);
     }
     family(p, "sleeps", "counter", NULL, "Waits that slept in the kernel.");
-    number(p, "sleeps_total", NULL, NULL, atomic_load(&p->w->sleeps));
+    number(p, "sleeps_total", NULL, NULL, p->m->sleeps);
 }
 
 static void write_codecs(const struct page *p, const struct bny_counts *all)
@@ -121,29 +149,28 @@ static void write_transports(const struct page *p)
 static void write_peers(const struct page *p, int what, const char *name)
 {
     for (int r = 0; r < p->w->nranks; r++) {
-        const struct bny_ep *ep = bny_world_ep(p->w, r);
-        struct bny_traffic t;
+        const struct bny_traffic *t = &p->m->peers[r];
         char peer[12];
 
-        if (!ep || !ep->ops->traffic)
-            continue;
-        ep->ops->traffic(ep, &t);
-        if (!t.sent && !t.received)
+        if (!t->sent && !t->received)
             continue;
         snprintf(peer, sizeof peer, "%d", r);
-        number(p, name, "peer", peer, what == 0 ? t.sent : what == 1 ? t.received : t.resent);
+        number(p, name, "peer", peer,
+               what == 0   ? t->sent
+               : what == 1 ? t->received
+                           : t->resent);
     }
 }
 
-void bny_metrics_write(FILE *f, struct bny_world *w, const char *host)
+void bny_metrics_write(FILE *f, const struct bny_metrics *m, const char *host)
 {
-    const struct page p = { f, w, host };
-    const struct bny_counts *all = bny_recorder_counts(w);
+    const struct page p = { f, m, m->w, host };
+    const struct bny_counts *all = &m->counts;
 
     family(&p, "build_info", "gauge", NULL, "1; the label is the library's version.");
     number(&p, "build_info", "version", banyan_version_string(), 1);
     family(&p, "ranks", "gauge", NULL, "Ranks of the job when it began.");
-    number(&p, "ranks", NULL, NULL, (uint64_t)w->nranks);
+    number(&p, "ranks", NULL, NULL, (uint64_t)m->w->nranks);
     write_operations(&p, all);
     write_codecs(&p, all);
     write_transports(&p);

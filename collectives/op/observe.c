@@ -214,14 +214,21 @@ static void open_status(struct bny_world *w)
 /* The page, for the caller to free; NULL: the lock is taken, or there is no memory. */
 static char *page(struct bny_world *w, size_t *len)
 {
+    struct bny_metrics *m;
     char *text = NULL;
-    FILE *f = bny_world_trylock(w) ? open_memstream(&text, len) : NULL;
+    int failed;
+    FILE *f;
 
-    if (!f)
+    if (!bny_world_trylock(w))
         return NULL;
-    bny_metrics_write(f, w, w->observer->host);
+    m = bny_metrics_read(w);
     bny_world_unlock(w);
-    if (fclose(f) == 0)
+    f = m ? open_memstream(&text, len) : NULL;
+    if (f)
+        bny_metrics_write(f, m, w->observer->host);
+    free(m);
+    failed = f && fclose(f) != 0;
+    if (!failed)
         return text;
     free(text);
     return NULL;

@@ -21,7 +21,11 @@ void bny_observer_close(struct bny_world *w);
 /* status.c: this rank's line of JSON, without its end. is_locked: the caller holds the world's
  * lock; without it the line has less. */
 void bny_status_write(FILE *f, const struct bny_world *w, const char *host, int is_locked);
-/* metrics.c: all counters as OpenMetrics text. The world has a recorder. Lock held. */
-void bny_metrics_write(FILE *f, struct bny_world *w, const char *host);
+/* metrics.c: all counters at one moment, for the caller to free; NULL: no memory. The world has
+ * a recorder. Lock held. */
+struct bny_metrics;
+struct bny_metrics *bny_metrics_read(struct bny_world *w);
+/* The same as OpenMetrics text. No lock is needed. */
+void bny_metrics_write(FILE *f, const struct bny_metrics *m, const char *host);
 
 #endif

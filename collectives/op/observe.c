@@ -371,8 +371,13 @@ static void open_metrics(struct bny_world *w)
 
     if (!to || !*to || !w->recorder)
         return;
-    if (strspn(to, "0123456789") < strlen(to) || strlen(to) > 5)
+    if (to[strspn(to, "0123456789")])
         open_file(w, to);
+    else if (strtoul(to, NULL, 10) > 65535)
+        bny_warn(
+            "BANYAN_METRICS=%s: the number is no port: these are in [1, 65535]; no metrics are "
+            "served. A folder of this name is ./%s",
+            to, to);
     else if (w->control && bny_param_int("BANYAN_CONTROL_THREAD"))
         choose_port(w, atoi(to));
     else

@@ -311,10 +311,14 @@ class Status(unittest.TestCase):
             self.assertEqual(value(page, "banyan_operations_failed_total", operation="allreduce"), 1)
 
     def test_metrics_nowhere(self):
-        p = subprocess.run([sys.executable, "-c", "import banyan; banyan.Comm.from_env().finalize()"],
-                           capture_output=True, text=True, env={**os.environ, "BANYAN_METRICS": "/proc/nowhere"})
-        self.assertEqual(p.returncode, 0, p.stderr)
-        self.assertRegex(p.stderr, "BANYAN_METRICS=/proc/nowhere: .*; no metrics are written")
+        for to, told in (("/proc/nowhere", "no metrics are written"), ("65536", "no metrics are served"),
+                         ("99999999999999999999999", "no metrics are served")):
+            p = subprocess.run([sys.executable, "-c", "import banyan; banyan.Comm.from_env().finalize()"],
+                               capture_output=True, text=True, cwd=self.folder.name,
+                               env={**os.environ, "BANYAN_METRICS": to})
+            self.assertEqual(p.returncode, 0, p.stderr)
+            self.assertRegex(p.stderr, f"BANYAN_METRICS={to}: .*; {told}")
+        self.assertEqual(os.listdir(self.folder.name), [])
 
 
 if __name__ == "__main__":

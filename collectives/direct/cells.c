@@ -146,6 +146,16 @@ static int have_met(struct bny_op *op, struct bny_direct *s)
     return rc == 1;
 }
 
+/* Have all that began before it been shown? Else one of them may be due in the same cell, and
+ * could never be shown once this one lies there: nobody is done with this one before it. */
+static int is_in_turn(struct bny_areas *w, const struct bny_direct *s)
+{
+    const struct bny_link *before = s->link.prev;
+
+    return !before || before == &w->shown ||
+           BNY_LINK_OF(before, struct bny_direct, link)->is_given;
+}
+
 /* Shows it: 1, or 0: not yet. */
 static int give(struct bny_op *op)
 {
@@ -156,7 +166,7 @@ static int give(struct bny_op *op)
     struct bny_area_use *cell = &w->cell_use[seq % BNY_CELLS],
                         *slot = &w->slot_use[seq % BNY_CELL_SLOTS];
 
-    if (s->has_failed || ((w->untold | w->unmapped) && !have_met(op, s)) ||
+    if (s->has_failed || ((w->untold | w->unmapped) && !have_met(op, s)) || !is_in_turn(w, s) ||
         !is_free(w, cell, seq, op->comm->n))
         return 0;
     if (s->all > BNY_CELL_INLINE) {

@@ -314,6 +314,80 @@ static int in_flight_one_comm(struct test *t)
     return 0;
 }
 
+/* Far more at a time than a transport has room for, of every short collective, on two
+ * communicators that ranks start in another order each. */
+#define CROWD       1200
+#define CROWD_KINDS 5
+struct crowded {
+    struct banyan_request *rq;
+    uint32_t in[8], out[8];
+    int kind; /* 0, 1: allreduce of 4 and of 16 B; allgather, alltoall, barrier */
+};
+
+static int crowd_init(struct crowded *c, struct banyan_comm *comm)
+{
+    switch (c->kind) {
+    case 0:
+    case 1:
+        return banyan_allreduce_init(c->in, c->out, c->kind ? 4 : 1, BANYAN_U32, BANYAN_SUM,
+                                     comm, NULL, &c->rq);
+    case 2: return banyan_allgather_init(c->in, c->out, 1, BANYAN_U32, comm, NULL, &c->rq);
+    case 3: return banyan_alltoall_init(c->in, c->out, 2, BANYAN_U32, comm, NULL, &c->rq);
+    default: return banyan_barrier_init(comm, NULL, &c->rq);
+    }
+}
+
+static void crowd_check(struct test *t, const struct crowded *c, uint32_t i)
+{
+    uint32_t n = (uint32_t)t->n;
+
+    for (uint32_t k = 0; k < (c->kind == 1 ? 4u : 1u) && c->kind < 2; k++)
+        CHECK(t, c->out[k] == n * (i + k) + n * (n - 1) / 2 * 1000, "allreduce %u: %u", i,
+              c->out[k]);
+    for (uint32_t r = 0; r < n; r++) {
+        CHECK(t, c->kind != 2 || c->out[r] == i + r * 1000, "allgather %u of %u", i, r);
+        CHECK(t, c->kind != 3 || c->out[2 * r] == i + 2 * (uint32_t)t->rank + r * 1000,
+              "alltoall %u of %u", i, r);
+    }
+}
+
+static void crowd_run(struct test *t, struct banyan_comm *other, int kind)
+{
+    struct crowded *all = case_malloc(CROWD * sizeof *all);
+    struct banyan_request **rq = case_malloc(CROWD * sizeof(struct banyan_request *));
+    int first = other != t->comm && t->rank % 2 ? CROWD / 2 : 0;
+
+    for (uint32_t i = 0; i < CROWD; i++) {
+        all[i].kind = kind < CROWD_KINDS ? kind : (int)i % CROWD_KINDS;
+        for (uint32_t k = 0; k < 8; k++)
+            all[i].in[k] = i + k + (uint32_t)t->rank * 1000;
+        CHECK_OK(t, crowd_init(&all[i], i < CROWD / 2 ? t->comm : other));
+        rq[i] = all[i].rq;
+    }
+    for (int i = 0; i < CROWD; i++)
+        CHECK_OK(t, banyan_start(rq[(i + first) % CROWD]));
+    CHECK_OK(t, banyan_wait_all(rq, CROWD, 20));
+    for (uint32_t i = 0; i < CROWD; i++) {
+        crowd_check(t, &all[i], i);
+        CHECK_OK(t, banyan_request_free(rq[i]));
+    }
+    free(rq);
+    free(all);
+}
+
+static int crowd(struct test *t)
+{
+    struct banyan_comm *other;
+
+    CHECK(t, t->n <= 4, "%d ranks", t->n);
+    CHECK_OK(t, banyan_comm_dup(t->comm, &other));
+    crowd_run(t, t->comm, 0); /* as a program that has one communicator */
+    for (int kind = 0; kind <= CROWD_KINDS; kind++)
+        crowd_run(t, other, kind);
+    CHECK_OK(t, banyan_comm_finalize(other));
+    return 0;
+}
+
 /* Everybody sends to everybody in one group, itself included; then a nested one with a
  * collective. */
 static int groups(struct test *t)
@@ -1331,6 +1405,7 @@ const struct mp_case cases_requests[] = {
     { "request_busy", request_busy, 0 },
     { "in_flight", in_flight, 0 },
     { "in_flight_one_comm", in_flight_one_comm, 0 },
+    { "crowd", crowd, 0 },
     { "groups", groups, 0 },
     { "tags", tags, 0 },
     { "send_before_recv", send_before_recv, 0 },

@@ -22,11 +22,19 @@ static struct mp_row costs[] = {
 MP_TABLE(requests, tell_what_they_cost, costs)
 
 static struct mp_row flight[] = {
-    { "in_flight", "shm", 1 },          { "in_flight", "shm", 2 },
-    { "in_flight", "shm", 3 },          { "in_flight", "shm", 5 },
-    { "in_flight", "tcp", 2 },          { "in_flight", "tcp", 4 },
-    { "in_flight_one_comm", "shm", 2 }, { "in_flight_one_comm", "shm", 4 },
+    { "in_flight", "shm", 1 },
+    { "in_flight", "shm", 2 },
+    { "in_flight", "shm", 3 },
+    { "in_flight", "shm", 5 },
+    { "in_flight", "tcp", 2 },
+    { "in_flight", "tcp", 4 },
+    { "in_flight_one_comm", "shm", 2 },
+    { "in_flight_one_comm", "shm", 4 },
     { "in_flight_one_comm", "tcp", 3 },
+    { "crowd", "shm", 2 },
+    { "crowd", "shm", 3 },
+    { "crowd", "tcp", 2 },
+    { "crowd", "tcp", 3 },
 };
 MP_TABLE(requests, several_in_flight_in_any_order, flight)
 

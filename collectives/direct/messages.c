@@ -103,6 +103,33 @@ static void combine(struct bny_op *op)
     bny_direct_combine(op, from);
 }
 
+/* A message that stays in its transport's memory stops those behind it, so only the last one
+ * may stay, of an operation whose own are all sent: it is used at once. Else ranks with many
+ * operations in flight could wait for each other for ever, each without room for a message that
+ * another needs before it gives room back. */
+static int may_stay(const struct bny_op *op)
+{
+    const struct bny_direct *s = bny_direct_of(op);
+
+    return s->is_given && s->missing == 1;
+}
+
+/* msg: as bny_msg_hold() returned it. */
+static void cannot_hold(struct bny_op *op, int from, struct bny_msg *msg)
+{
+    struct bny_world *w = op->comm->world;
+
+    if (!msg) {
+        bny_report(w, op->comm, BNY_CAUSE_RESET, BANYAN_ENOMEM, w->rank,
+                   "rank %d: no memory to hold a message", op->comm->rank);
+        return;
+    }
+    bny_report(w, op->comm, BNY_CAUSE_RESET, BANYAN_EPROTO, op->comm->peers[from].world_rank,
+               "rank %d: an eager message of rank %d did not come as one", op->comm->rank,
+               from);
+    bny_msg_release(&w->held, msg);
+}
+
 static void message(struct bny_op *op, int from, struct bny_msg *msg)
 {
     struct bny_direct *s = bny_direct_of(op);
@@ -118,15 +145,11 @@ static void message(struct bny_op *op, int from, struct bny_msg *msg)
         bny_msg_release(pool, msg);
         return;
     }
-    if (!msg->data && msg->hdr.len) { /* a transport that lends no eager memory: fetch it */
+    /* A transport that lends no eager memory has it fetched, too. */
+    if ((!msg->data && msg->hdr.len) || !may_stay(op)) {
         msg = bny_msg_hold(pool, msg);
-        if (!msg || !msg->data || bny_msg_is_draining(msg)) {
-            bny_report(op->comm->world, op->comm, BNY_CAUSE_RESET, BANYAN_EPROTO,
-                       op->comm->peers[from].world_rank,
-                       "rank %d: an eager message of rank %d did not come as one",
-                       op->comm->rank, from);
-            if (msg)
-                bny_msg_release(pool, msg);
+        if (!msg || (!msg->data && msg->hdr.len)) {
+            cannot_hold(op, from, msg);
             return;
         }
     }

@@ -35,6 +35,8 @@ static struct mp_row flight[] = {
     { "crowd", "shm", 3 },
     { "crowd", "tcp", 2 },
     { "crowd", "tcp", 3 },
+    { "crowd", "shm", 2, .env = { "BANYAN_SCHEDULE=direct:messages" } },
+    { "crowd", "shm", 3, .env = { "BANYAN_SCHEDULE=direct:messages" } },
 };
 MP_TABLE(requests, several_in_flight_in_any_order, flight)
 

@@ -14,7 +14,15 @@
 #include "tests/mp/model.h"
 #include "tests/mp/call.h"
 
-#define COUNT 60000
+#define COLUMNS 250
+
+/* Of a matrix; fewer in slow builds, where making the numbers takes most of the time. */
+static int64_t law_rows(void)
+{
+    const char *scale = getenv("BANYAN_TEST_SCALE");
+
+    return scale && atof(scale) < 1 ? 60 : 240;
+}
 
 /* Codecs with other parameters in half of the steps; NULL: the same. */
 static const char *variant(const char *name, int step, char *buf, size_t cap)
@@ -35,18 +43,19 @@ static const char *variant(const char *name, int step, char *buf, size_t cap)
 static void law(struct test *t, struct banyan_comm *comm, const int *members, int n,
                 const char *name, int any_forest, int steps)
 {
-    static const int64_t shape[2] = { 240, 250 };
+    const int64_t shape[2] = { law_rows(), COLUMNS };
+    size_t count = (size_t)(shape[0] * shape[1]);
     struct banyan_opts opts = BANYAN_OPTS_INIT, plain = BANYAN_OPTS_INIT;
-    float *in = case_malloc(COUNT * 4), *out = case_malloc(COUNT * 4);
-    double *lost = case_malloc(COUNT * 8), size = 0;
+    float *in = case_malloc(count * 4), *out = case_malloc(count * 4);
+    double *lost = case_malloc(count * 8), size = 0;
     uint64_t key = t->seed;
     char codec[64];
 
-    memset(lost, 0, COUNT * 8);
+    memset(lost, 0, count * 8);
     plain.codec = "none";
     opts.shape = shape;
     opts.ndim = 2;
-    CHECK_OK(t, banyan_codec_state_create(&opts.codec_state, COUNT, t->seed));
+    CHECK_OK(t, banyan_codec_state_create(&opts.codec_state, count, t->seed));
     for (int step = 0; step < steps; step++, key++) {
         int avg = step % 3 == 1;
 
@@ -54,24 +63,24 @@ static void law(struct test *t, struct banyan_comm *comm, const int *members, in
         opts.schedule = any_forest && step % 5 == 4 ? "ring" : NULL;
         opts.chunk_bytes = step % 2 ? 16384 : 0;
         for (int r = 0; r < n; r++) {
-            model_gauss(in, COUNT, BANYAN_F32, model_mix(key, (uint64_t)members[r]));
-            for (size_t i = 0; i < COUNT; i++) {
+            model_gauss(in, count, BANYAN_F32, model_mix(key, (uint64_t)members[r]));
+            for (size_t i = 0; i < count; i++) {
                 lost[i] += (double)in[i];
                 size += fabs((double)in[i]);
             }
         }
-        model_gauss(in, COUNT, BANYAN_F32, model_mix(key, (uint64_t)t->rank));
-        CHECK_OK(t, banyan_allreduce(in, out, COUNT, BANYAN_F32, avg ? BANYAN_AVG : BANYAN_SUM,
+        model_gauss(in, count, BANYAN_F32, model_mix(key, (uint64_t)t->rank));
+        CHECK_OK(t, banyan_allreduce(in, out, count, BANYAN_F32, avg ? BANYAN_AVG : BANYAN_SUM,
                                      comm, &opts));
-        case_check_agree(t, comm, case_hash(out, COUNT * 4), codec);
-        for (size_t i = 0; i < COUNT; i++)
+        case_check_agree(t, comm, case_hash(out, count * 4), codec);
+        for (size_t i = 0; i < count; i++)
             lost[i] -= (double)out[i] * (avg ? n : 1);
     }
     if (n > 1) { /* alone, nothing is encoded */
-        CHECK_OK(t, banyan_allreduce(banyan_codec_state_residual(opts.codec_state), out, COUNT,
+        CHECK_OK(t, banyan_allreduce(banyan_codec_state_residual(opts.codec_state), out, count,
                                      BANYAN_F32, BANYAN_SUM, comm, &plain));
-        for (size_t i = 0; i < COUNT; i++)
-            CHECK(t, fabs(lost[i] - (double)out[i]) <= 1e-4 * (1 + size / COUNT),
+        for (size_t i = 0; i < count; i++)
+            CHECK(t, fabs(lost[i] - (double)out[i]) <= 1e-4 * (1 + size / count),
                   "%s, %d ranks: element %zu: %g went, the residuals have %g", name, n, i,
                   lost[i], (double)out[i]);
     }

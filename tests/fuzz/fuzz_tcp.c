@@ -21,6 +21,7 @@
 #include "input.h"
 
 #include "base/clock.h"
+#include "base/secret.h"
 #include "transport/proof.h"
 #include "transport/tcp/tcp.h"
 
@@ -43,6 +44,8 @@ static struct tcp_tp *make(void)
     struct tcp_tp *t = calloc(1, sizeof *t);
 
     t->secret = secret;
+    t->keys = bny_secret_new();
+    EXPECT(t->keys);
     t->tp = (struct bny_tp){ .ops = &bny_tcp_ops, .rank = 1, .nranks = NRANKS };
     t->eps = calloc(NRANKS, sizeof(void *));
     t->active_tail = &t->active_head;

@@ -43,6 +43,7 @@ struct scraper {
 struct bny_observer {
     char host[64];
     uint64_t lock_ns; /* since when the lock is wanted; 0: it is not */
+    int is_due;       /* a descriptor may have something, or somebody is being served */
     int status_fd;
     struct {    /* who made the survey that is under way */
         int fd; /* -1: nobody */
@@ -408,16 +409,25 @@ static int do_in_time(struct bny_world *w)
     return (int)((EVERY_NS - (now - o->file_ns)) / 1000000) + 1;
 }
 
-static int run(void *ctx)
+/* due: one of our descriptors has an event. Else, at each message of the control plane, nothing
+ * is asked of the kernel. */
+static int run(void *ctx, int due)
 {
     struct bny_world *w = ctx;
+    struct bny_observer *o = w->observer;
     int is_busy, ms;
 
     bny_recorder_aside(w);
-    is_busy = take_asker(w) | !answer_surveys(w);
-    is_busy |= serve_asker(w);
-    for (int i = 0; i < SCRAPERS; i++)
-        is_busy |= serve_scraper(w, &w->observer->scrapers[i]);
+    is_busy = !answer_surveys(w);
+    if (o->is_due | due) {
+        int is_served = take_asker(w);
+
+        is_served |= serve_asker(w);
+        for (int i = 0; i < SCRAPERS; i++)
+            is_served |= serve_scraper(w, &o->scrapers[i]);
+        o->is_due = is_served;
+        is_busy |= is_served;
+    }
     ms = do_in_time(w);
     return is_busy && (ms < 0 || ms > LOOK_MS) ? LOOK_MS : ms;
 }

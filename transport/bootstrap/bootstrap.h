@@ -161,8 +161,9 @@ const char *bny_control_where(const struct bny_control *c, int rank, char *text)
  * (BANYAN_CONTROL_THREAD=0, or none can be made) only bny_control_progress does this. */
 int bny_control_start(struct bny_control *c);
 /* Before that: the thread calls fn, without a lock, whenever anything woke it, and when the
- * milliseconds have passed that fn returned last; -1: no time. */
-void bny_control_watch(struct bny_control *c, int (*fn)(void *), void *ctx);
+ * milliseconds have passed that fn returned last; -1: no time. fn's second argument is 1 if a
+ * descriptor of bny_control_watch_fd may have something. */
+void bny_control_watch(struct bny_control *c, int (*fn)(void *, int), void *ctx);
 /* fd wakes the thread when it becomes readable. Any thread. */
 void bny_control_watch_fd(struct bny_control *c, int fd);
 

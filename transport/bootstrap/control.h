@@ -122,10 +122,10 @@ struct bny_control {
     struct bny_position *positions; /* timeout_verdict.c */
     _Atomic uint64_t here_ns;       /* when this rank last waited inside the library */
     /* The thread: control_thread.c */
-    int wake_fd;            /* ours: in epfd, wakes the thread */
-    int told_fd;            /* for waiting callers: something was agreed on */
-    int (*watcher)(void *); /* the owner's; NULL: none */
-    int watcher_due;        /* another thread saw the event of one of its descriptors */
+    int wake_fd;                     /* ours: in epfd, wakes the thread */
+    int told_fd;                     /* for waiting callers: something was agreed on */
+    int (*watcher)(void *, int due); /* the owner's; NULL: none */
+    int watcher_due; /* another thread saw the event of one of its descriptors */
     void *watcher_ctx;
     struct surveys surveys;
     pthread_t thread;

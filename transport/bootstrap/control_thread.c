@@ -28,32 +28,34 @@ void bny_control_wake(struct bny_control *c)
 static void *thread_main(void *arg)
 {
     struct bny_control *c = arg;
-    int stop;
+    int stop, due = 1;
 
     do {
         struct epoll_event ev[1];
-        int ms, watcher_ms = -1;
+        int ms, n = 0, watcher_ms = -1;
 
         pthread_mutex_lock(&c->lock);
         control_progress_locked(c);
+        due |= c->watcher_due;
         c->watcher_due = 0;
         ms = view_wait_ms(c);
         stop = c->stop;
         pthread_mutex_unlock(&c->lock);
         if (!stop && c->watcher)
-            watcher_ms = c->watcher(c->watcher_ctx);
+            watcher_ms = c->watcher(c->watcher_ctx, due);
         if (watcher_ms >= 0 && (ms < 0 || watcher_ms < ms))
             ms = watcher_ms;
-        if (!stop && epoll_wait(c->epfd, ev, 1, ms) < 0 && errno != EINTR) {
+        if (!stop && (n = epoll_wait(c->epfd, ev, 1, ms)) < 0 && errno != EINTR) {
             bny_warn("rank %d: the control plane's thread ends: epoll_wait: %s", c->rank,
                      strerror(errno));
             stop = 1;
         }
+        due = n > 0 && ev[0].data.ptr == c;
     } while (!stop);
     return NULL;
 }
 
-void bny_control_watch(struct bny_control *c, int (*fn)(void *), void *ctx)
+void bny_control_watch(struct bny_control *c, int (*fn)(void *, int), void *ctx)
 {
     if (c->has_thread)
         return;

@@ -578,6 +578,17 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
+/* Addresses at which nothing is mapped, and far below those that the kernel chooses: a new
+ * thread's stack, or what a sanitizer maps for it, would take them for good. */
+static uint8_t *nobody_elses(size_t bytes)
+{
+    uint8_t *chosen = pages(bytes), *at = pages_at(chosen - ((size_t)64 << 30), bytes, 0);
+
+    munmap(chosen, bytes);
+    munmap(at, bytes);
+    return at;
+}
+
 /* By turns, as a flood of changes ends a cache after three seconds. */
 Test(verbs_cache, memory_changes_hands)
 {
@@ -589,8 +600,7 @@ Test(verbs_cache, memory_changes_hands)
     many.rounds = 200;
     for (int turn = 0; turn < turns; turn++, many.seed += THREADS) {
         cached(&many.s, "64M");
-        many.at = pages(PLACES * 2 * (size_t)VB_CACHE_MIN);
-        munmap(many.at, PLACES * 2 * (size_t)VB_CACHE_MIN);
+        many.at = nobody_elses(PLACES * 2 * (size_t)VB_CACHE_MIN);
         for (uintptr_t i = 0; i < THREADS; i++)
             cr_assert_eq(pthread_create(&thread[i], NULL, thread_main, (void *)i), 0);
         for (int i = 0; i < THREADS; i++)

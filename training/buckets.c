@@ -74,19 +74,6 @@ static int apply_rules(struct banyan_buckets *b, const struct bny_rules *rules)
     return rc;
 }
 
-/* A name mistyped in a rule is found here or never. */
-static void tell_idle_rules(const struct banyan_buckets *b, const struct bny_rules *rules)
-{
-    for (size_t k = 0; k < rules->n && banyan_comm_rank(b->comm) == 0; k++) {
-        size_t i = 0;
-        while (i < b->model.n && fnmatch(rules->at[k].pattern, b->model.at[i].name, 0) != 0)
-            i++;
-        if (i == b->model.n && i)
-            bny_warn("buckets: no tensor has a name like the rule's \"%s\"",
-                     rules->at[k].pattern);
-    }
-}
-
 /* ---- agreement ---- */
 
 enum { BUCKET_BYTES, FIRST_BYTES, OP, CODECS, ACCUMULATE, UNUSED, DETERMINISTIC, SEED, NSET };
@@ -172,10 +159,11 @@ static int make_verdict(struct banyan_buckets *b)
     return rc ? rc : banyan_request_stats(b->verdict_req, &times);
 }
 
-static int buckets_make(struct banyan_buckets *b, const struct banyan_tensor *tensors, size_t n)
+static int buckets_make(struct banyan_buckets *b, const struct banyan_tensor *tensors, size_t n,
+                        const struct bny_rules *given)
 {
     struct bny_rules rules = { 0 };
-    int rc = bny_rules_parse(&rules, b->cfg.rules);
+    int rc = given ? 0 : bny_rules_parse(&rules, b->cfg.rules);
 
     if (rc == 0)
         rc = n >= UINT32_MAX ? bny_fail(BANYAN_EINVAL, "%zu tensors are too many", n)
@@ -183,7 +171,7 @@ static int buckets_make(struct banyan_buckets *b, const struct banyan_tensor *te
     if (rc == 0)
         rc = make_arrays(b);
     if (rc == 0)
-        rc = apply_rules(b, &rules);
+        rc = apply_rules(b, given ? given : &rules);
     if (rc == 0)
         rc = bny_buckets_profile_make(b);
     rc = bny_all_can(b->comm, rc, "banyan_buckets_create");
@@ -192,7 +180,7 @@ static int buckets_make(struct banyan_buckets *b, const struct banyan_tensor *te
     if (rc == 0)
         rc = settings_agree(b);
     if (rc == 0)
-        tell_idle_rules(b, &rules);
+        bny_rules_tell_idle(&rules, 0, &b->model, b->comm);
     if (rc == 0)
         rc = make_verdict(b);
     if (rc == 0)
@@ -202,9 +190,9 @@ static int buckets_make(struct banyan_buckets *b, const struct banyan_tensor *te
     return rc;
 }
 
-int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
-                          const struct banyan_tensor *tensors, size_t n,
-                          const struct banyan_buckets_config *cfg)
+int bny_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
+                       const struct banyan_tensor *tensors, size_t n,
+                       const struct banyan_buckets_config *cfg, const struct bny_rules *rules)
 {
     char why[512];
     struct banyan_buckets *b;
@@ -216,7 +204,7 @@ int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
     b->comm = comm;
     rc = take_config(&b->cfg, cfg);
     if (rc == 0)
-        rc = buckets_make(b, tensors, n);
+        rc = buckets_make(b, tensors, n, rules);
     if (rc == 0) {
         *out = b;
         return 0;
@@ -224,6 +212,13 @@ int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
     snprintf(why, sizeof why, "%s", banyan_last_error());
     banyan_buckets_free(b);
     return bny_fail((enum banyan_error) - rc, "%s", why);
+}
+
+int banyan_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
+                          const struct banyan_tensor *tensors, size_t n,
+                          const struct banyan_buckets_config *cfg)
+{
+    return bny_buckets_create(out, comm, tensors, n, cfg, NULL);
 }
 
 int banyan_buckets_free(struct banyan_buckets *b)

@@ -126,6 +126,12 @@ struct banyan_buckets {
     char failed_text[512];
 };
 
+/* As banyan_buckets_create; rules: in place of cfg's, NULL: cfg's. Whoever has parsed them
+ * tells which are idle. */
+int bny_buckets_create(struct banyan_buckets **out, struct banyan_comm *comm,
+                       const struct banyan_tensor *tensors, size_t n,
+                       const struct banyan_buckets_config *cfg, const struct bny_rules *rules);
+
 /* ---- buckets_rules.c ---- */
 
 /* 0, -BANYAN_EINVAL saying where, -BANYAN_ENOMEM. text may be NULL. */
@@ -133,6 +139,10 @@ int bny_rules_parse(struct bny_rules *out, const char *text);
 void bny_rules_free(struct bny_rules *r);
 /* The first that fits, or NULL. */
 const struct bny_rule *bny_rules_find(const struct bny_rules *r, const struct bny_tensor *t);
+
+/* Rank 0 warns of the rules, from the first-th on, whose names no tensor has. */
+void bny_rules_tell_idle(const struct bny_rules *r, size_t first, const struct bny_tensors *t,
+                         struct banyan_comm *comm);
 
 /* ---- buckets_cut.c ---- */
 
@@ -183,5 +193,9 @@ int bny_buckets_make_state(struct banyan_buckets *b, size_t i);
 /* Before a step: tensors that have no codec any more have their residuals ready to be added, in
  * this step, with all factors applied. 0 or -BANYAN_ENOMEM. */
 int bny_buckets_take_residuals(struct banyan_buckets *b);
+/* Adds what codecs left out in `from`, which is of the same tensors. 0 or -BANYAN_ENOMEM. */
+int bny_buckets_move_residuals(struct banyan_buckets *to, struct banyan_buckets *from);
+/* After a step that failed: residuals are zeros. */
+void bny_buckets_drop_residuals(struct banyan_buckets *b);
 
 #endif

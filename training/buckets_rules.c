@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/nearest.h"
 #include "training/buckets.h"
 
@@ -168,4 +169,18 @@ const struct bny_rule *bny_rules_find(const struct bny_rules *r, const struct bn
             fnmatch(r->at[i].pattern, t->name, 0) == 0)
             return &r->at[i];
     return NULL;
+}
+
+/* A name mistyped in a rule is found here or never. */
+void bny_rules_tell_idle(const struct bny_rules *r, size_t first, const struct bny_tensors *t,
+                         struct banyan_comm *comm)
+{
+    for (size_t k = first; k < r->n && banyan_comm_rank(comm) == 0; k++) {
+        size_t i = 0;
+
+        while (i < t->n && fnmatch(r->at[k].pattern, t->at[i].name, 0) != 0)
+            i++;
+        if (i == t->n && i)
+            bny_warn("no tensor has a name like the rule's \"%s\"", r->at[k].pattern);
+    }
 }

@@ -45,6 +45,28 @@ int bny_buckets_take_residuals(struct banyan_buckets *b)
     return rc;
 }
 
+int bny_buckets_move_residuals(struct banyan_buckets *to, struct banyan_buckets *from)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < to->model.n && rc == 0; i++) {
+        if (!from->tensor[i].state)
+            continue;
+        rc = bny_buckets_make_state(to, i);
+        if (rc == 0)
+            rc = banyan_codec_state_move(to->tensor[i].state, 0, from->tensor[i].state, 0,
+                                         to->model.at[i].count);
+    }
+    return rc;
+}
+
+void bny_buckets_drop_residuals(struct banyan_buckets *b)
+{
+    for (size_t i = 0; i < b->model.n; i++)
+        if (b->tensor[i].state)
+            banyan_codec_state_reset(b->tensor[i].state);
+}
+
 static int buckets_state_find(const struct banyan_buckets *b, size_t tensor, const char *what)
 {
     int rc = bny_object_check(b, BNY_BUCKETS_KIND, what);

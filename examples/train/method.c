@@ -20,7 +20,7 @@ struct method {
     struct banyan_accordion *accordion;
     struct banyan_lazy *lazy;
     struct banyan_lgc *lgc;
-    struct banyan_local_sgd *local;
+    struct banyan_outer *local;
     struct banyan_shared_mask *mask;
     struct banyan_gossip *gossip;
     struct banyan_sketch *sketch;
@@ -371,21 +371,44 @@ static int parameters_as_tensors(struct method *m)
     return m->values ? 0 : -BANYAN_ENOMEM;
 }
 
+static const struct local_way {
+    const char *name;
+    double momentum, rate, residual;
+    int fragments, delay, adaptive; /* delay -1: a period */
+} local_ways[] = {
+    { "fixed", 0, 1, 1, 1, 0, 0 },       { "adaptive", 0, 1, 1, 1, 0, 1 },
+    { "overlapped", 0, 1, 1, 1, -1, 0 }, { "diloco", .9, .7, 1, 1, 0, 0 },
+    { "streaming", .9, .7, 1, 4, 1, 0 }, { "sparseloco", 0, 1, .95, 1, 0, 0 },
+};
+#define NLOCAL_WAYS (sizeof local_ways / sizeof local_ways[0])
+
+/* NULL: there is none of that name. */
+static const struct local_way *local_way(const char *name)
+{
+    for (size_t i = 0; i < NLOCAL_WAYS; i++)
+        if (!strcmp(local_ways[i].name, name))
+            return &local_ways[i];
+    return NULL;
+}
+
 static int local_create(struct method *m)
 {
-    struct banyan_local_sgd_config cfg;
+    const struct local_way *way = local_way(m->opt.local);
+    struct banyan_outer_config cfg = BANYAN_OUTER_CONFIG_INIT;
     int rc = parameters_as_tensors(m);
 
     if (rc < 0)
         return rc;
-    cfg = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
-    cfg.mode = !strcmp(m->opt.local, "overlapped") ? BANYAN_LOCAL_OVERLAPPED
-               : !strcmp(m->opt.local, "adaptive") ? BANYAN_LOCAL_ADAPTIVE
-                                                   : BANYAN_LOCAL_FIXED;
     cfg.period = m->opt.period;
+    cfg.fragments = way->fragments;
+    cfg.delay = way->delay < 0 ? cfg.period : way->delay;
+    cfg.momentum = way->momentum;
+    cfg.rate = way->rate;
+    cfg.residual = way->residual;
+    cfg.adaptive = way->adaptive;
     cfg.codec = m->opt.codec;
     cfg.seed = m->opt.seed;
-    return banyan_local_sgd_create(&m->local, m->comm, m->values, m->model.ntensors, &cfg);
+    return banyan_outer_create(&m->local, m->comm, m->values, m->model.ntensors, &cfg);
 }
 
 /* This rank's step is by its own examples alone. */
@@ -396,7 +419,7 @@ static int local_reduce(struct method *m)
 
 static int local_stepped(struct method *m, double squared, double loss, double rate)
 {
-    int rc = banyan_local_sgd_step(m->local, loss);
+    int rc = banyan_outer_step(m->local, loss, 1);
 
     (void)squared;
     (void)rate;
@@ -405,23 +428,23 @@ static int local_stepped(struct method *m, double squared, double loss, double r
 
 static int local_describe(struct method *m, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "period=%d", banyan_local_sgd_period(m->local));
+    snprintf(buf, cap, "period=%d", banyan_outer_period(m->local));
     return 0;
 }
 
 static size_t local_bytes(const struct method *m)
 {
-    return banyan_local_sgd_bytes(m->local);
+    return banyan_outer_bytes(m->local);
 }
 
 static int local_save(const struct method *m, void *buf, size_t cap)
 {
-    return banyan_local_sgd_save(m->local, buf, cap);
+    return banyan_outer_save(m->local, buf, cap);
 }
 
 static int local_load(struct method *m, const void *buf, size_t bytes)
 {
-    return banyan_local_sgd_load(m->local, buf, bytes);
+    return banyan_outer_load(m->local, buf, bytes);
 }
 
 /* ---- gossip; a rank's step is by its own examples, as in local SGD ---- */
@@ -716,16 +739,17 @@ int method_option(struct method_options *o, int option, const char *value, const
 /* Words that choose a way within a method. */
 static int words_are_known(const struct method_options *o)
 {
-    static const char *const locals[] = { "fixed", "adaptive", "overlapped" };
     static const char *const lgcs[] = { "ring", "server" };
-    int local = 0, lgc = 0, sketch = !strcmp(o->sketch, "sgd") || !strcmp(o->sketch, "adam");
+    int local = local_way(o->local) != NULL, lgc = 0,
+        sketch = !strcmp(o->sketch, "sgd") || !strcmp(o->sketch, "adam");
 
-    for (int i = 0; i < 3; i++)
-        local |= !strcmp(o->local, locals[i]);
     for (int i = 0; i < 2; i++)
         lgc |= !strcmp(o->lgc, lgcs[i]);
     if (!local)
-        fprintf(stderr, "--local is fixed, adaptive or overlapped, got %s\n", o->local);
+        fprintf(stderr,
+                "--local is fixed, adaptive, overlapped, diloco, streaming or sparseloco, "
+                "got %s\n",
+                o->local);
     if (!lgc)
         fprintf(stderr, "--lgc is ring or server, got %s\n", o->lgc);
     if (!sketch)
@@ -765,7 +789,7 @@ void method_free(struct method *m)
     banyan_accordion_free(m->accordion);
     banyan_lazy_free(m->lazy);
     banyan_lgc_free(m->lgc);
-    banyan_local_sgd_free(m->local);
+    banyan_outer_free(m->local);
     banyan_gossip_free(m->gossip);
     banyan_sketch_free(m->sketch);
     banyan_stale_free(m->stale);
@@ -804,7 +828,7 @@ int method_is_local(const struct method *m)
 
 int method_settle(struct method *m)
 {
-    return m->local   ? banyan_local_sgd_settle(m->local)
+    return m->local   ? banyan_outer_settle(m->local)
            : m->stale ? banyan_stale_settle(m->stale)
                       : 0;
 }
@@ -816,7 +840,7 @@ int method_finish(struct method *m)
         if (rc < 0)
             return rc;
     }
-    return m->local    ? banyan_local_sgd_finish(m->local)
+    return m->local    ? banyan_outer_finish(m->local)
            : m->gossip ? banyan_gossip_finish(m->gossip)
                        : 0;
 }

@@ -20,7 +20,7 @@ struct method_options {
     const char *name;   /* one of method_names() */
     const char *codec;  /* of tensors from 1024 elements on; accordion: much compression */
     const char *little; /* accordion: little compression */
-    const char *local;  /* fixed, adaptive or overlapped */
+    const char *local;  /* of local_ways in method.c */
     const char *lgc;    /* ring or server */
     int interval;       /* accordion: steps */
     int accumulate;    /* accordion: more than 1: the batch adapts, up to so many micro-steps */

@@ -99,53 +99,87 @@ BANYAN_API int banyan_accordion_save(const struct banyan_accordion *a, void *buf
 BANYAN_API int banyan_accordion_load(struct banyan_accordion *a, const void *buf, size_t bytes);
 
 /* ---------------------------------------------------------------------------------------------
- * Local SGD: ranks take local steps and average their parameters now and then (Stich: "Local
- * SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767). The sum is over
- * each rank's difference to the parameters common after the last average; a codec may compress
- * the differences, with a residual. */
-enum banyan_local_sgd_mode {
-    BANYAN_LOCAL_FIXED,    /* every `period` steps */
-    BANYAN_LOCAL_ADAPTIVE, /* every ceil(period * sqrt(loss / first loss)) steps, at most period
-                            * (Wang and Joshi: AdaComm, MLSys 2019, arXiv 1810.08313, eq. 17) */
-    BANYAN_LOCAL_OVERLAPPED, /* as fixed, but an average is used one period later, added to the
-                                progress since: transfers overlap computation (after Wang,
-                                Liang, Joshi: Overlap Local-SGD, arXiv 2002.09539) */
+ * Outer: local steps, and now and then an average of what they changed (local SGD: Stich, ICLR
+ * 2019, arXiv 1805.09767; DiLoCo: Douillard et al., arXiv 2311.08105; Streaming DiLoCo:
+ * Douillard et al., arXiv 2501.18512; SparseLoCo: Sarfi et al., arXiv 2508.15706).
+ *
+ * The model is divided into fragments of consecutive tensors. For one of them x are a rank's
+ * parameters, theta those that all ranks agree on, m a momentum, and C its codec. Every
+ * `period` steps, one fragment after another: c = C(x - theta + residual * e), the codec keeps
+ * what C lost in e; G = mean of c and `delay` steps later, which hides the transfer behind
+ * them: m = momentum m + G; theta += rate (G + momentum m)       (Nesterov) x += merge (theta -
+ * x as it was when the average started)
+ *
+ *     struct banyan_outer_config cfg = BANYAN_OUTER_CONFIG_INIT;
+ *
+ *     cfg.rules = "*:>=4096=topk:delta=0.03";
+ *     banyan_outer_create(&o, comm, parameters, n, &cfg);
+ *     for (int step = 0; step < steps; step++) {
+ *         train_on(next_batch());
+ *         banyan_outer_step(o, loss, 0);
+ *     }
+ *     banyan_outer_finish(o);
+ *
+ * Methods by settings (momentum, rate, fragments, delay): the defaults are Streaming DiLoCo's;
+ * DiLoCo (.9, .7, 1, 0); local SGD (0, 1, 1, 0); CoCoD-SGD (Shen et al., IJCAI 2019), whose
+ * averages are used one period later (0, 1, 1, period); SparseLoCo (0, 1, 1, 0) with residual
+ * .95 and topk:delta=0.03. MuLoCo is DiLoCo with Muon as the ranks' own optimiser. */
+struct banyan_outer; /* opaque */
+struct banyan_outer_config {
+    size_t size;       /* sizeof of the caller */
+    int period;        /* steps between the averages of a fragment: 30 */
+    int fragments;     /* at most: 4; fewer if there are fewer tensors */
+    int delay;         /* steps from the start of an average to its use: 1; 0: the step waits */
+    int warm_up;       /* initial steps in which all is averaged, by momentum 0, rate 1: 0 */
+    double momentum;   /* of the agreed parameters, 0 to below 1: .9 */
+    double rate;       /* their learning rate: .7 */
+    double merge;      /* above 0 to 1: 1. Less keeps some of a rank's own parameters */
+    double residual;   /* part of what a codec lost that the next average gets, 0 to 1: 1 */
+    const char *codec; /* for tensors without a rule; NULL: none */
+    const char *rules; /* by name and size, as of buckets; NULL: none */
+    int adaptive;  /* 1: the period is ceil(period * sqrt(loss / first loss)) of the steps' mean
+                      loss, at most period: AdaComm (Wang and Joshi, MLSys 2019, arXiv
+                      1810.08313, eq. 17) at each average, without its rule for a loss that
+                      stays. One fragment only: 0 */
+    int weighted;  /* 1: the mean is weighted by banyan_outer_step's weights; else by none: 0 */
+    uint64_t seed; /* for codecs that choose at random: 1 */
 };
-struct banyan_local_sgd; /* opaque */
-struct banyan_local_sgd_config {
-    size_t size; /* sizeof of the caller */
-    enum banyan_local_sgd_mode mode;
-    int period;        /* steps: 8 */
-    int warm_up;       /* initial steps that are all averaged (post-local SGD): 0 */
-    const char *codec; /* of the differences; NULL: none. With a residual */
-    uint64_t seed;     /* of the codec; the same on all ranks */
-};
-#define BANYAN_LOCAL_SGD_CONFIG_INIT                                                           \
+#define BANYAN_OUTER_CONFIG_INIT                                                               \
     {                                                                                          \
-        sizeof(struct banyan_local_sgd_config), BANYAN_LOCAL_FIXED, 8, 0, NULL, 0              \
+        sizeof(struct banyan_outer_config), 30, 4, 1, 0, .9, .7, 1, 1, NULL, NULL, 0, 0, 1     \
     }
 /* Collective. tensors: F32; their grad points to the parameters, which are set to rank 0's.
- * Borrows comm. Returns 0, -EINVAL, -ENOMEM, -EMISMATCH. */
-BANYAN_API int banyan_local_sgd_create(struct banyan_local_sgd **out, struct banyan_comm *comm,
-                                       const struct banyan_tensor *tensors, size_t n,
-                                       const struct banyan_local_sgd_config *cfg);
+ * Settings are the same on all ranks. Borrows comm. Returns 0, -EINVAL, -ENOMEM, -ENOTSUP (a
+ * codec and a tensor), -EMISMATCH. */
+BANYAN_API int banyan_outer_create(struct banyan_outer **out, struct banyan_comm *comm,
+                                   const struct banyan_tensor *tensors, size_t n,
+                                   const struct banyan_outer_config *cfg);
 /* Takes NULL. Do not call it while others wait for this rank's average: finish first. */
-BANYAN_API int banyan_local_sgd_free(struct banyan_local_sgd *l);
-/* Call it after a local step; loss: of that step, used in adaptive mode. Collective when a
- * period ends. Returns 1 if an average was merged into the parameters, else 0; -EINVAL: a
- * parameter or loss that is not finite (tensor and rank). */
-BANYAN_API int banyan_local_sgd_step(struct banyan_local_sgd *l, double loss);
-/* Collective. Ends an average in flight, then averages once more without codec: all ranks hold
+BANYAN_API int banyan_outer_free(struct banyan_outer *o);
+/* Call it after each local step. loss: of that step, used with adaptive. weight: of it, for
+ * example its tokens, used with weighted: a rank whose steps have weight 0 only receives.
+ * Collective when a fragment's average starts or is due. Returns 1 if one was merged into the
+ * parameters, else 0; -EINVAL: a parameter or loss that is not finite (tensor and rank): all of
+ * the change stays in the parameters, for the next average; the communicator's failure. */
+BANYAN_API int banyan_outer_step(struct banyan_outer *o, double loss, double weight);
+/* Collective. Ends averages in flight, then averages once more without codec: all ranks hold
  * the same bits. */
-BANYAN_API int banyan_local_sgd_finish(struct banyan_local_sgd *l);
-/* Steps between averages, from the last one; varies in adaptive mode. */
-BANYAN_API int banyan_local_sgd_period(const struct banyan_local_sgd *l);
+BANYAN_API int banyan_outer_finish(struct banyan_outer *o);
+/* Steps between averages; varies if adaptive. */
+BANYAN_API int banyan_outer_period(const struct banyan_outer *o);
+/* Moves the object to another communicator, on which other ranks may call banyan_outer_create:
+ * after banyan_comm_shrink or banyan_comm_grow; the former one may be destroyed before.
+ * Collective. What is agreed becomes that of the rank which merged the latest average, and new
+ * ranks start from it; the others keep what they have learnt since, and their residuals. An
+ * average that failed, or is in flight, counts as not started. Returns as banyan_outer_create;
+ * after an error only banyan_outer_move and _free. */
+BANYAN_API int banyan_outer_move(struct banyan_outer *o, struct banyan_comm *comm);
 /* State: each rank saves and loads its own; the caller saves the parameters. -EBUSY while an
- * average is in flight: banyan_local_sgd_settle (collective) ends it first. */
-BANYAN_API int banyan_local_sgd_settle(struct banyan_local_sgd *l);
-BANYAN_API size_t banyan_local_sgd_bytes(const struct banyan_local_sgd *l);
-BANYAN_API int banyan_local_sgd_save(const struct banyan_local_sgd *l, void *buf, size_t cap);
-BANYAN_API int banyan_local_sgd_load(struct banyan_local_sgd *l, const void *buf, size_t bytes);
+ * average is in flight: banyan_outer_settle (collective) ends it first. */
+BANYAN_API int banyan_outer_settle(struct banyan_outer *o);
+BANYAN_API size_t banyan_outer_bytes(const struct banyan_outer *o);
+BANYAN_API int banyan_outer_save(const struct banyan_outer *o, void *buf, size_t cap);
+BANYAN_API int banyan_outer_load(struct banyan_outer *o, const void *buf, size_t bytes);
 
 /* ---------------------------------------------------------------------------------------------
  * Buckets: gradients averaged over all ranks while backward still runs (as PyTorch's

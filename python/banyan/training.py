@@ -17,14 +17,13 @@ from typing import Any, Dict, List, Mapping, Optional, Union
 from ._buffer import Buffer
 from ._lib import AVG, EINVAL, OPS, Error, as_int, as_size, check, fill, load_beside, named, text, whole
 
-__all__ = ["Accordion", "Buckets", "LocalSGD"]
-LOCAL_SGD_MODES = ("fixed", "adaptive", "overlapped")
+__all__ = ["Accordion", "Buckets", "Outer"]
 
 _lib = load_beside("banyan-training")
 _lib.banyan_buckets_codec.restype = c_char_p
 _lib.banyan_accordion_codec.restype = c_char_p
 _lib.banyan_buckets_residual.restype = ctypes.POINTER(c_float)
-for _kind in "accordion", "buckets", "local_sgd":
+for _kind in "accordion", "buckets", "outer":
     getattr(_lib, f"banyan_{_kind}_bytes").restype = c_size_t
 
 
@@ -62,10 +61,12 @@ class AccordionConfig(ctypes.Structure):
     DEFAULTS = dict(eta=0.5, interval=100, rate_drop=0.7, min_count=1024, little=b"none", much=b"topk:delta=0.01", accumulate=1)
 
 
-class LocalSgdConfig(ctypes.Structure):
-    """struct banyan_local_sgd_config"""
-    _fields_ = [("size", c_size_t), ("mode", c_int), ("period", c_int), ("warm_up", c_int), ("codec", c_char_p), ("seed", c_uint64)]
-    DEFAULTS = dict(period=8)
+class OuterConfig(ctypes.Structure):
+    """struct banyan_outer_config"""
+    _fields_ = [("size", c_size_t), ("period", c_int), ("fragments", c_int), ("delay", c_int), ("warm_up", c_int),
+                ("momentum", c_double), ("rate", c_double), ("merge", c_double), ("residual", c_double), ("codec", c_char_p),
+                ("rules", c_char_p), ("adaptive", c_int), ("weighted", c_int), ("seed", c_uint64)]
+    DEFAULTS = dict(period=30, fragments=4, delay=1, momentum=0.9, rate=0.7, merge=1.0, residual=1.0, seed=1)
 
 
 def _config(struct: Any, settings: Mapping[str, Any]) -> Any:
@@ -77,8 +78,6 @@ def _config(struct: Any, settings: Mapping[str, Any]) -> Any:
             value = text(value, name)
         elif name == "op":
             value = named(value, OPS, name)
-        elif name == "mode":
-            value = named(value, LOCAL_SGD_MODES, name)
         elif known[name] is not c_double:
             value = whole(value, 8 * ctypes.sizeof(known[name]), known[name] is c_int, name)
         setattr(cfg, name, value)
@@ -238,16 +237,21 @@ class Accordion(_Model):
         return changed
 
 
-class LocalSGD(_Model):
-    """Local steps, and an average of the parameters now and then. tensors: the parameters, which become rank 0's. settings: the
-    members of struct banyan_local_sgd_config: mode="fixed", "adaptive" or "overlapped", period, warm_up, codec, seed.
-    Collective."""
+class Outer(_Model):
+    """Local steps, and now and then an average of what they changed, a fragment of the model at a time: DiLoCo, local SGD, SparseLoCo.
+    tensors: the parameters, which become rank 0's. settings: the members of struct banyan_outer_config: period, fragments, delay,
+    warm_up, momentum, rate, merge, residual, codec, rules, adaptive, weighted, seed. Collective."""
 
-    _prefix, _struct = "local_sgd", LocalSgdConfig
+    _prefix, _struct = "outer", OuterConfig
 
-    def step(self, loss: float = 0.0) -> bool:
-        """Behind a local step; whether an average was merged."""
-        return bool(check(self._call("step", self._live(), c_double(loss))))
+    def step(self, loss: float = 0.0, weight: float = 0.0) -> bool:
+        """Behind a local step, of that loss and weight (its tokens, with weighted=1); whether an average was merged."""
+        return bool(check(self._call("step", self._live(), c_double(loss), c_double(weight))))
+
+    def move(self, comm: Any) -> None:
+        """To another communicator: after shrink or grow. Collective; ranks that are new there make an Outer."""
+        check(self._call("move", self._live(), comm._live()))
+        self._keep = comm, self._keep[1]
 
     def finish(self) -> None:
         """Averages once more: all ranks have the same parameters. Collective."""

@@ -34,7 +34,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 struct object {
     struct banyan_accordion *accordion;
-    struct banyan_local_sgd *local;
+    struct banyan_outer *outer;
     struct banyan_shared_mask *mask;
     struct banyan_lazy *lazy;
     struct banyan_buckets *buckets;
@@ -75,7 +75,7 @@ static void make(struct object *o, unsigned kind)
     if (kind == 0)
         EXPECT(banyan_accordion_create(&o->accordion, comm, tensors, 2, NULL) == 0);
     else if (kind == 1)
-        EXPECT(banyan_local_sgd_create(&o->local, comm, tensors, 2, NULL) == 0);
+        EXPECT(banyan_outer_create(&o->outer, comm, tensors, 2, NULL) == 0);
     else if (kind == 2)
         EXPECT(banyan_shared_mask_create(&o->mask, comm, tensors, 2, NULL) == 0);
     else if (kind == 3)
@@ -95,7 +95,7 @@ static void make(struct object *o, unsigned kind)
 static size_t bytes_of(const struct object *o)
 {
     return o->accordion ? banyan_accordion_bytes(o->accordion)
-           : o->local   ? banyan_local_sgd_bytes(o->local)
+           : o->outer   ? banyan_outer_bytes(o->outer)
            : o->mask    ? banyan_shared_mask_bytes(o->mask)
            : o->lazy    ? banyan_lazy_bytes(o->lazy)
            : o->gossip  ? banyan_gossip_bytes(o->gossip)
@@ -108,7 +108,7 @@ static size_t bytes_of(const struct object *o)
 static int save(const struct object *o, void *buf, size_t cap)
 {
     return o->accordion ? banyan_accordion_save(o->accordion, buf, cap)
-           : o->local   ? banyan_local_sgd_save(o->local, buf, cap)
+           : o->outer   ? banyan_outer_save(o->outer, buf, cap)
            : o->mask    ? banyan_shared_mask_save(o->mask, buf, cap)
            : o->lazy    ? banyan_lazy_save(o->lazy, buf, cap)
            : o->gossip  ? banyan_gossip_save(o->gossip, buf, cap)
@@ -121,7 +121,7 @@ static int save(const struct object *o, void *buf, size_t cap)
 static int load(struct object *o, const void *buf, size_t bytes)
 {
     return o->accordion ? banyan_accordion_load(o->accordion, buf, bytes)
-           : o->local   ? banyan_local_sgd_load(o->local, buf, bytes)
+           : o->outer   ? banyan_outer_load(o->outer, buf, bytes)
            : o->mask    ? banyan_shared_mask_load(o->mask, buf, bytes)
            : o->lazy    ? banyan_lazy_load(o->lazy, buf, bytes)
            : o->gossip  ? banyan_gossip_load(o->gossip, buf, bytes)
@@ -140,9 +140,9 @@ static void use(struct object *o)
         (void)banyan_accordion_observe(o->accordion, 0);
         (void)banyan_accordion_step(o->accordion, 0.1);
         (void)banyan_accordion_codec(o->accordion, 1);
-    } else if (o->local) {
-        (void)banyan_local_sgd_step(o->local, 1);
-        (void)banyan_local_sgd_finish(o->local);
+    } else if (o->outer) {
+        (void)banyan_outer_step(o->outer, 1, 1);
+        (void)banyan_outer_finish(o->outer);
     } else if (o->mask) {
         (void)banyan_shared_mask_step(o->mask);
     } else if (o->lazy) {
@@ -169,7 +169,7 @@ static void use(struct object *o)
 static void free_object(struct object *o)
 {
     banyan_accordion_free(o->accordion);
-    banyan_local_sgd_free(o->local);
+    banyan_outer_free(o->outer);
     banyan_shared_mask_free(o->mask);
     banyan_lazy_free(o->lazy);
     banyan_buckets_free(o->buckets);

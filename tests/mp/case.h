@@ -67,6 +67,7 @@ extern const struct mp_case cases_groups[];
 extern const struct mp_case cases_again[];
 extern const struct mp_case cases_shrink[];
 extern const struct mp_case cases_residuals[];
+extern const struct mp_case cases_outer[];
 extern const struct mp_case cases_training[];
 extern const struct mp_case cases_gossip[];
 extern const struct mp_case cases_rows[];

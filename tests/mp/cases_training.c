@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* training.h and methods.h: a model's tensors between ranks, Accordion, local SGD, shared
+/* training.h and methods.h: a model's tensors between ranks, Accordion, outer, shared
  * masks. */
 #include <math.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static void fill(struct model *m, uint64_t seed, double size)
 /* One of the three objects, behind one face. */
 struct object {
     struct banyan_accordion *accordion;
-    struct banyan_local_sgd *local;
+    struct banyan_outer *outer;
     struct banyan_shared_mask *mask;
 };
 
@@ -82,7 +82,7 @@ static int tensors_agree(struct test *t)
         model_init(&m);
         m.tensors[1].grad = last ? NULL : m.x + 3;
         rc = kind == 0   ? banyan_accordion_create(&o.accordion, t->comm, m.tensors, 3, NULL)
-             : kind == 1 ? banyan_local_sgd_create(&o.local, t->comm, m.tensors, 3, NULL)
+             : kind == 1 ? banyan_outer_create(&o.outer, t->comm, m.tensors, 3, NULL)
                          : banyan_shared_mask_create(&o.mask, t->comm, m.tensors, 3, NULL);
         CHECK_RC(t, -BANYAN_EINVAL, rc);
         CHECK_HAS(t, banyan_last_error(), last ? "tensor b" : rank);
@@ -242,13 +242,18 @@ static void object_make(struct test *t, struct object *o, struct model *m, int k
         cfg.interval = 3;
         CHECK_OK(t, banyan_accordion_create(&o->accordion, t->comm, m->tensors, TENSORS, &cfg));
     } else if (kind < 5) {
-        struct banyan_local_sgd_config cfg = BANYAN_LOCAL_SGD_CONFIG_INIT;
+        struct banyan_outer_config cfg = BANYAN_OUTER_CONFIG_INIT;
 
-        cfg.mode = (enum banyan_local_sgd_mode)((kind - 1) % 3);
         cfg.period = 3;
+        cfg.fragments = kind == 2 ? 1 : kind;
+        cfg.delay = kind - 1;
         cfg.warm_up = 2;
-        cfg.codec = kind == 4 ? "topk:delta=0.1,force=1" : NULL;
-        CHECK_OK(t, banyan_local_sgd_create(&o->local, t->comm, m->tensors, TENSORS, &cfg));
+        cfg.adaptive = kind == 2;
+        cfg.momentum = kind == 1 ? 0 : .9;
+        cfg.residual = kind == 3 ? .95 : 1;
+        cfg.weighted = kind == 4;
+        cfg.rules = kind > 2 ? "c=topk:delta=0.1,force=1" : NULL;
+        CHECK_OK(t, banyan_outer_create(&o->outer, t->comm, m->tensors, TENSORS, &cfg));
     } else {
         struct banyan_shared_mask_config cfg = BANYAN_SHARED_MASK_CONFIG_INIT;
 
@@ -265,13 +270,13 @@ static void object_step(struct test *t, struct object *o, struct model *m, int s
 
     fill(&noise, seed, 1 + step % 4);
     for (int i = 0; i < ELEMENTS; i++)
-        m->x[i] = o->local ? m->x[i] + noise.x[i] : noise.x[i];
+        m->x[i] = o->outer ? m->x[i] + noise.x[i] : noise.x[i];
     if (o->accordion) {
         CHECK_OK(t, banyan_accordion_observe(o->accordion, 2));
         CHECK(t, banyan_accordion_step(o->accordion, 1) >= 0, "step %d", step);
         m->x[0] = (float)banyan_accordion_level(o->accordion, 2);
-    } else if (o->local) {
-        CHECK(t, banyan_local_sgd_step(o->local, 3.0 / (1 + step)) >= 0, "step %d", step);
+    } else if (o->outer) {
+        CHECK(t, banyan_outer_step(o->outer, 3.0 / (1 + step), t->rank) >= 0, "step %d", step);
     } else {
         CHECK_OK(t, banyan_shared_mask_step(o->mask));
     }
@@ -281,18 +286,18 @@ static size_t object_save(struct test *t, struct object *o, void **buf)
 {
     size_t bytes;
 
-    if (o->local)
-        CHECK_OK(t, banyan_local_sgd_settle(o->local));
+    if (o->outer)
+        CHECK_OK(t, banyan_outer_settle(o->outer));
     bytes = o->accordion ? banyan_accordion_bytes(o->accordion)
-            : o->local   ? banyan_local_sgd_bytes(o->local)
+            : o->outer   ? banyan_outer_bytes(o->outer)
                          : banyan_shared_mask_bytes(o->mask);
     *buf = case_malloc(bytes);
     CHECK_RC(t, -BANYAN_EINVAL,
              o->accordion ? banyan_accordion_save(o->accordion, *buf, bytes - 1)
-             : o->local   ? banyan_local_sgd_save(o->local, *buf, bytes - 1)
+             : o->outer   ? banyan_outer_save(o->outer, *buf, bytes - 1)
                           : banyan_shared_mask_save(o->mask, *buf, bytes - 1));
     CHECK_OK(t, o->accordion ? banyan_accordion_save(o->accordion, *buf, bytes)
-                : o->local   ? banyan_local_sgd_save(o->local, *buf, bytes)
+                : o->outer   ? banyan_outer_save(o->outer, *buf, bytes)
                              : banyan_shared_mask_save(o->mask, *buf, bytes));
     return bytes;
 }
@@ -300,14 +305,14 @@ static size_t object_save(struct test *t, struct object *o, void **buf)
 static int object_load(struct object *o, const void *buf, size_t bytes)
 {
     return o->accordion ? banyan_accordion_load(o->accordion, buf, bytes)
-           : o->local   ? banyan_local_sgd_load(o->local, buf, bytes)
+           : o->outer   ? banyan_outer_load(o->outer, buf, bytes)
                         : banyan_shared_mask_load(o->mask, buf, bytes);
 }
 
 static void object_free(struct object *o)
 {
     banyan_accordion_free(o->accordion);
-    banyan_local_sgd_free(o->local);
+    banyan_outer_free(o->outer);
     banyan_shared_mask_free(o->mask);
 }
 
@@ -370,109 +375,6 @@ static int training_quiet(struct test *t)
         CHECK(t, fewest == 0, "object %d: %lu allocations in 12 steps", kind, fewest);
         object_free(&o);
     }
-    return 0;
-}
-
-/* ---- local SGD ---- */
-
-/* Fixed: after a period all have the mean of what ranks would have had; between, their own. */
-static int local_fixed(struct test *t)
-{
-    struct banyan_local_sgd_config cfg;
-    struct banyan_local_sgd *l;
-    struct model m;
-    double want = 5;
-
-    model_init(&m);
-    for (int i = 0; i < ELEMENTS; i++)
-        m.x[i] = t->rank ? -1 : 5;
-    cfg = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
-    cfg.period = 4;
-    cfg.warm_up = 3;
-    CHECK_OK(t, banyan_local_sgd_create(&l, t->comm, m.tensors, TENSORS, &cfg));
-    CHECK(t, m.x[100] == 5, "not rank 0's parameters: %g", (double)m.x[100]);
-    for (int step = 0; step < 20; step++) {
-        int due = step < 3 || (step - 2) % 4 == 0, rc;
-
-        for (int i = 0; i < ELEMENTS; i++)
-            m.x[i] += (float)(t->rank + 1);
-        rc = banyan_local_sgd_step(l, 1);
-        want += (double)(t->n + 1) / 2;
-        CHECK(t, rc == due, "step %d: %d", step, rc);
-        CHECK(t, !due || fabs((double)m.x[ELEMENTS - 1] - want) < 1e-3,
-              "step %d: %g instead of %g", step, (double)m.x[ELEMENTS - 1], want);
-    }
-    CHECK_OK(t, banyan_local_sgd_finish(l));
-    CHECK(t, fabs((double)m.x[0] - want) < 1e-3, "at the end %g instead of %g", (double)m.x[0],
-          want);
-    case_check_agree(t, t->comm, case_hash(m.x, sizeof m.x), "parameters");
-    banyan_local_sgd_free(l);
-    return 0;
-}
-
-/* Overlapped, with a codec or without: nothing that a rank learnt is lost, and at the end all
- * have the same. */
-static int local_overlapped(struct test *t)
-{
-    struct banyan_local_sgd_config cfg;
-    struct banyan_local_sgd *l;
-    double want = 0;
-    int taken = 0;
-    struct model m;
-
-    model_init(&m);
-    cfg = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
-    cfg.mode = BANYAN_LOCAL_OVERLAPPED;
-    cfg.period = 3;
-    CHECK_OK(t, banyan_local_sgd_create(&l, t->comm, m.tensors, TENSORS, &cfg));
-    for (int step = 0; step < 17; step++) {
-        int rc;
-
-        for (int i = 0; i < ELEMENTS; i++)
-            m.x[i] += (float)(t->rank + 1);
-        want += (double)(t->n + 1) / 2;
-        rc = banyan_local_sgd_step(l, 1);
-        CHECK(t, rc == (step > 3 && step % 3 == 2), "step %d: %d", step, rc);
-        taken += rc;
-    }
-    CHECK(t, taken == 4, "%d averages", taken);
-    CHECK_RC(t, -BANYAN_EBUSY, banyan_local_sgd_save(l, m.x, sizeof m.x));
-    CHECK_OK(t, banyan_local_sgd_finish(l));
-    CHECK(t, fabs((double)m.x[17] - want) < 1e-3, "%g instead of %g", (double)m.x[17], want);
-    case_check_agree(t, t->comm, case_hash(m.x, sizeof m.x), "parameters");
-    banyan_local_sgd_free(l);
-    return 0;
-}
-
-/* As the loss falls, averages come more often. */
-static int local_adaptive(struct test *t)
-{
-    static const double losses[] = { 4, 4, 1, 1, 0.04, 0.04, 16 };
-    static const int periods[] = { 10, 10, 5, 5, 1, 1, 10 };
-    struct banyan_local_sgd_config cfg;
-    struct banyan_local_sgd *l;
-    struct model m;
-
-    model_init(&m);
-    cfg = (struct banyan_local_sgd_config)BANYAN_LOCAL_SGD_CONFIG_INIT;
-    cfg.mode = BANYAN_LOCAL_ADAPTIVE;
-    cfg.period = 10;
-    CHECK_OK(t, banyan_local_sgd_create(&l, t->comm, m.tensors, TENSORS, &cfg));
-    for (int k = 0; k < 7; k++) {
-        int steps = banyan_local_sgd_period(l);
-
-        for (int s = 1; s <= steps; s++) /* ranks' losses differ; their mean decides */
-            CHECK_RC(t, s == steps,
-                     banyan_local_sgd_step(l, losses[k] * 2 * t->rank / (t->n - 1)));
-        CHECK(t, banyan_local_sgd_period(l) == periods[k], "after %d: %d", k,
-              banyan_local_sgd_period(l));
-    }
-    m.x[3] = t->rank == 1 ? (float)INFINITY : 0;
-    for (int s = 1; s < 10; s++)
-        CHECK_OK(t, banyan_local_sgd_step(l, 1));
-    CHECK_RC(t, -BANYAN_EINVAL, banyan_local_sgd_step(l, 1));
-    CHECK_HAS(t, banyan_last_error(), "tensor b at rank 1");
-    banyan_local_sgd_free(l);
     return 0;
 }
 
@@ -554,9 +456,6 @@ const struct mp_case cases_training[] = {
     { "accordion_disagrees", accordion_disagrees, 0 },
     { "training_states", training_states, 0 },
     { "training_quiet", training_quiet, CASE_NO_THREADS },
-    { "local_fixed", local_fixed, 0 },
-    { "local_overlapped", local_overlapped, 0 },
-    { "local_adaptive", local_adaptive, 0 },
     { "mask_conserves", mask_conserves, 0 },
     { "mask_nonfinite", mask_nonfinite, 0 },
     { NULL, NULL, 0 },

@@ -42,6 +42,7 @@ static const struct mp_case *const tables[] = {
     cases_again,
     cases_shrink,
     cases_residuals,
+    cases_outer,
     cases_training,
     cases_gossip,
     cases_rows,

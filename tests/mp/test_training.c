@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The training layer between ranks: tensors that differ, Accordion's decisions, local SGD,
+/* The training layer between ranks: tensors that differ, Accordion's decisions, outer,
  * shared masks, states that are saved in the middle. */
 #include "tests/mp/table.h"
 
@@ -29,12 +29,27 @@ static struct mp_row quiet[] = {
 };
 MP_TABLE(training, a_steady_step_allocates_nothing, quiet)
 
-static struct mp_row local[] = {
-    { "local_fixed", "shm", 1 },      { "local_fixed", "shm", 3 },
-    { "local_overlapped", "shm", 2 }, { "local_overlapped", "tcp", 4 },
-    { "local_adaptive", "shm", 2 },   { "local_adaptive", "tcp", 3 },
+static struct mp_row outer[] = {
+    { "outer_local_sgd", "shm", 1 },  { "outer_local_sgd", "shm", 3 },
+    { "outer_overlapped", "shm", 2 }, { "outer_overlapped", "tcp", 4 },
+    { "outer_adaptive", "shm", 2 },   { "outer_adaptive", "tcp", 3 },
+    { "outer_formula", "shm", 3 },    { "outer_formula", "tcp", 2 },
+    { "outer_powersgd", "shm", 2 },   { "outer_nonfinite", "tcp", 3 },
+    { "outer_weights", "shm", 3 },    { "outer_grows", "tcp", 4 },
 };
-MP_TABLE(training, local_sgd_averages, local)
+MP_TABLE(training, outer_averages, outer)
+
+Test(training, outer_survives_a_death)
+{
+    for (int n = 2; n < 5; n++) {
+        struct mp mp = { .n = n,
+                         .case_name = "outer_survives",
+                         .transport = n == 3 ? "tcp" : "shm",
+                         .may_die = 1u << (n - 1) };
+
+        MP_CHECK(mp_run(&mp));
+    }
+}
 
 static struct mp_row mask[] = {
     { "mask_conserves", "shm", 1 },

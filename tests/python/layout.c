@@ -134,13 +134,21 @@ static void print_controllers(void)
     AT(accordion_config, little);
     AT(accordion_config, much);
     AT(accordion_config, accumulate);
-    SIZE(local_sgd_config);
-    AT(local_sgd_config, size);
-    AT(local_sgd_config, mode);
-    AT(local_sgd_config, period);
-    AT(local_sgd_config, warm_up);
-    AT(local_sgd_config, codec);
-    AT(local_sgd_config, seed);
+    SIZE(outer_config);
+    AT(outer_config, size);
+    AT(outer_config, period);
+    AT(outer_config, fragments);
+    AT(outer_config, delay);
+    AT(outer_config, warm_up);
+    AT(outer_config, momentum);
+    AT(outer_config, rate);
+    AT(outer_config, merge);
+    AT(outer_config, residual);
+    AT(outer_config, codec);
+    AT(outer_config, rules);
+    AT(outer_config, adaptive);
+    AT(outer_config, weighted);
+    AT(outer_config, seed);
 }
 
 static void print_values(void)
@@ -174,13 +182,13 @@ static void print_all_initial(void)
     static const struct banyan_config config = BANYAN_CONFIG_INIT;
     static const struct banyan_opts opts = BANYAN_OPTS_INIT;
     static const struct banyan_buckets_config buckets_config = BANYAN_BUCKETS_CONFIG_INIT;
-    static const struct banyan_local_sgd_config local_sgd_config = BANYAN_LOCAL_SGD_CONFIG_INIT;
+    static const struct banyan_outer_config outer_config = BANYAN_OUTER_CONFIG_INIT;
     static struct banyan_accordion_config accordion_config = BANYAN_ACCORDION_CONFIG_INIT;
 
     print_initial("config", &config, sizeof config);
     print_initial("opts", &opts, sizeof opts);
     print_initial("buckets_config", &buckets_config, sizeof buckets_config);
-    print_initial("local_sgd_config", &local_sgd_config, sizeof local_sgd_config);
+    print_initial("outer_config", &outer_config, sizeof outer_config);
     print_initial("accordion_little", accordion_config.little, strlen(accordion_config.little));
     print_initial("accordion_much", accordion_config.much, strlen(accordion_config.much));
     accordion_config.little = accordion_config.much = NULL;

@@ -13,7 +13,7 @@ LAYOUT = sys.argv.pop(1)
 STRUCTS = {"config": _lib.Config, "opts": _lib.Opts, "reduce_opts": _lib.ReduceOpts, "id": _lib.Id, "stats": _lib.Stats,
            "request_stats": _lib.RequestStats, "tensor": training.Tensor, "buckets_config": training.BucketsConfig,
            "buckets_stats": training.BucketsStats, "buckets_tensor_stats": training.BucketsTensorStats,
-           "accordion_config": training.AccordionConfig, "local_sgd_config": training.LocalSgdConfig}
+           "accordion_config": training.AccordionConfig, "outer_config": training.OuterConfig}
 
 
 class Layout(unittest.TestCase):
@@ -37,7 +37,7 @@ class Layout(unittest.TestCase):
         accordion = training._config(training.AccordionConfig, {})
         ours = {"config": _comm._config({}, []), "opts": _collectives._make_opts(),
                 "buckets_config": training._config(training.BucketsConfig, {}),
-                "local_sgd_config": training._config(training.LocalSgdConfig, {}),
+                "outer_config": training._config(training.OuterConfig, {}),
                 "accordion_little": accordion.little, "accordion_much": accordion.much, "accordion_config": accordion}
         accordion.little = accordion.much = None
         self.assertEqual(self.initial, {name: bytes(struct).hex() for name, struct in ours.items()})

@@ -490,14 +490,20 @@ class Training(unittest.TestCase):
             self.assertEqual(accordion.apply(buckets), ["fc.weight", "fc.bias", "scale"])
             self.assertEqual(buckets.codec("fc.bias"), "int8")
 
-    def test_local_sgd_averages(self):
-        with banyan.training.LocalSGD(COMM, self.grads, mode="fixed", period=2) as local:
+    def test_outer_averages(self):
+        settings = dict(period=2, fragments=1, delay=0, momentum=0, rate=1)
+        with banyan.training.Outer(COMM, self.grads, **settings) as local:
             numpy.testing.assert_array_equal(self.grads["fc.bias"], self.base["fc.bias"].astype("float32"))  # rank 0's
             self.grads["scale"] += COMM.rank
             self.assertFalse(local.step(1.0))
             self.assertTrue(local.step(1.0))
             numpy.testing.assert_allclose(self.grads["scale"], self.base["scale"] + (COMM.size - 1) / 2, rtol=1e-5)
             local.load(local.save())
+            local.move(COMM)
+            self.grads["scale"] += COMM.rank
+            self.assertFalse(local.step())
+            self.assertTrue(local.step())
+            numpy.testing.assert_allclose(self.grads["scale"], self.base["scale"] + COMM.size - 1, rtol=1e-5)
 
     def test_unknown_settings(self):
         with self.assertRaisesRegex(TypeError, "no setting 'speed'; there are bucket_bytes"):

@@ -21,7 +21,7 @@ int main(void)
     struct banyan_codec codec = BANYAN_CODEC_INIT;
     struct banyan_objects_config objects = BANYAN_OBJECTS_CONFIG_INIT;
     struct banyan_accordion_config accordion = BANYAN_ACCORDION_CONFIG_INIT;
-    struct banyan_local_sgd_config local_sgd = BANYAN_LOCAL_SGD_CONFIG_INIT;
+    struct banyan_outer_config outer = BANYAN_OUTER_CONFIG_INIT;
     struct banyan_buckets_config buckets = BANYAN_BUCKETS_CONFIG_INIT;
     struct banyan_rows_config rows = BANYAN_ROWS_CONFIG_INIT;
     struct banyan_rows_plan plan = BANYAN_ROWS_PLAN_INIT;
@@ -34,7 +34,7 @@ int main(void)
     struct banyan_id id = { { 0 } };
 
     return (int)(opts.size + reduce.size + config.size + codec.size + objects.size +
-                 accordion.size + local_sgd.size + buckets.size + rows.size + plan.size +
+                 accordion.size + outer.size + buckets.size + rows.size + plan.size +
                  mask.size + lgc.size + lazy.size + gossip.size + sketch.size + stale.size) +
            id.bytes[0];
 }

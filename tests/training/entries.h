@@ -14,7 +14,7 @@ struct given {
     struct banyan_codec_state *state;
     struct banyan_objects *store;
     struct banyan_accordion *accordion;
-    struct banyan_local_sgd *local;
+    struct banyan_outer *outer;
     struct banyan_shared_mask *mask;
     struct banyan_buckets *buckets;
     struct banyan_lgc *lgc; /* NULL where there is no oneDNN */

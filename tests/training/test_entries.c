@@ -73,7 +73,7 @@ static void make_objects(struct given *g)
 
     lazy.alpha = 0.1;
     rc |= banyan_accordion_create(&g->accordion, g->comm, tensors, 1, NULL);
-    rc |= banyan_local_sgd_create(&g->local, g->comm, tensors, 1, NULL);
+    rc |= banyan_outer_create(&g->outer, g->comm, tensors, 1, NULL);
     rc |= banyan_shared_mask_create(&g->mask, g->comm, tensors, 1, NULL);
     rc |= banyan_buckets_create(&g->buckets, g->comm, tensors, 1, NULL);
     rc |= banyan_lazy_create(&g->lazy, g->comm, COUNT, &lazy);
@@ -98,7 +98,7 @@ static void make_handles(struct given *g)
 static void free_objects(const struct given *g)
 {
     banyan_accordion_free(g->accordion);
-    banyan_local_sgd_free(g->local);
+    banyan_outer_free(g->outer);
     banyan_shared_mask_free(g->mask);
     banyan_buckets_free(g->buckets);
     banyan_lgc_free(g->lgc);
@@ -320,7 +320,7 @@ Test(entries, settings_of_older_and_newer_programs)
     make_handles(&g);
     give_pointers(&g);
     CUT(accordion, ACCORDION);
-    CUT(local_sgd, LOCAL_SGD);
+    CUT(outer, OUTER);
     CUT(shared_mask, SHARED_MASK);
     CUT(buckets, BUCKETS);
     CUT(gossip, GOSSIP);

@@ -9,6 +9,7 @@
 #include "base/sized.h"
 #include "training/object.h"
 #include "training/saved.h"
+#include "training/settings.h"
 #include "training/tensors.h"
 
 #define KIND 0x52434341u /* "ACCR" */
@@ -196,18 +197,18 @@ static size_t decide(struct banyan_accordion *a)
 
 static uint64_t settings_of(const struct banyan_accordion *a)
 {
-    uint64_t hash = a->tensors.hash, bits;
-    const char *const texts[] = { a->little, a->much };
+    const struct bny_setting s[] = {
+        { "eta", bny_setting_of_double(a->cfg.eta) },
+        { "interval", (uint64_t)a->cfg.interval },
+        { "window", (uint64_t)a->cfg.window },
+        { "rate_drop", bny_setting_of_double(a->cfg.rate_drop) },
+        { "accumulate", (uint64_t)a->cfg.accumulate },
+        { "min_count", a->cfg.min_count },
+        { "little", bny_setting_of_text(a->little) },
+        { "much", bny_setting_of_text(a->much) },
+    };
 
-    memcpy(&bits, &a->cfg.eta, sizeof bits);
-    hash = (hash ^ bits) * 1099511628211u;
-    hash = (hash ^ (uint64_t)a->cfg.interval) * 1099511628211u;
-    hash = (hash ^ (uint64_t)a->cfg.accumulate) * 1099511628211u;
-    hash = (hash ^ a->cfg.min_count) * 1099511628211u;
-    for (size_t k = 0; k < 2; k++)
-        for (const char *c = texts[k]; *c; c++)
-            hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    return hash;
+    return bny_settings_hash(s, sizeof s / sizeof s[0], a->tensors.hash);
 }
 
 /* Do all ranks decide the same thing now? */

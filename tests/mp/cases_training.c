@@ -207,7 +207,7 @@ static int accordion_disagrees(struct test *t)
     struct model m;
 
     model_init(&m);
-    for (int what = 0; what < 4; what++) {
+    for (int what = 0; what < 6; what++) {
         struct banyan_accordion *a;
         char want[64];
         int rc;
@@ -215,6 +215,8 @@ static int accordion_disagrees(struct test *t)
         cfg = (struct banyan_accordion_config)BANYAN_ACCORDION_CONFIG_INIT;
         cfg.interval = what == 2 && last ? 3 : 2;
         cfg.eta = what == 1 && last ? 0.4 : 0.5;
+        cfg.rate_drop = what == 4 && last ? 0.6 : 0.7;
+        cfg.window = what == 5 && last ? 1 : 2;
         CHECK_OK(t, banyan_accordion_create(&a, t->comm, m.tensors, TENSORS, &cfg));
         for (int i = 0; i < ELEMENTS; i++)
             m.x[i] = what == 3 && t->rank == 0 && i == 1000 ? (float)NAN : 1;

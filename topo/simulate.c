@@ -474,7 +474,7 @@ static int run_prepare(struct run *r)
         (net->opts->spans && !r->out->spans))
         return bny_fail(BANYAN_ENOMEM, "no memory to simulate %u transfers", net->job->n);
     for (int l = 0; l < net->nlinks; l++)
-        r->links[l].free_at = -net->opts->burst_s;
+        r->links[l].free_at = net->opts->free_s ? net->opts->free_s[l] : -net->opts->burst_s;
     for (uint32_t i = 0; i < net->job->n; i++)
         for (size_t c = 0; c < chunks; c++)
             r->waits[i * chunks + c] = net->waits[i];
@@ -553,6 +553,8 @@ int bny_sim_run(struct bny_sim_result *out, const struct bny_graph *g,
     if (!e) {
         run_events(&r);
         e = run_result(&r);
+        for (int l = 0; opts->free_s && l < net.nlinks; l++)
+            opts->free_s[l] = r.links[l].free_at;
     }
     for (int l = 0; r.links && l < net.nlinks; l++)
         free(r.links[l].queue.heap);

@@ -43,6 +43,8 @@ struct bny_sim_opts {
     double header;   /* bytes on the wire / bytes of data; 0: 1. 17/16: MultiTree's packets */
     double burst_s;  /* shaped links: an idle one may then send at once what it carries in this
                         time */
+    double *free_s;  /* [graph's links] when each is free, below 0: so long idle before; and
+                        after the run, when each was. NULL: idle for burst_s and more */
     double port_cap; /* of injection and ejection of a rank, in the graph's units; 0: none */
     int no_link_latency; /* 1: ignores the links' own latencies */
     int chunks;          /* number of chunks of each tree's data; 0: 1 */

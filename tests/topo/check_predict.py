@@ -72,6 +72,12 @@ def check_tables(path, folder):
     slow, fast = (next(r for r in best if r["rate_bps"] == x and r["ranks"] == 4) for x in (1e8, 1e10))
     expect(slow["bound_by"] == "wire" and slow["codec"] == "int8" and fast["step_s"] < slow["step_s"], f"{slow} {fast}")
     expect(any(r["schedule"] == "ring" for r in rows), "a schedule that was asked for")
+    # A bucket of tokens saves what links leave idle, and no more: steps are never shorter than their bytes at the rate.
+    for burst, rate, exact in (5, "100Mbit", 1e8), (100, "100Mbit", 1e8), (1000, "100Mbit", 1e8), (1000, "1Gbit", 1e9):
+        net = ["--ranks", "4", "--rate", rate, "--codec", "none", "--bucket", "1M"]
+        row, without = rows_of(path, *net, "--burst", str(burst))[0], rows_of(path, *net)[0]
+        expect(row["wire_share"] <= 1.001 and row["step_s"] >= .999 * row["wire_bytes"] * 8 / exact, f"burst {burst}: {row}")
+        expect(row["step_s"] <= 1.001 * without["step_s"], f"burst {burst}: {row}, without {without}")
     code, out, err = predict(path, "--ranks", "4", "--rate", "100Mbit", "--trace", trace)
     expect(code == 0 and "best: " in out and "why: bound by " in out, f"table: {out} {err}")
     with open(trace, encoding="utf-8") as f:

@@ -2,7 +2,8 @@
 /* Deep gradient compression (ICLR 2018): top-k of the velocity. u = m u + g and v = v + u for
  * each element; the largest v are sent, and u and v restart from 0 there. v is the residual, u
  * a further float per element. The fraction sent falls in five steps over the first `warmup`
- * operations.
+ * operations. The paper clips each rank's gradient at 1/sqrt(ranks) of the threshold for all:
+ * that is the caller's, before the codec sees it.
  *
  * Wire: sparse.h. Without state it is topk. */
 #include "compress/codecs.h"

@@ -393,7 +393,9 @@ BANYAN_API int banyan_gossip_load(struct banyan_gossip *g, const void *buf, size
  *         Distributed Data Mining", ICDM 2022, arXiv 2210.07454 (SketchedAMSGrad), a
  *         reconstruction: the same with S_u = momentum S_u + (1 - momentum) S, and each element
  *         of the update is divided by the root of the largest second moment that it ever had,
- *         over its own updates alone, with the usual correction for the first ones.
+ *         over its own updates alone, with the usual correction for the first ones. Elements
+ *         are chosen by their size before that division, so an element of small gradients is
+ *         updated more rarely than Adam would.
  * A row hashes blocks of 16 neighbouring elements to places of 16 columns, with a sign per
  * element. */
 struct banyan_sketch; /* opaque */

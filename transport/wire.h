@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#define BNY_WIRE_VERSION 22 /* bootstrap compares it; change it with any change below */
+#define BNY_WIRE_VERSION 23 /* bootstrap compares it; change it with any change below */
 
 enum bny_msg_kind {
     BNY_MSG_DATA = 1,   /* one chunk of a step */

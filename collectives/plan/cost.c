@@ -288,6 +288,13 @@ static struct coding coding_of(const struct bny_call *call, double parts)
     return c;
 }
 
+double bny_cost_share(const struct bny_scope *s, const struct bny_call *call)
+{
+    double phases = call->collective == BNY_ALLREDUCE ? 2 : 1;
+
+    return coding_of(call, s->n).sent / (phases * (double)banyan_dtype_bytes(call->dtype));
+}
+
 double bny_cost_coding(const struct bny_scope *s, const struct bny_call *call,
                        const char *schedule)
 {

@@ -64,6 +64,8 @@ double bny_cost_exact(const struct bny_scope *s, const struct bny_call *call, do
 /* Of a call with its codec, in such chunks. schedule: "" is a star of all ranks. */
 double bny_cost_coded(const struct bny_scope *s, const struct bny_call *call,
                       const char *schedule, size_t chunk);
+/* What ranks send of a call with its codec, over what they send of its raw data. */
+double bny_cost_share(const struct bny_scope *s, const struct bny_call *call);
 /* Of a core of a rank, for a call with its codec. */
 double bny_cost_coding(const struct bny_scope *s, const struct bny_call *call,
                        const char *schedule);

@@ -69,6 +69,11 @@ struct bny_pass_from {
  * is not worth the risk of a model. perf/codec_wire.py. */
 #define BNY_CODEC_GAIN  0.9
 #define BNY_CODEC_TRIED 0.97 /* the same where both were measured */
+/* A part with the codec beside the rest as raw data: less than this of the faster of both, as
+ * predicted before it was tried, which leaves out that they share a core. A part of an owner
+ * takes as many messages as a whole, so shorter ones do not mix. */
+#define BNY_MIXED_GAIN  0.8
+#define BNY_MIXED_LEAST (256u << 10) /* bytes of a rank's part of the vector */
 /* Some calls run the way that is not chosen, to measure it again. One in 32 does where that way
  * takes less than so many times what the chosen one takes: in the long run they add at most
  * 0.8% to the time of all calls. Where it takes longer they are rarer, and add no more than

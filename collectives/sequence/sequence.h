@@ -53,8 +53,8 @@ struct bny_weighed { /* of an operation: plan.weighs */
     uint32_t turn;      /* of its size: it may run the other way; 0: it may not */
     uint8_t asks;       /* this one asks */
     uint8_t has_answer; /* answer is that of all ranks */
-    uint8_t is_weighed; /* coded is set */
-    uint8_t coded;      /* the codec is used: */
+    uint8_t is_weighed; /* parts is set */
+    uint8_t parts;      /* so many of BNY_MIXED_PARTS have the codec: */
     uint8_t is_trial;   /* the verdict was the other way */
     const struct bny_codec *codec;
     uint8_t runs; /* it is being measured */
@@ -70,7 +70,9 @@ void bny_weighed_end(struct bny_op *op);
 /* The call of the child that asks, of index bny_sequence.asked; or BNY_SEQUENCE_NOTHING. */
 int bny_weighed_ask(struct bny_op *op, struct bny_call *call);
 /* Of the part that runs with the operation's codec: sets its state, or takes the codec out if
- * it does not pay. 0, BNY_AGAIN: not known yet, the operation will be runnable; or an error. */
+ * it does not pay. 0, BNY_AGAIN: not known yet, the operation will be runnable; or an error.
+ * weighed.parts then says how much of it has the codec: all or none, where it is no whole call.
+ */
 int bny_weighed_codec(struct bny_op *op, struct bny_call *part);
 void bny_weighed_begin(struct bny_op *op);            /* it is measured from here; idempotent */
 void bny_weighed_done(struct bny_op *op, int result); /* and to here; idempotent */

@@ -12,10 +12,15 @@
  * the first ones and later every 32nd. The others take the answer of the latest call before
  * them that asked, and wait for it if it is not there yet. Until a codec has run twice it is
  * judged by the model, at the rate that was measured; from then on by what it took. Some calls
- * run the other way than the verdict says, as a trial, so that both ways are known as they are
+ * run another way than the verdict says, as a trial, so that all ways are known as they are
  * now. The first calls of a size and every 32nd may be trials. The longer the other way takes,
- * the fewer of them are. The first call goes by what the devices say that they carry. Where
- * they say nothing, and until something is measured, data runs raw. */
+ * the fewer of them are.
+ *
+ * Where raw data waits for the wire, and the codec for the cores, a part of a long sum runs
+ * with the codec beside the rest as raw data: both end at the same time. Once both were
+ * measured, so many sixteenths are tried if that promises a gain, and kept if it was one. The
+ * first call goes by what the devices say that they carry. Where they say nothing, and until
+ * something is measured, data runs raw. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -102,7 +107,7 @@ int bny_weighed_start(struct bny_op *op)
 
     s->lent = codec && codec->ops->family != BNY_CODEC_EXACT ? op->call.state : NULL;
     s->has_begun = 0;
-    w->is_weighed = w->coded = w->is_trial = 0;
+    w->is_weighed = w->parts = w->is_trial = 0;
     w->runs = 0;
     w->of = NULL;
     if (op->plan.weighs) {
@@ -245,13 +250,51 @@ static double scale_of(struct bny_scope *s, const struct bny_call *part, const s
     return scale > 0 && isfinite(scale) ? scale : 1;
 }
 
+static int is_mixed(unsigned parts)
+{
+    return parts > 0 && parts < BNY_MIXED_PARTS;
+}
+
+static double chosen_s(const struct bny_judgement *v)
+{
+    return is_mixed(v->parts) ? v->mixed_s : v->parts ? v->coded_s : v->raw_s;
+}
+
 /* How rarely a call that takes so long runs the other way: tuning.h. */
 static uint32_t turns_between(const struct bny_judgement *v)
 {
-    double more = fmax(v->raw_s, v->coded_s) / fmin(v->raw_s, v->coded_s) - 1;
+    double more = is_mixed(v->parts)
+                      ? fmin(v->raw_s, v->coded_s) / v->mixed_s - 1
+                      : fmax(v->raw_s, v->coded_s) / fmin(v->raw_s, v->coded_s) - 1;
 
     return (uint32_t)fmin(fmax(1, ceil(more / (BNY_CODEC_CLOSE - 1))),
-                          v->pays ? BNY_CODEC_STALE : 1 << 20);
+                          v->parts ? BNY_CODEC_STALE : 1 << 20);
+}
+
+static int may_mix(const struct bny_scope *s, const struct bny_call *call)
+{
+    return call->collective == BNY_ALLREDUCE && call->among == BNY_AMONG_ALL &&
+           !call->codec->ops->linear && call->dtype == BANYAN_F32 &&
+           bny_call_bytes(s, call) / s->n >= BNY_MIXED_LEAST;
+}
+
+/* x of the vector has the codec. Its wire is busy for raw_s (1 - x (1 - share)), its cores for
+ * x coded_s: as long where x = raw_s / (coded_s + (1 - share) raw_s). */
+static void mix(const struct bny_scope *s, const struct bny_call *call, const struct prices *p,
+                struct bny_judgement *v)
+{
+    double less = 1 - bny_cost_share(s, call), x = v->raw_s / (v->coded_s + less * v->raw_s);
+    double parts = rint(x * BNY_MIXED_PARTS), known;
+
+    if (!may_mix(s, call) || !(parts >= 1 && parts < BNY_MIXED_PARTS))
+        return;
+    x = parts / BNY_MIXED_PARTS;
+    known = bny_measured_seconds(p->known, bny_weighing_mixed(p->of), p->bytes);
+    v->mixed = (uint8_t)parts;
+    v->mixed_s = known > 0 ? known : fmax(x * v->coded_s, (1 - x * less) * v->raw_s);
+    if (v->mixed_s <
+        (known > 0 ? BNY_CODEC_TRIED : BNY_MIXED_GAIN) * fmin(v->raw_s, v->coded_s))
+        v->parts = v->mixed;
 }
 
 static void judge(struct bny_scope *s, const struct bny_call *part, struct prices *p,
@@ -277,7 +320,10 @@ static void judge(struct bny_scope *s, const struct bny_call *part, struct price
     is_tried = bny_measured_seconds(p->known, v->kind, p->bytes) > 0;
     chosen.codec = v->codec;
     v->coded_s = price(s, &chosen, p);
-    v->pays = v->coded_s < (is_tried ? BNY_CODEC_TRIED : BNY_CODEC_GAIN) * v->raw_s;
+    if (v->coded_s < (is_tried ? BNY_CODEC_TRIED : BNY_CODEC_GAIN) * v->raw_s)
+        v->parts = BNY_MIXED_PARTS;
+    if (is_tried && raw_s > 0)
+        mix(s, &chosen, p, v);
     v->every = is_tried ? turns_between(v) : 0;
 }
 
@@ -290,6 +336,15 @@ static double rate_for(const struct bny_scope *s, const struct bny_measured *m, 
     return Bps > 0 || nth > 1 ? Bps : s->device_Bps;
 }
 
+static void describe(const struct bny_judgement *v, char *buf, size_t cap)
+{
+    if (is_mixed(v->parts))
+        snprintf(buf, cap, "%.60s on %d/%d, raw data beside", v->codec->spec, v->parts,
+                 BNY_MIXED_PARTS);
+    else
+        snprintf(buf, cap, "%.90s", v->parts ? v->codec->spec : "raw data");
+}
+
 /* Of a call like this one, whose answer is that of the nth that asked. */
 static const struct bny_judgement *verdict_of(struct bny_weighing *of,
                                               const struct bny_scope *scope,
@@ -298,9 +353,11 @@ static const struct bny_judgement *verdict_of(struct bny_weighing *of,
 {
     struct bny_scope s = *scope;
     struct prices p = { of, answer, bytes, 1 };
-    struct bny_judgement v = {
-        .codec = of->codec, .raw_s = INFINITY, .coded_s = INFINITY, .bytes = bytes
-    };
+    struct bny_judgement v = { .codec = of->codec,
+                               .raw_s = INFINITY,
+                               .coded_s = INFINITY,
+                               .mixed_s = INFINITY,
+                               .bytes = bytes };
     int size = bny_weighing_size(bytes);
     BNY_FIXED_FP_MODE;
 
@@ -312,6 +369,7 @@ static const struct bny_judgement *verdict_of(struct bny_weighing *of,
     of->latest[size].nth = nth;
     of->latest[size].part = *part;
     of->latest[size].verdict = v;
+    describe(&v, of->latest[size].text, sizeof of->latest[size].text);
     return &of->latest[size].verdict;
 }
 
@@ -323,7 +381,17 @@ static void refuse(struct bny_op *op, const struct bny_judgement *v)
     bny_codec_unused(op->comm, &op->call, why, BNY_CODEC_INSISTS);
 }
 
-/* Shall it run with its codec? */
+/* Trials run the other ways by turns. */
+static int another_way(const struct bny_judgement *v, uint32_t nth)
+{
+    int rest = v->parts == 0 ? BNY_MIXED_PARTS : 0;
+
+    if (is_mixed(v->parts))
+        return nth % 2 ? BNY_MIXED_PARTS : 0;
+    return v->mixed && nth % 2 == 0 ? v->mixed : rest;
+}
+
+/* How many of BNY_MIXED_PARTS shall run with the codec? */
 static int decide(struct bny_op *op, const struct bny_call *part)
 {
     struct bny_weighed *w = &bny_sequence_of(op)->weighed;
@@ -336,10 +404,17 @@ static int decide(struct bny_op *op, const struct bny_call *part)
     w->codec = v->codec;
     if (!v->codec) /* a call with force=1 does not come here */
         bny_budget_unkept(op->comm, &op->call);
-    else if (v->Bps > 0 && !v->pays)
+    else if (v->Bps > 0 && !v->parts)
         refuse(op, v);
     w->is_trial = v->every && w->turn && w->turn % v->every == 0;
-    return w->is_trial ? !v->pays : v->pays;
+    return w->is_trial ? another_way(v, w->turn / v->every) : v->parts;
+}
+
+static int kind_of(const struct bny_weighed *w)
+{
+    return is_mixed(w->parts) ? bny_weighing_mixed(w->of)
+           : w->parts         ? bny_weighing_kind(w->of, w->codec)
+                              : 0;
 }
 
 int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
@@ -354,14 +429,14 @@ int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
         if (!w->has_answer)
             return BNY_AGAIN;
         w->is_weighed = 1;
-        w->coded = (uint8_t)decide(op, part);
+        w->parts = (uint8_t)decide(op, part);
         bny_weighed_begin(op);
-        bny_port_runs(op->comm, w->of, w->coded ? bny_weighing_kind(w->of, w->codec) : 0,
-                      bny_call_bytes(&op->comm->scope, &op->call), w->is_trial);
-        rc = w->coded ? begin_state(op, w->codec) : 0;
+        bny_port_runs(op->comm, w->of, kind_of(w), bny_call_bytes(&op->comm->scope, &op->call),
+                      w->is_trial);
+        rc = w->parts ? begin_state(op, w->codec) : 0;
     }
     if (op->plan.weighs)
-        part->codec = w->coded ? w->codec : NULL;
+        part->codec = w->parts ? w->codec : NULL;
     if (!part->codec)
         part->is_child = BNY_CHILD;
     part->state = part->codec ? s->lent : NULL;
@@ -378,27 +453,51 @@ const char *bny_weighed_tell(struct banyan_comm *c, const struct bny_call *call,
     if (!of || !of->latest[bny_weighing_size(bytes)].nth)
         return NULL;
     v = &of->latest[bny_weighing_size(bytes)].verdict;
-    seconds = v->pays ? v->coded_s : v->raw_s;
+    seconds = chosen_s(v);
     if (!isfinite(seconds))
         return NULL;
     plan->predicted_s = seconds * bytes / v->bytes;
-    return v->pays ? v->codec->spec : "raw data";
+    return of->latest[bny_weighing_size(bytes)].text;
 }
 
 /* ---- the list ---- */
 
-enum { ASK, RUN, CHILDREN };
+enum { ASK, RUN, BESIDE, CHILDREN };
 
+/* Linear codecs do not mix: RUN is the last child, and its own children follow it. */
 static int weighed_init(struct bny_op *op)
 {
     const struct bny_linear_ops *linear = op->plan.codec->ops->linear;
 
     bny_sequence_of(op)->inner = linear ? linear->nstages(op->plan.codec) : 0;
-    return CHILDREN;
+    return linear ? BESIDE : CHILDREN;
+}
+
+/* Elements that have the codec: those in front. */
+static size_t cut_of(const struct bny_op *op)
+{
+    return op->call.count / BNY_MIXED_PARTS * bny_sequence_of(op)->weighed.parts & ~(size_t)63;
+}
+
+/* The rest of a mixture, as raw data. */
+static int beside(const struct bny_op *op, struct bny_call *call)
+{
+    size_t cut = cut_of(op);
+
+    if (!is_mixed(bny_sequence_of(op)->weighed.parts))
+        return BNY_SEQUENCE_NOTHING;
+    call->codec = NULL;
+    call->state = NULL;
+    call->is_child = BNY_CHILD;
+    call->sendbuf = op->in + cut * op->esz;
+    call->recvbuf = op->out + cut * op->esz;
+    call->count -= cut;
+    return BNY_SEQUENCE_CHILD;
 }
 
 static int weighed_next(struct bny_op *op, int i, struct bny_call *call)
 {
+    const struct bny_weighed *w = &bny_sequence_of(op)->weighed;
     int rc;
 
     if (i == ASK) {
@@ -413,8 +512,13 @@ static int weighed_next(struct bny_op *op, int i, struct bny_call *call)
     call->codec = op->plan.codec;
     call->is_child = BNY_CHILD_CODED;
     bny_call_set_schedule(call, "static");
+    if (i == BESIDE)
+        return beside(op, call);
     rc = bny_weighed_codec(op, call);
-    return rc ? rc : BNY_SEQUENCE_CHILD;
+    if (rc || !is_mixed(w->parts))
+        return rc ? rc : BNY_SEQUENCE_CHILD;
+    call->count = cut_of(op);
+    return BNY_SEQUENCE_BESIDE;
 }
 
 static int weighed_finish(struct bny_op *op)

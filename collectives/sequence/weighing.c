@@ -100,7 +100,7 @@ static void drop_oldest(struct banyan_comm *c)
 
 static struct bny_weighing *weighing_new(const struct bny_call *call)
 {
-    int nkinds = 1 + (call->codec->budget ? call->codec->budget->npairs : 1);
+    int nkinds = 2 + (call->codec->budget ? call->codec->budget->npairs : 1);
     struct bny_weighing *w = calloc(1, sizeof *w + (size_t)nkinds * sizeof w->speeds[0]);
 
     if (!w)
@@ -158,7 +158,7 @@ int bny_weighing_kind(const struct bny_weighing *w, const struct bny_codec *code
         return 0;
     while (b && i < b->npairs && b->pairs[i] != codec)
         i++;
-    BNY_ASSERT(1 + i < w->nkinds);
+    BNY_ASSERT(1 + i < bny_weighing_mixed(w));
     return 1 + i;
 }
 

@@ -13,7 +13,9 @@
 #define BNY_WEIGHED_LONG  (1u << 20)
 #define BNY_WEIGHED_SIZES 12 /* of calls: each begins at twice the bytes of the one before */
 #define BNY_WEIGHINGS     32 /* that a communicator remembers */
-#define BNY_WEIGHED_KINDS (1 + BNY_BUDGET_PAIRS) /* raw, and the codecs to choose from */
+#define BNY_WEIGHED_KINDS                                                                      \
+    (2 + BNY_BUDGET_PAIRS) /* raw, the codecs to choose from, and a mixture of both */
+#define BNY_MIXED_PARTS 16 /* of a vector, of which some have the codec */
 
 struct bny_measured {
     float Bps[2]; /* of a port in short calls and in long ones, bytes a second; 0: unknown */
@@ -26,9 +28,11 @@ struct bny_judgement {
     const struct bny_codec *codec; /* that keeps the call's budget; NULL: none does */
     int kind;                      /* that codec's */
     double raw_s, coded_s;         /* predicted, INFINITY: it cannot be */
-    double bytes;                  /* of the call */
-    double Bps;                    /* of a port; 0: unknown */
-    uint8_t pays;                  /* the codec does */
+    double mixed_s;                /* the same where `mixed` parts have the codec */
+    uint8_t mixed;                 /* 0: they do not mix */
+    uint8_t parts;  /* chosen: 0 raw, BNY_MIXED_PARTS all with the codec, or `mixed` */
+    double bytes;   /* of the call */
+    double Bps;     /* of a port; 0: unknown */
     uint32_t every; /* of the size's turns one in so many runs the other way; 0: none does */
 };
 
@@ -51,6 +55,7 @@ struct bny_weighing {
         uint32_t nth;
         struct bny_call part;
         struct bny_judgement verdict;
+        char text[96]; /* of what was decided */
     } latest[BNY_WEIGHED_SIZES];
     int nkinds;
     struct bny_samples speeds[]
@@ -69,6 +74,11 @@ void bny_weighing_release(struct banyan_comm *c, struct bny_weighing *w);
 void bny_weighings_free(struct banyan_comm *c);
 /* The kind of a codec that calls may use; NULL: raw. */
 int bny_weighing_kind(const struct bny_weighing *w, const struct bny_codec *codec);
+/* That of mixtures. */
+static inline int bny_weighing_mixed(const struct bny_weighing *w)
+{
+    return w->nkinds - 1;
+}
 int bny_weighing_size(double bytes);
 /* Numbers that an answer of it has. */
 size_t bny_weighing_numbers(const struct bny_weighing *w);

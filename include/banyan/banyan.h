@@ -423,8 +423,9 @@ BANYAN_API int banyan_comm_stats(struct banyan_comm *comm, struct banyan_stats *
  * what is lost at most where that is known (nmse: mean squared error over the energy of the
  * result; max: over the largest values of the ranks' inputs), and cpu, the part of that time in
  * which a core works for them. A codec "where it pays, as measured" is decided on by each call;
- * after such calls the line tells what the latest one was decided to be ("as measured: int8" or
- * "as measured: raw data"), and what it takes by what was measured. */
+ * after such calls the line tells what the latest one was decided to be ("as measured: int8",
+ * "as measured: raw data" or "as measured: int8 on 9/16, raw data beside"), and what it takes
+ * by what was measured. */
 BANYAN_API int banyan_comm_plan(struct banyan_comm *comm, const char *collective, size_t count,
                                 enum banyan_dtype dtype, char *buf, size_t cap);
 

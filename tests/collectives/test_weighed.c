@@ -2,6 +2,8 @@
 /* Codecs that are weighed when a call runs (sequence/weighed.c): by what any rank has measured
  * all ranks decide alike, also where calls overlap. Ranks of one process; what they measure is
  * written by the test. BANYAN_TEST_SEED repeats a run. */
+#include <math.h>
+
 #include "collectives/plan/topology.h"
 #include "collectives/sequence/sequence.h"
 #include "tests/collectives/coded_rig.h"
@@ -93,7 +95,9 @@ Test(weighed, by_what_any_rank_has_measured, .timeout = 60)
 
 static void expect_told(struct rig *g, const char *codec, const char *now, double seconds)
 {
-    struct bny_call call = { .collective = BNY_ALLREDUCE, .dtype = BANYAN_F32, .count = COUNT };
+    struct bny_call call = { .collective = BNY_ALLREDUCE,
+                             .dtype = BANYAN_F32,
+                             .count = g->count };
     struct bny_plan plan = { .schedule = "weighed" };
     const char *told;
 
@@ -226,6 +230,96 @@ Test(weighed, a_budget_that_no_codec_keeps_is_told, .timeout = 60)
     rig_part(&g);
     bny_topology_free(t);
     rig_close(&g);
+}
+
+#define LONG       300000 /* elements, 1.2 MB: of up to 4 ranks each has 256 KiB of them */
+#define LONG_SIZE  5      /* bny_weighing_size() of it */
+#define LONG_RAW_S .1
+
+/* Raw data and the codec took as long; a mixture took mixed_s, or was not tried. */
+static void tell_mixed(struct rig *g, double mixed_s)
+{
+    struct bny_call call = { .collective = BNY_ALLREDUCE, .dtype = BANYAN_F32 };
+
+    cr_assert_eq(bny_codec_parse(&call.codec, "int4"), 0);
+    tell(g, "int4", 12.5e6, 0, 0);
+    for (int r = 0; r < g->n; r++) {
+        struct bny_weighing *w = bny_weighing_of(g->comm[r], &call);
+
+        for (int k = 0; k < 3; k++) {
+            double s = k < 2 ? LONG_RAW_S : mixed_s;
+
+            for (int i = 0; i < BNY_SAMPLES; i++)
+                w->speeds[k][LONG_SIZE].of[i] = s > 0 ? 4 * LONG / s : 0;
+            w->speeds[k][LONG_SIZE].n = 2 * (s > 0);
+        }
+    }
+}
+
+/* Sum over ranks and elements, in f64, of what should be the same before and behind: inputs and
+ * residuals. The result counts once. */
+static double in_all(const struct rig *g, int is_result)
+{
+    double sum = 0;
+
+    for (int r = 0; r < g->n; r++) {
+        const float *kept = banyan_codec_state_residual(g->state[r]);
+
+        for (size_t i = 0; i < g->count; i++) {
+            sum += kept ? (double)kept[i] * (1 + (double)(i % 5)) : 0;
+            if (!is_result || r == 0)
+                sum += (double)(is_result ? g->out[r][i] : g->in[r][i]) * (1 + (double)(i % 5));
+        }
+    }
+    return sum;
+}
+
+/* Of a call whose wire is as busy as its cores about half has the codec: it takes about half of
+ * the bytes, and nothing is lost. One that was tried and gained nothing is not kept; shorter
+ * sums do not mix. */
+Test(weighed, a_part_has_the_codec_where_both_take_as_long, .timeout = 120)
+{
+    static const struct {
+        double mixed_s, least, most, predicted_s;
+        const char *told;
+    } cases[] = { { 0, .4, .6, LONG_RAW_S * 9 / 16, "int4 on 9/16, raw data beside" },
+                  { .06, .4, .6, .06, "int4 on 9/16, raw data beside" },
+                  { .11, .99, 1.01, LONG_RAW_S, "raw data" } };
+
+    for (int n = 3; n <= 4; n++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct bny_topology *t;
+            struct rig g;
+            double raw, part = 0, before;
+
+            rig_open(&g, n, LONG, NULL);
+            for (int r = 0; r < n; r++)
+                g.comm[r]->scope.codec_force = 0;
+            apart(&g, &t);
+            fill(&g);
+            raw = (double)bytes_of(&g, "none", 0, 0);
+            for (int k = 0; k < 8; k++) { /* 0, 1, 2 and 4 ask, and may run another way */
+                struct banyan_stats s = { .size = sizeof s };
+                uint64_t sum = 0;
+
+                tell_mixed(&g, cases[i].mixed_s);
+                for (int r = 0; r < n; r++, sum -= s.wire_bytes)
+                    banyan_comm_stats(g.comm[r], &s);
+                before = in_all(&g, 0);
+                cr_assert_eq(allreduce(&g, "int4", NULL, 0, BANYAN_SUM, 1, k % 2), 0);
+                cr_expect(fabs(in_all(&g, 1) - before) < 1e-5 * LONG, "call %d: %g, %g", k,
+                          in_all(&g, 1), before);
+                for (int r = 0; r < n; r++, sum += s.wire_bytes)
+                    banyan_comm_stats(g.comm[r], &s);
+                part = (double)sum / raw;
+            }
+            cr_expect(part >= cases[i].least && part <= cases[i].most, "%d ranks, %g s: %g", n,
+                      cases[i].mixed_s, part);
+            expect_told(&g, "int4", cases[i].told, cases[i].predicted_s);
+            rig_part(&g);
+            bny_topology_free(t);
+            rig_close(&g);
+        }
 }
 
 /* The devices' word counts for the first call alone. */

@@ -323,7 +323,7 @@ static int outer_adapt(struct banyan_outer *o, uint64_t steps)
 /* One fragment's part of a step. Returns 1 if an average was merged. */
 static int outer_fragment(struct banyan_outer *o, struct fragment *f, int warm)
 {
-    uint64_t period = (uint64_t)o->period, steps = ++f->since;
+    uint64_t period = (uint64_t)o->period, steps = f->since;
     int due = warm || steps >= period, rc = 0, taken = 0;
 
     if (f->under_way && (due || steps >= (uint64_t)o->cfg.delay)) {
@@ -354,8 +354,11 @@ int banyan_outer_step(struct banyan_outer *o, double loss, double weight)
         return rc;
     warm = o->steps++ < (uint64_t)o->cfg.warm_up;
     o->loss += loss;
-    for (int k = 0; k < o->n && rc >= 0; k++) {
+    for (int k = 0; k < o->n; k++) {
         o->at[k].tokens += (float)weight;
+        o->at[k].since++;
+    }
+    for (int k = 0; k < o->n && rc >= 0; k++) {
         rc = outer_fragment(o, &o->at[k], warm);
         taken |= rc > 0;
     }
@@ -380,15 +383,17 @@ int banyan_outer_finish(struct banyan_outer *o)
 
     if (rc < 0)
         return rc;
-    bny_tensors_get(&o->tensors, o->agreed);
-    rc = banyan_allreduce(o->agreed, o->agreed, o->tensors.count, BANYAN_F32, BANYAN_AVG,
+    bny_tensors_get(&o->tensors, o->change);
+    rc = banyan_allreduce(o->change, o->change, o->tensors.count, BANYAN_F32, BANYAN_AVG,
                           o->object.comm, &bny_exact);
-    if (rc == 0)
-        bny_tensors_put(&o->tensors, o->agreed);
+    if (rc < 0)
+        return rc;
+    memcpy(o->agreed, o->change, o->tensors.count * sizeof *o->agreed);
+    bny_tensors_put(&o->tensors, o->agreed);
     for (int k = 0; k < o->n; k++)
         o->at[k].tokens = 0;
     o->loss = 0;
-    return rc;
+    return 0;
 }
 
 int banyan_outer_period(const struct banyan_outer *o)

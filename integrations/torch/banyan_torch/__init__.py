@@ -7,6 +7,8 @@ Nothing needs to be imported: torch finds the backend by its entry point.
 """
 import atexit
 import datetime
+import sys
+import traceback
 import zlib
 
 __all__ = ["accordion", "create", "hook", "register"]
@@ -17,9 +19,18 @@ def _native():
     import torch  # noqa: F401  the extension needs its libraries
     from . import _C
     if not getattr(_native, "ends", False):
-        atexit.register(_C.shutdown_all)
+        atexit.register(lambda: _C.shutdown_all(_failure()))
         _native.ends = True
     return _C
+
+
+def _failure():
+    """The exception that ends the program, or "". An interpreter that somebody types into goes on after one."""
+    why = getattr(sys, "last_value", None)
+    if why is None or hasattr(sys, "ps1"):
+        return ""
+    text = "".join(traceback.format_exception_only(type(why), why)).strip()
+    return f"its program failed: {text}".encode(errors="replace").decode()
 
 
 def hook(rules, module=None, group=None, seed=0):

@@ -108,5 +108,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
         .def("load", &CodecState::load)
         .def("residual", &CodecState::residual);
     banyan_torch::Futures::set_interpreter({ runs_python, take_turn });
-    m.def("shutdown_all", &banyan_torch::shutdown_all, without_gil());
+    m.def("shutdown_all", &banyan_torch::shutdown_all, py::arg("failure"), without_gil());
 }

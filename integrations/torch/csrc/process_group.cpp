@@ -270,7 +270,7 @@ void Group::shutdown()
     }
 }
 
-void shutdown_all()
+void shutdown_all(const std::string &failure)
 {
     std::vector<std::shared_ptr<Group>> groups;
 
@@ -279,6 +279,10 @@ void shutdown_all()
         for (auto *group : living().groups)
             if (auto held = group->weak_from_this().lock())
                 groups.push_back(held);
+    }
+    for (auto &group : groups) {
+        if (!failure.empty())
+            group->abort(failure.c_str());
     }
     for (auto &group : groups)
         group->shutdown();

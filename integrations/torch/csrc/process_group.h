@@ -96,7 +96,8 @@ class Group : public std::enable_shared_from_this<Group>
     pid_t pid_ = 0;
 };
 
-// Shuts down all groups that live. For the end of the process.
-void shutdown_all();
+// Shuts down all groups that live. For the end of the process. If failure is not empty, it says
+// why the program failed: the groups are aborted with it, as nobody can wait for this rank.
+void shutdown_all(const std::string &failure);
 
 } // namespace banyan_torch

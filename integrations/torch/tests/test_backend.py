@@ -455,6 +455,25 @@ def test_a_script_without_destroy_ends():
     assert done.stdout.count("sum True") == 2 and "Traceback" not in done.stderr, done.stderr
 
 
+FAILS = """
+import sys, banyan_torch, torch, torch.distributed as dist
+banyan_torch.register()
+dist.init_process_group("banyan", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+dist.barrier()
+if sys.argv[2] == "1":
+    raise ValueError("no such data")
+dist.all_reduce(torch.ones(3))
+"""
+
+
+def test_an_exception_reaches_the_other_ranks(tmp_path):
+    ranks = [subprocess.Popen([sys.executable, "-c", FAILS, str(tmp_path / "store"), str(rank)], text=True,
+                              env=dict(os.environ, OMP_NUM_THREADS="1"), stderr=subprocess.PIPE) for rank in range(2)]
+    errors = [process.communicate(timeout=common.PATIENCE)[1] for process in ranks]
+    assert [process.returncode for process in ranks] == [1, 1], errors
+    assert "DistBackendError" in errors[0] and "ValueError: no such data" in errors[0], errors[0]
+
+
 def model():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 5))

@@ -4,6 +4,8 @@ loss against seconds. Needs root, torch and banyan-torch (scripts/test-framework
 
     torch_train.py --rates 100,1000 --seconds 40 --json out.json --svg perf/torch_train
 
+With --batch 1 steps are as wire-bound as those of users whose processors are faster than two cores that both hosts share.
+
 PyTorch's own PowerSGD hook is not among the methods: over gloo it hangs or fails (docs/pytorch.md). Each method trains for
 --seconds, in which evaluations do not count. --svg PREFIX draws PREFIX_RATEmbit.svg, without methods that force a codec.
 Prints steps a second and the time to gloo's last loss."""
@@ -24,7 +26,7 @@ METHODS = {  # backend, and rules of a hook
     "banyan": ("banyan", None),
     "banyan, int8": ("banyan", "int8"),
     "banyan, top-k 1 %": ("banyan", "*:>=1024=topk:delta=0.01;*=bf16"),
-    "banyan, PowerSGD": ("banyan", "*:>=1024=powersgd:rank=4,force=1;*=bf16"),
+    "banyan, PowerSGD": ("banyan", "*:>=16384=powersgd:rank=4;*=bf16"),
 }
 WARM_UP = 3  # steps before the clock starts: buckets, connections, plans
 
@@ -35,7 +37,7 @@ def rank_main(args):
     import torch.distributed as dist
     sys.path.insert(0, str(HERE.parent / "examples" / "torch"))
     import fsdp as model  # the example's model, wider
-    model.WIDTH, model.LAYERS = args.width, args.layers
+    model.WIDTH, model.LAYERS, model.BATCH = args.width, args.layers, args.batch
     backend, rules = METHODS[args.rank]
     torch.set_num_threads(1)
     dist.init_process_group(backend)
@@ -86,7 +88,7 @@ def train(args, rate, method, seed):
         command = [sys.executable, str(HERE.parent / "scripts" / "netns-cluster"), "--net", f"star:{rate}*2", "--timeout",
                    str(int(args.seconds) + 60), "--", sys.executable, __file__, "--rank", method, "--seed", str(seed), "--seconds",
                    str(args.seconds), "--every", str(args.every), "--width", str(args.width), "--layers", str(args.layers),
-                   "--out", out]
+                   "--batch", str(args.batch), "--out", out]
         done = subprocess.run(command, env=dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore"), capture_output=True,
                               text=True, check=False)
         if done.returncode or not os.path.exists(out):
@@ -132,6 +134,7 @@ def main():
     parser.add_argument("--every", type=int, default=10, help="steps between evaluations")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=8, help="sequences of 64 letters a rank and step")
     parser.add_argument("--json")
     parser.add_argument("--svg")
     parser.add_argument("--rank", help=argparse.SUPPRESS)

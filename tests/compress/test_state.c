@@ -98,8 +98,8 @@ static void scramble(struct banyan_codec_state *st, const char *spec, int64_t ro
     cr_assert_eq(bny_state_begin(st, codec, rows, (int64_t)st->count / rows, 1), 0);
     for (size_t i = 0; i < st->count * st->planes; i++)
         st->ef[i] = st->ef[i] * 0.5f + (float)(i % 7);
-    if (st->track) /* valid in all codecs: one operation; a tiny count */
-        ((char *)st->track)[16] ^= 1;
+    if (st->track) /* valid in all codecs: one operation; a tiny count or number */
+        ((char *)st->track)[codec->ops->track_bytes > 16 ? 16 : 0] ^= 1;
     if (st->keep)
         memset(st->keep, 0x12, st->keep_bytes);
     bny_state_end(st);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A sequence: an operation that is a list of other operations, its children (op/child.h), each
- * begun when the one before it is done. sequence.c runs a list; linear_codec.c,
+ * begun when the one before it is done, or beside it. sequence.c runs a list; linear_codec.c,
  * hierarchical.c and weighed.c make one, and know its children. */
 #ifndef BNY_COLLECTIVES_SEQUENCE_H
 #define BNY_COLLECTIVES_SEQUENCE_H
@@ -55,7 +55,7 @@ struct bny_weighed { /* of an operation: plan.weighs */
     uint8_t has_answer; /* answer is that of all ranks */
     uint8_t is_weighed; /* parts is set */
     uint8_t parts;      /* so many of BNY_MIXED_PARTS have the codec: */
-    uint8_t is_trial;   /* the verdict was the other way */
+    uint8_t is_trial;   /* the verdict was another way */
     const struct bny_codec *codec;
     uint8_t runs; /* it is being measured */
     struct bny_measured answer;

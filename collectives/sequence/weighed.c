@@ -23,6 +23,7 @@
  * something is measured, data runs raw. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fpmode.h"
@@ -34,7 +35,8 @@
 #include "collectives/sequence/sequence.h"
 #include "compress/linear.h"
 
-#define ASK_EVERY 32u
+#define ASK_EVERY   32u
+#define MIXED_ALIKE 2 /* parts: mixtures that differ by so many take about as long */
 
 /* ---- choice ---- */
 
@@ -260,21 +262,30 @@ static double chosen_s(const struct bny_judgement *v)
     return is_mixed(v->parts) ? v->mixed_s : v->parts ? v->coded_s : v->raw_s;
 }
 
-/* How rarely a call that takes so long runs the other way: tuning.h. */
+/* What trials take: the other ways, by turns. */
+static double others_s(const struct bny_judgement *v)
+{
+    double other = v->parts ? v->raw_s : v->coded_s;
+
+    if (is_mixed(v->parts))
+        return (v->raw_s + v->coded_s) / 2;
+    return v->mixed ? (other + v->mixed_s) / 2 : other;
+}
+
+/* How rarely a call that takes so long runs another way: tuning.h. */
 static uint32_t turns_between(const struct bny_judgement *v)
 {
-    double more = is_mixed(v->parts)
-                      ? fmin(v->raw_s, v->coded_s) / v->mixed_s - 1
-                      : fmax(v->raw_s, v->coded_s) / fmin(v->raw_s, v->coded_s) - 1;
+    double more = others_s(v) / chosen_s(v) - 1;
 
     return (uint32_t)fmin(fmax(1, ceil(more / (BNY_CODEC_CLOSE - 1))),
                           v->parts ? BNY_CODEC_STALE : 1 << 20);
 }
 
+/* Residuals of the raw part wait, so codecs that live by them do not mix. */
 static int may_mix(const struct bny_scope *s, const struct bny_call *call)
 {
     return call->collective == BNY_ALLREDUCE && call->among == BNY_AMONG_ALL &&
-           !call->codec->ops->linear && call->dtype == BANYAN_F32 &&
+           call->codec->ops->family == BNY_CODEC_BLOCK && call->dtype == BANYAN_F32 &&
            bny_call_bytes(s, call) / s->n >= BNY_MIXED_LEAST;
 }
 
@@ -410,6 +421,19 @@ static int decide(struct bny_op *op, const struct bny_call *part)
     return w->is_trial ? another_way(v, w->turn / v->every) : v->parts;
 }
 
+/* What this rank has measured of mixtures is of others where the parts, or the codec, were. */
+static void note_mixture(struct bny_weighing *of, int size, const struct bny_weighed *w)
+{
+    if (!is_mixed(w->parts))
+        return;
+    if (of->sized[size].mixed_codec != w->codec ||
+        abs((int)of->sized[size].mixed - w->parts) > MIXED_ALIKE) {
+        of->speeds[bny_weighing_mixed(of)][size].n = 0;
+        of->sized[size].mixed_codec = w->codec;
+        of->sized[size].mixed = w->parts;
+    }
+}
+
 static int kind_of(const struct bny_weighed *w)
 {
     return is_mixed(w->parts) ? bny_weighing_mixed(w->of)
@@ -430,6 +454,7 @@ int bny_weighed_codec(struct bny_op *op, struct bny_call *part)
             return BNY_AGAIN;
         w->is_weighed = 1;
         w->parts = (uint8_t)decide(op, part);
+        note_mixture(w->of, bny_weighing_size(bny_call_bytes(&op->comm->scope, &op->call)), w);
         bny_weighed_begin(op);
         bny_port_runs(op->comm, w->of, kind_of(w), bny_call_bytes(&op->comm->scope, &op->call),
                       w->is_trial);

@@ -33,7 +33,7 @@ struct bny_judgement {
     uint8_t parts;  /* chosen: 0 raw, BNY_MIXED_PARTS all with the codec, or `mixed` */
     double bytes;   /* of the call */
     double Bps;     /* of a port; 0: unknown */
-    uint32_t every; /* of the size's turns one in so many runs the other way; 0: none does */
+    uint32_t every; /* of the size's turns one in so many runs another way; 0: none does */
 };
 
 /* Calls of one codec, collective and type. */
@@ -49,7 +49,9 @@ struct bny_weighing {
     struct bny_measured answer; /* it */
     struct {
         uint32_t begun; /* calls that began; */
-        uint32_t turns; /* of these, those that may run the other way */
+        uint32_t turns; /* of these, those that may run another way */
+        uint8_t mixed;  /* parts with the codec of the mixtures that were measured; */
+        const struct bny_codec *mixed_codec; /* that codec */
     } sized[BNY_WEIGHED_SIZES];
     struct { /* of the latest call of each size, by this answer */
         uint32_t nth;

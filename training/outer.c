@@ -14,8 +14,9 @@
 #include "training/saved.h"
 #include "training/settings.h"
 
-#define KIND   0x5254554fu    /* "OUTR" */
-#define WEIGHT "outer weight" /* the name of a tensor of one element, its rank's weight */
+#define KIND        0x5254554fu /* "OUTR" */
+#define MERGED_MOST (((uint64_t)1 << 42) - 1)
+#define WEIGHT      "outer weight" /* the name of a tensor of one element, its rank's weight */
 
 struct fragment {
     size_t first, n;  /* tensors */
@@ -45,6 +46,7 @@ struct banyan_outer {
     uint64_t steps;
     int period;
     double loss, first_loss; /* sum since the latest average; mean of the first */
+    uint64_t losses;         /* of that sum */
 };
 
 static struct bny_handles handles = BNY_HANDLES(KIND, struct banyan_outer);
@@ -132,14 +134,19 @@ static void outer_divide(struct banyan_outer *o)
         const struct bny_tensor *t = &o->tensors.at[i];
         int of = (int)(((double)t->before + (double)t->count / 2) / (share > 0 ? share : 1));
 
+        of = of < o->cfg.fragments ? of : o->cfg.fragments - 1;
         if (of != latest || !o->n)
             o->at[o->n++] = (struct fragment){ .first = i, .at = t->before };
         latest = of;
         o->at[o->n - 1].n++;
         o->at[o->n - 1].count += t->count;
     }
-    for (int k = 0; k < o->n; k++) /* they are due one after another */
-        o->at[k].since = (uint64_t)k * (uint64_t)o->cfg.period / (uint64_t)o->n;
+}
+
+/* Fragments are due one after another. */
+static uint64_t outer_offset(const struct banyan_outer *o, const struct fragment *f)
+{
+    return (uint64_t)(f - o->at) * (uint64_t)o->cfg.period / (uint64_t)o->n;
 }
 
 static int outer_allocate(struct banyan_outer *o)
@@ -214,7 +221,7 @@ static void outer_drop(struct fragment *f)
 /* ---- an average ---- */
 
 /* Starts to average what this rank has learnt of a fragment since all agreed. */
-static int outer_start(struct banyan_outer *o, struct fragment *f)
+static int outer_start(struct banyan_outer *o, struct fragment *f, int warm)
 {
     float weight = o->cfg.weighted ? f->tokens : 1;
     int rc = 0;
@@ -232,7 +239,7 @@ static int outer_start(struct banyan_outer *o, struct fragment *f)
             o->change[t->before + k] = o->cfg.weighted ? weight * d : d;
         }
     }
-    f->since = 0;
+    f->since = warm ? outer_offset(o, f) : 0;
     if (o->cfg.residual < 1 && f->merged)
         rc = banyan_buckets_scale_residuals(f->buckets, o->cfg.residual);
     f->under_way = 1;
@@ -245,7 +252,7 @@ static int outer_start(struct banyan_outer *o, struct fragment *f)
 static void outer_move_agreed(struct banyan_outer *o, const struct fragment *f, int plain)
 {
     float mu = (float)o->cfg.momentum, eta = plain ? 1 : (float)o->cfg.rate;
-    float whole = o->cfg.weighted && f->weight > 0 ? f->weight : 1;
+    float whole = o->cfg.weighted ? f->weight : 1;
 
     for (size_t k = f->at; k < f->at + f->count; k++) {
         float g = o->cfg.weighted ? o->change[k] / whole : o->change[k], m = 0;
@@ -292,31 +299,34 @@ static int outer_end(struct banyan_outer *o, struct fragment *f, int plain)
         return rc;
     }
     f->lost = 0;
+    f->merged++;
+    if (o->cfg.weighted && !(f->weight > 0))
+        return 0; /* nobody had any weight: what was learnt waits for the next average */
     outer_move_agreed(o, f, plain);
     outer_take(o, f);
-    f->merged++;
     return 0;
 }
 
 /* The next period, from the mean loss of all ranks over the last one. */
-static int outer_adapt(struct banyan_outer *o, uint64_t steps)
+static int outer_adapt(struct banyan_outer *o)
 {
-    double loss = o->loss / (double)steps;
-    int rc =
-        banyan_allreduce(&loss, &loss, 1, BANYAN_F64, BANYAN_AVG, o->object.comm, &bny_exact);
+    double own = o->loss / (double)(o->losses ? o->losses : 1), loss = own, period;
+    int rc;
 
+    o->loss = 0;
+    o->losses = 0;
+    rc = banyan_allreduce(&loss, &loss, 1, BANYAN_F64, BANYAN_AVG, o->object.comm, &bny_exact);
     if (rc < 0)
         return rc;
     if (!isfinite(loss))
         return bny_fail(BANYAN_EINVAL,
                         "banyan_outer_step: the mean loss of all ranks is no finite number; at "
                         "rank %d it is %g",
-                        banyan_comm_rank(o->object.comm), o->loss / (double)steps);
+                        banyan_comm_rank(o->object.comm), own);
     if (o->first_loss == 0)
         o->first_loss = loss > 0 ? loss : 1;
-    o->period = (int)ceil(o->cfg.period * sqrt((loss > 0 ? loss : 0) / o->first_loss));
-    o->period = o->period < 1 ? 1 : o->period > o->cfg.period ? o->cfg.period : o->period;
-    o->loss = 0;
+    period = ceil(o->cfg.period * sqrt((loss > 0 ? loss : 0) / o->first_loss));
+    o->period = period >= o->cfg.period ? o->cfg.period : period >= 1 ? (int)period : 1;
     return 0;
 }
 
@@ -330,17 +340,17 @@ static int outer_fragment(struct banyan_outer *o, struct fragment *f, int warm)
         rc = outer_end(o, f, 0);
         taken = rc == 0;
     } else if (f->under_way) {
-        rc = banyan_buckets_progress(f->buckets);
+        banyan_buckets_progress(f->buckets); /* its end tells what failed, on all ranks alike */
     }
     if (rc < 0 || !due)
         return rc < 0 ? rc : taken;
-    rc = outer_start(o, f);
+    rc = outer_start(o, f, warm);
     if (rc == 0 && (!o->cfg.delay || warm)) {
         rc = outer_end(o, f, warm);
         taken = 1;
     }
     if (rc == 0 && o->cfg.adaptive)
-        rc = outer_adapt(o, steps);
+        rc = outer_adapt(o);
     return rc < 0 ? rc : taken;
 }
 
@@ -354,6 +364,7 @@ int banyan_outer_step(struct banyan_outer *o, double loss, double weight)
         return rc;
     warm = o->steps++ < (uint64_t)o->cfg.warm_up;
     o->loss += loss;
+    o->losses++;
     for (int k = 0; k < o->n; k++) {
         o->at[k].tokens += (float)weight;
         o->at[k].since++;
@@ -393,6 +404,7 @@ int banyan_outer_finish(struct banyan_outer *o)
     for (int k = 0; k < o->n; k++)
         o->at[k].tokens = 0;
     o->loss = 0;
+    o->losses = 0;
     return 0;
 }
 
@@ -411,14 +423,17 @@ struct shared {
 };
 
 /* The rank whose theta is the latest: after a failure one may have merged an average that
- * others lost. Of several the lowest. -1: *rc. */
-static int outer_newest(const struct banyan_outer *o, struct banyan_comm *comm, int *rc)
+ * others lost. One that moved has a later one than all that were made now. Of several the
+ * lowest. -1: *rc. */
+static int outer_newest(const struct banyan_outer *o, struct banyan_comm *comm, int moved,
+                        int *rc)
 {
     uint64_t merged = 0, best;
 
     for (int k = 0; k < o->n; k++)
         merged += o->at[k].merged;
-    best = merged << 20 | (0xfffffu - (uint32_t)banyan_comm_rank(comm));
+    merged = merged < MERGED_MOST ? merged : MERGED_MOST;
+    best = (uint64_t)moved << 63 | merged << 20 | (0xfffffu - (uint32_t)banyan_comm_rank(comm));
     *rc = banyan_allreduce(&best, &best, 1, BANYAN_U64, BANYAN_MAX, comm, &bny_exact);
     return *rc < 0 ? -1 : (int)(0xfffffu - (best & 0xfffffu));
 }
@@ -433,8 +448,12 @@ static int outer_counts(struct banyan_outer *o, struct banyan_comm *comm, int ro
         uint64_t v[2] = { f->since, f->merged };
 
         rc = banyan_broadcast(v, 2, BANYAN_U64, root, comm, &bny_exact);
-        if (rc == 0 && f->lost && v[1] > f->merged)
+        if (rc < 0)
+            break;
+        if (f->lost && v[1] > f->merged) {
             outer_take(o, f);
+            f->tokens -= f->own;
+        }
         f->since = v[0];
         f->merged = v[1];
         f->lost = 0;
@@ -442,10 +461,10 @@ static int outer_counts(struct banyan_outer *o, struct banyan_comm *comm, int ro
     return rc;
 }
 
-static int outer_share(struct banyan_outer *o, struct banyan_comm *comm)
+static int outer_share(struct banyan_outer *o, struct banyan_comm *comm, int moved)
 {
     struct shared s = { .steps = o->steps, .period = (uint64_t)o->period };
-    int rc, root = outer_newest(o, comm, &rc);
+    int rc, root = outer_newest(o, comm, moved, &rc);
 
     memcpy(&s.first_loss, &o->first_loss, sizeof s.first_loss);
     if (rc == 0)
@@ -463,7 +482,7 @@ static int outer_share(struct banyan_outer *o, struct banyan_comm *comm)
     return rc;
 }
 
-static int outer_join(struct banyan_outer *o, struct banyan_comm *comm)
+static int outer_join(struct banyan_outer *o, struct banyan_comm *comm, int moved)
 {
     int rc = bny_tensors_agree(&o->tensors, comm);
 
@@ -471,7 +490,7 @@ static int outer_join(struct banyan_outer *o, struct banyan_comm *comm)
         rc = outer_agree(o, comm);
     for (int k = 0; k < o->n && rc == 0; k++)
         rc = outer_carry(o, k, comm);
-    return rc ? rc : outer_share(o, comm);
+    return rc ? rc : outer_share(o, comm, moved);
 }
 
 int banyan_outer_create(struct banyan_outer **out, struct banyan_comm *comm,
@@ -480,6 +499,7 @@ int banyan_outer_create(struct banyan_outer **out, struct banyan_comm *comm,
 {
     static const char what[] = "banyan_outer_create";
     struct banyan_outer *o;
+    char why[512];
     int rc;
 
     o = bny_object_new(&handles, out, comm, what, &rc);
@@ -497,19 +517,25 @@ int banyan_outer_create(struct banyan_outer **out, struct banyan_comm *comm,
     rc = bny_all_can(comm, rc, what);
     if (rc == 0) {
         outer_divide(o);
+        for (int k = 0; k < o->n; k++)
+            o->at[k].since = outer_offset(o, &o->at[k]);
         o->period = o->cfg.period;
         bny_tensors_get(&o->tensors, o->agreed);
-        rc = outer_join(o, comm);
+        rc = outer_join(o, comm, 0);
     }
+    if (rc == 0)
+        rc = bny_all_can(comm, rc, what); /* as those that moved say */
     if (rc == 0) {
         bny_tensors_put(&o->tensors, o->agreed);
         bny_rules_tell_idle(&o->rules, 1, &o->tensors, comm);
     }
-    if (rc < 0)
-        banyan_outer_free(o);
-    else
+    if (rc == 0) {
         *out = o;
-    return rc;
+        return 0;
+    }
+    snprintf(why, sizeof why, "%s", banyan_last_error());
+    banyan_outer_free(o);
+    return bny_fail((enum banyan_error) - rc, "%s", why);
 }
 
 int banyan_outer_free(struct banyan_outer *o)
@@ -532,6 +558,33 @@ int banyan_outer_free(struct banyan_outer *o)
     return 0;
 }
 
+/* All ranks have, or none has, what carries the fragments there; those of before stay where it
+ * failed, for their residuals. */
+static int outer_moved(struct banyan_outer *o, struct fragment *old, struct banyan_comm *comm,
+                       int rc)
+{
+    char why[512];
+
+    rc = bny_all_can(comm, rc, "banyan_outer_move");
+    snprintf(why, sizeof why, "%s", rc < 0 ? banyan_last_error() : "");
+    o->object.comm = comm;
+    for (int k = 0; k < o->n; k++) {
+        struct fragment *f = &o->at[k];
+
+        if (rc < 0) {
+            struct banyan_buckets *buckets = f->buckets;
+            struct banyan_comm *made = f->comm;
+
+            f->buckets = old[k].buckets;
+            f->comm = old[k].comm;
+            old[k].buckets = buckets;
+            old[k].comm = made;
+        }
+        outer_drop(&old[k]);
+    }
+    return rc < 0 ? bny_fail((enum banyan_error) - rc, "%s", why) : 0;
+}
+
 int banyan_outer_move(struct banyan_outer *o, struct banyan_comm *comm)
 {
     static const char what[] = "banyan_outer_move";
@@ -551,19 +604,18 @@ int banyan_outer_move(struct banyan_outer *o, struct banyan_comm *comm)
     for (int k = 0; k < o->n; k++) {
         struct fragment *f = &o->at[k];
 
-        if (f->under_way)
+        if (f->under_way) {
+            banyan_buckets_wait(f->buckets);
             outer_lose(f);
+        }
         old[k] = *f;
         f->buckets = NULL;
         f->comm = NULL;
     }
-    rc = outer_join(o, comm);
-    for (int k = 0; k < o->n; k++) {
-        if (rc == 0)
-            rc = bny_buckets_move_residuals(o->at[k].buckets, old[k].buckets);
-        outer_drop(&old[k]);
-    }
-    o->object.comm = comm;
+    rc = outer_join(o, comm, 1);
+    for (int k = 0; k < o->n && rc == 0; k++)
+        rc = bny_buckets_move_residuals(o->at[k].buckets, old[k].buckets);
+    rc = outer_moved(o, old, comm, rc);
     free(old);
     return rc;
 }
@@ -575,6 +627,7 @@ static void outer_walk(struct bny_saved *s, struct banyan_outer *o)
     bny_saved_bytes(s, &o->steps, sizeof o->steps);
     bny_saved_bytes(s, &o->period, sizeof o->period);
     bny_saved_bytes(s, &o->loss, sizeof o->loss);
+    bny_saved_bytes(s, &o->losses, sizeof o->losses);
     bny_saved_bytes(s, &o->first_loss, sizeof o->first_loss);
     for (int k = 0; k < o->n; k++) {
         struct fragment *f = &o->at[k];
@@ -702,5 +755,13 @@ int banyan_outer_load(struct banyan_outer *o, const void *buf, size_t bytes)
         rc = bny_saved_end(&parts, NULL);
     if (rc == 0)
         outer_walk(&s, o);
+    for (int k = 0; k < o->n && rc == 0; k++) {
+        struct fragment *f = &o->at[k];
+
+        f->lost = 0;
+        f->tokens = isfinite(f->tokens) && f->tokens > 0 ? f->tokens : 0;
+    }
+    if (rc == 0 && !(isfinite(o->first_loss) && o->first_loss >= 0))
+        o->first_loss = 0;
     return rc;
 }

@@ -103,12 +103,18 @@ BANYAN_API int banyan_accordion_load(struct banyan_accordion *a, const void *buf
  * 2019, arXiv 1805.09767; DiLoCo: Douillard et al., arXiv 2311.08105; Streaming DiLoCo:
  * Douillard et al., arXiv 2501.18512; SparseLoCo: Sarfi et al., arXiv 2508.15706).
  *
- * The model is divided into fragments of consecutive tensors. For one of them x are a rank's
- * parameters, theta those that all ranks agree on, m a momentum, and C its codec. Every
- * `period` steps, one fragment after another: c = C(x - theta + residual * e), the codec keeps
- * what C lost in e; G = mean of c and `delay` steps later, which hides the transfer behind
- * them: m = momentum m + G; theta += rate (G + momentum m)       (Nesterov) x += merge (theta -
- * x as it was when the average started)
+ * The model is divided into fragments of consecutive tensors. Of one of them, x are a rank's
+ * parameters, theta those that all ranks agree on, m is a momentum, C a codec and e what C
+ * lost so far. Every `period` steps, one fragment after another, an average starts:
+ *
+ *     c = C(x - theta + residual * e)
+ *     G = mean of the ranks' c
+ *
+ * It is used `delay` steps later, which hide the transfer (the momentum is Nesterov's):
+ *
+ *     m = momentum * m + G
+ *     theta += rate * (G + momentum * m)
+ *     x += merge * (theta - x as it was when the average started)
  *
  *     struct banyan_outer_config cfg = BANYAN_OUTER_CONFIG_INIT;
  *
@@ -116,7 +122,7 @@ BANYAN_API int banyan_accordion_load(struct banyan_accordion *a, const void *buf
  *     banyan_outer_create(&o, comm, parameters, n, &cfg);
  *     for (int step = 0; step < steps; step++) {
  *         train_on(next_batch());
- *         banyan_outer_step(o, loss, 0);
+ *         banyan_outer_step(o, loss, 1);
  *     }
  *     banyan_outer_finish(o);
  *
@@ -157,25 +163,28 @@ BANYAN_API int banyan_outer_create(struct banyan_outer **out, struct banyan_comm
 /* Takes NULL. Do not call it while others wait for this rank's average: finish first. */
 BANYAN_API int banyan_outer_free(struct banyan_outer *o);
 /* Call it after each local step. loss: of that step, used with adaptive. weight: of it, for
- * example its tokens, used with weighted: a rank whose steps have weight 0 only receives.
- * Collective when a fragment's average starts or is due. Returns 1 if one was merged into the
- * parameters, else 0; -EINVAL: a parameter or loss that is not finite (tensor and rank): all of
- * the change stays in the parameters, for the next average; the communicator's failure. */
+ * example its tokens, used with weighted: a rank whose steps have weight 0 only receives, and
+ * where no rank has any weight, all of the change waits for the next average. Collective when
+ * a fragment's average starts or is due. Returns 1 if one was merged into the parameters, else
+ * 0; -EINVAL: a parameter is not finite (tensor and rank, at all ranks): the change stays in
+ * the parameters for the next average, but what codecs still had of earlier ones is lost; a
+ * mean loss that is not finite; a weight that is no number from 0 on (at that rank alone,
+ * which has done nothing: call again); the communicator's failure. */
 BANYAN_API int banyan_outer_step(struct banyan_outer *o, double loss, double weight);
-/* Collective. Ends averages in flight, then averages once more without codec: all ranks hold
- * the same bits. */
+/* Collective. Ends averages in flight, then averages once more without codec and weights: all
+ * ranks hold the same bits. */
 BANYAN_API int banyan_outer_finish(struct banyan_outer *o);
 /* Steps between averages; varies if adaptive. */
 BANYAN_API int banyan_outer_period(const struct banyan_outer *o);
 /* Moves the object to another communicator, on which other ranks may call banyan_outer_create:
- * after banyan_comm_shrink or banyan_comm_grow; the former one may be destroyed before.
+ * after banyan_comm_shrink or banyan_comm_grow. The former one may be destroyed before.
  * Collective. What is agreed becomes that of the rank which merged the latest average, and new
  * ranks start from it; the others keep what they have learnt since, and their residuals. An
- * average that failed, or is in flight, counts as not started. Returns as banyan_outer_create;
- * after an error only banyan_outer_move and _free. */
+ * average that failed, or is in flight, counts as not started. Returns as banyan_outer_create,
+ * the same on all ranks; after an error call it again, with another communicator, or free o. */
 BANYAN_API int banyan_outer_move(struct banyan_outer *o, struct banyan_comm *comm);
-/* State: each rank saves and loads its own; the caller saves the parameters. -EBUSY while an
- * average is in flight: banyan_outer_settle (collective) ends it first. */
+/* State: each rank saves and loads its own, of the same step; the caller saves the parameters.
+ * -EBUSY while an average is in flight: banyan_outer_settle (collective) ends it first. */
 BANYAN_API int banyan_outer_settle(struct banyan_outer *o);
 BANYAN_API size_t banyan_outer_bytes(const struct banyan_outer *o);
 BANYAN_API int banyan_outer_save(const struct banyan_outer *o, void *buf, size_t cap);

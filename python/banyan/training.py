@@ -244,14 +244,15 @@ class Outer(_Model):
 
     _prefix, _struct = "outer", OuterConfig
 
-    def step(self, loss: float = 0.0, weight: float = 0.0) -> bool:
+    def step(self, loss: float = 0.0, weight: float = 1.0) -> bool:
         """Behind a local step, of that loss and weight (its tokens, with weighted=1); whether an average was merged."""
         return bool(check(self._call("step", self._live(), c_double(loss), c_double(weight))))
 
     def move(self, comm: Any) -> None:
         """To another communicator: after shrink or grow. Collective; ranks that are new there make an Outer."""
+        before, self._keep = self._keep, (comm, *self._keep)
         check(self._call("move", self._live(), comm._live()))
-        self._keep = comm, self._keep[1]
+        self._keep = comm, before[-1]
 
     def finish(self) -> None:
         """Averages once more: all ranks have the same parameters. Collective."""

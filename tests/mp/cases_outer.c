@@ -330,6 +330,31 @@ static int outer_weights(struct test *t)
     return 0;
 }
 
+/* Where nobody has any weight nothing is lost. Averages in warm-up do not bring fragments
+ * together: two of a period of 4 are due two steps apart. */
+static int outer_nobody(struct test *t)
+{
+    struct banyan_outer_config cfg = plain(4, 0);
+    struct banyan_outer *o;
+    struct model m;
+
+    model_init(&m);
+    cfg.weighted = 1;
+    cfg.fragments = 2;
+    cfg.warm_up = 3;
+    CHECK_OK(t, banyan_outer_create(&o, t->comm, m.tensors, TENSORS, &cfg));
+    for (int step = 0; step < 12; step++) {
+        int rc;
+
+        add(&m, 1);
+        rc = banyan_outer_step(o, 1, step < 8 ? 0 : 1);
+        CHECK(t, rc == (step < 3 || step % 2 == 0), "step %d: %d", step, rc);
+        CHECK(t, fabs((double)m.x[9] - (step + 1)) < 1e-4, "step %d: %g", step, (double)m.x[9]);
+    }
+    banyan_outer_free(o);
+    return 0;
+}
+
 /* ---- ranks die, and join ---- */
 
 /* The last rank dies in the middle of an average: the others go on, and lose nothing. */
@@ -400,9 +425,15 @@ static int outer_grows(struct test *t)
 }
 
 const struct mp_case cases_outer[] = {
-    { "outer_local_sgd", outer_local_sgd, 0 }, { "outer_overlapped", outer_overlapped, 0 },
-    { "outer_adaptive", outer_adaptive, 0 },   { "outer_formula", outer_formula, 0 },
-    { "outer_powersgd", outer_powersgd, 0 },   { "outer_nonfinite", outer_nonfinite, 0 },
-    { "outer_weights", outer_weights, 0 },     { "outer_survives", outer_survives, CASE_FAILS },
-    { "outer_grows", outer_grows, 0 },         { NULL, NULL, 0 },
+    { "outer_local_sgd", outer_local_sgd, 0 },
+    { "outer_overlapped", outer_overlapped, 0 },
+    { "outer_adaptive", outer_adaptive, 0 },
+    { "outer_formula", outer_formula, 0 },
+    { "outer_powersgd", outer_powersgd, 0 },
+    { "outer_nonfinite", outer_nonfinite, 0 },
+    { "outer_weights", outer_weights, 0 },
+    { "outer_nobody", outer_nobody, 0 },
+    { "outer_survives", outer_survives, CASE_FAILS },
+    { "outer_grows", outer_grows, 0 },
+    { NULL, NULL, 0 },
 };

@@ -35,7 +35,8 @@ static struct mp_row outer[] = {
     { "outer_adaptive", "shm", 2 },   { "outer_adaptive", "tcp", 3 },
     { "outer_formula", "shm", 3 },    { "outer_formula", "tcp", 2 },
     { "outer_powersgd", "shm", 2 },   { "outer_nonfinite", "tcp", 3 },
-    { "outer_weights", "shm", 3 },    { "outer_grows", "tcp", 4 },
+    { "outer_weights", "shm", 3 },    { "outer_nobody", "shm", 2 },
+    { "outer_grows", "tcp", 4 },
 };
 MP_TABLE(training, outer_averages, outer)
 

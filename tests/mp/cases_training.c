@@ -9,23 +9,7 @@
 #include "banyan/methods.h"
 #include "base/rng.h"
 #include "tests/mp/case.h"
-
-/* A model of three tensors, one of them small, and of 3 + 1 + 2000 elements. */
-enum { TENSORS = 3, ELEMENTS = 3 + 1 + 2000 };
-static const int64_t shape_a[] = { 3 }, shape_c[] = { 40, 50 };
-
-struct model {
-    float x[ELEMENTS];
-    struct banyan_tensor tensors[TENSORS];
-};
-
-static void model_init(struct model *m)
-{
-    memset(m, 0, sizeof *m);
-    m->tensors[0] = (struct banyan_tensor){ "a", BANYAN_F32, 1, shape_a, m->x };
-    m->tensors[1] = (struct banyan_tensor){ "b", BANYAN_F32, 0, NULL, m->x + 3 };
-    m->tensors[2] = (struct banyan_tensor){ "c", BANYAN_F32, 2, shape_c, m->x + 4 };
-}
+#include "tests/mp/small_model.h"
 
 static void fill(struct model *m, uint64_t seed, double size)
 {

@@ -351,8 +351,9 @@ static int predict_step_build(struct step *x)
 #define STEPS_MOST 12
 #define SETTLED    1e-3
 
-/* A step after many: what a link saves up in one it sends in the next. The first begins with
- * nothing saved, as credit grows from step to step faster than it is used up. */
+/* A step after many: what a link saves up while it is idle in one step it may send at once in
+ * the next. The first step simulated begins with nothing saved, and those behind it with what
+ * the one before left, until two take the same time. */
 static int run_steps(struct bny_sim_result *r, const struct step *x, struct bny_sim_opts *opts)
 {
     int nlinks = x->w->graph->nlinks, rc = 0;

@@ -528,8 +528,6 @@ int banyan_outer_create(struct banyan_outer **out, struct banyan_comm *comm,
     if (rc == 0) {
         bny_tensors_put(&o->tensors, o->agreed);
         bny_rules_tell_idle(&o->rules, 1, &o->tensors, comm);
-    }
-    if (rc == 0) {
         *out = o;
         return 0;
     }
